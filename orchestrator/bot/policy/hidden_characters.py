@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from regex import Pattern
 
 _SHOWN_CHARS = 120
@@ -51,6 +53,16 @@ class Cut:
     kind: str
     text: str
     replacement: str = ""
+
+
+def apply_cuts(text: str, cuts: Iterable[Cut]) -> str:
+    """The text with each cut replaced. They are in order, and none is inside another."""
+    pieces: list[str] = []
+    position = 0
+    for cut in cuts:
+        pieces += text[position : cut.start], cut.replacement
+        position = cut.end
+    return "".join([*pieces, text[position:]])
 
 
 def escaped(text: str) -> str:
@@ -140,8 +152,7 @@ class _Patterns:
 def _patterns() -> _Patterns:
     import regex
 
-    def compiled(expression: str) -> Pattern[str]:
-        return regex.compile(expression, regex.VERSION1)
+    compiled = functools.partial(regex.compile, flags=regex.VERSION1)
 
     return _Patterns(
         invisible=compiled(_INVISIBLE),
@@ -275,12 +286,7 @@ def without_unseen(text: str) -> str:
         cuts = find(text)
         if not cuts:
             break
-        pieces: list[str] = []
-        at = 0
-        for cut in cuts:
-            pieces += text[at : cut.start], cut.replacement
-            at = cut.end
-        text = "".join([*pieces, text[at:]])
+        text = apply_cuts(text, cuts)
     return text
 
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.policy.hidden_characters import (
     Cut,
     Removed,
+    apply_cuts,
     escaped,
     every_invisible,
     hidden_characters,
     may_hide,
 )
 from orchestrator.bot.policy.markup_page import Page, is_drawn
-from orchestrator.bot.policy.markup_reader import ATTRIBUTE, PLAIN_ALT, Reader, address_kind
+from orchestrator.bot.policy.markup_reader import ATTRIBUTE, PLAIN_ALT, MarkupReader, address_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +68,7 @@ def clean_words(text: str) -> Cleaned:
     searches = (
         (_byte_order_mark, every_invisible),
         (hidden_markup, everything_marked_up),
-        (_characters, every_invisible),
+        (lambda text: (hidden_characters(text), []), every_invisible),
     )
     return _cleaned(text, searches)
 
@@ -90,23 +91,17 @@ def show_hidden(text: str) -> Cleaned:
     cuts = hidden_characters(text)
     if not cuts:
         return Cleaned(text)
+    shown = []
+    for cut in cuts:
+        is_spelled = cut.text != escaped(text[cut.start : cut.end])
+        written = f'<hidden: "{cut.text}">' if is_spelled else cut.text
+        shown.append(Cut(cut.start, cut.end, cut.kind, cut.text, written))
     removed = tuple(Removed(cut.start, cut.kind, cut.text) for cut in cuts)
-    return Cleaned(_without(text, [_made_visible(text, cut) for cut in cuts]), removed)
-
-
-def _made_visible(text: str, cut: Cut) -> Cut:
-    is_spelled = cut.text != escaped(text[cut.start : cut.end])
-    shown = f'<hidden: "{cut.text}">' if is_spelled else cut.text
-    return Cut(cut.start, cut.end, cut.kind, cut.text, shown)
+    return Cleaned(apply_cuts(text, shown), removed)
 
 
 def _byte_order_mark(text: str) -> tuple[list[Cut], list[Cut]]:
-    mark = "\ufeff"
-    return [Cut(0, 1, "format characters", escaped(mark))] if text.startswith(mark) else [], []
-
-
-def _characters(text: str) -> tuple[list[Cut], list[Cut]]:
-    return hidden_characters(text), []
+    return [Cut(0, 1, "format characters", escaped("\ufeff"))] if text.startswith("\ufeff") else [], []
 
 
 def _hidden_in_name(text: str) -> tuple[list[Cut], list[Cut]]:
@@ -120,15 +115,6 @@ def _hidden_in_name(text: str) -> tuple[list[Cut], list[Cut]]:
         if char in "\t\n\r"
     ]
     return sorted([*cuts, *breaks], key=lambda cut: cut.start), []
-
-
-def _without(text: str, cuts: Sequence[Cut]) -> str:
-    pieces: list[str] = []
-    position = 0
-    for cut in cuts:
-        pieces += text[position : cut.start], cut.replacement
-        position = cut.end
-    return "".join([*pieces, text[position:]])
 
 
 class _Places:
@@ -170,7 +156,7 @@ def _cleaned(text: str, searches: Sequence[tuple[_Search, Callable[[str], list[C
         # What is taken out changes what the rest means: what was once not on the page never was.
         kept.update((one.offset, one) for one in _reported(found))
         places.after(cuts)
-        result = _without(result, cuts)
+        result = apply_cuts(result, cuts)
         return bool(cuts)
 
     def _reported(cuts: Sequence[Cut]) -> list[Removed]:
@@ -261,8 +247,8 @@ def hidden_markup(text: str) -> tuple[list[Cut], list[Cut]]:
     if not may_hold_markup(text):
         return [], []
     page = Page(text)
-    cuts, shown = _decided(page, Reader(page).marks())
-    return list(_joined(text, cuts)), sorted(shown, key=lambda cut: cut.start)
+    cuts, shown = _cuts_of_page(page, MarkupReader(page).marks())
+    return list(_without_overlaps(text, cuts)), sorted(shown, key=lambda cut: cut.start)
 
 
 def everything_marked_up(text: str) -> list[Cut]:
@@ -271,7 +257,7 @@ def everything_marked_up(text: str) -> list[Cut]:
     return [Cut(first, len(text), "nested markup", text[first:])] if first < len(text) else []
 
 
-def _decided(page: Page, marks: Sequence[Mark]) -> tuple[list[Cut], list[Cut]]:
+def _cuts_of_page(page: Page, marks: Sequence[Mark]) -> tuple[list[Cut], list[Cut]]:
     cuts: list[Cut] = []
     shown: list[Cut] = []
     labels = {mark.label for mark in marks if mark.label and not mark.kind}
@@ -398,7 +384,7 @@ def _decide_definition(page: Page, mark: Mark, labels: set[str], cuts: list[Cut]
         cuts.append(Cut(found.end(), found.end() + len(title.rstrip()), "title text", title.strip()))
 
 
-def _joined(text: str, cuts: Sequence[Cut]) -> Iterator[Cut]:
+def _without_overlaps(text: str, cuts: Sequence[Cut]) -> Iterator[Cut]:
     """In order, and none inside another."""
     position = 0
     for cut in sorted(cuts, key=lambda cut: (cut.start, -cut.end)):

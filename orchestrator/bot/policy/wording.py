@@ -97,9 +97,9 @@ class Wording:
 
     def title(self, text: str) -> str:
         """A title: one line of at most 200 characters. It becomes a commit's message where people squash."""
-        line = _inert(plain_line(text, TITLE_CHARS))
+        line = _without_actions(plain_line(text, TITLE_CHARS))
         line = _HYPHENATED.sub(r"\1 - ", _SIGNS.sub("", line))
-        return plain_line(_begun(line.strip()), TITLE_CHARS)
+        return plain_line(_with_plain_start(line.strip()), TITLE_CHARS)
 
     def inline(self, text: str) -> str:
         """A line of at most 300 characters to stand behind the program's own words in Markdown."""
@@ -123,7 +123,7 @@ class Wording:
             paragraphs: other people's words, as Markdown.
             last: what the program says itself, such as its trailers: it stays as it is and comes last.
         """
-        texts = ("\n".join(_message_lines(_words(text))).strip() for text in paragraphs)
+        texts = ("\n".join(_message_lines(_decoded_line(text))).strip() for text in paragraphs)
         words = "\n\n".join(_ALONE.sub("> ", text) for text in texts if text)
         if len(words) > MESSAGE_CHARS:
             note = f"(Cut here: the text was longer than {MESSAGE_CHARS:,} characters.)"
@@ -140,7 +140,7 @@ class Wording:
 
 def plain_line(text: str, most_chars: int) -> str:
     """The text on one line of printable characters, cut with an ellipsis where it is longer."""
-    flat = " ".join(_words(text[: 8 * most_chars]).split())
+    flat = " ".join(_decoded_line(text[: 8 * most_chars]).split())
     return flat if len(flat) <= most_chars else f"{flat[: most_chars - 1].rstrip()}…"
 
 
@@ -162,8 +162,8 @@ def in_markdown(text: str, most_chars: int) -> str:
     return " ".join(words).rstrip()
 
 
-def _words(text: str) -> str:
-    """The text as every title, message and line begins with it."""
+def _decoded_line(text: str) -> str:
+    """The text with references decoded, without what nobody sees, in printable characters of their usual form."""
     return unicodedata.normalize("NFC", printable_text(visible_text(text))).translate(_FOLDED)
 
 
@@ -189,7 +189,7 @@ def _without_closing(text: str, issue: int | None) -> str:
     return _CLOSING.sub(apart, text)
 
 
-def _inert(line: str) -> str:
+def _without_actions(line: str) -> str:
     """The line without what a forge or a service that reads commits would act on, wherever it stands."""
     line = _LINE_DIRECTIVE.sub(r"(\1)", _STARS.sub("**", line))
     line = _ISSUE_URL.sub(r"\g<path> no. \g<number>", line)
@@ -210,7 +210,7 @@ def _address(word: re.Match[str]) -> str:
     return f"{text[: len(text) - len(begun)]}`{address}`{begun[len(address) :]}"
 
 
-def _begun(line: str) -> str:
+def _with_plain_start(line: str) -> str:
     """The line, which begins with a letter, a digit, an opening bracket or a quote: else its first word is code."""
     if not line or line[0].isalnum() or line[0] in _OPENERS or unicodedata.category(line[0]) == "So":
         return line
@@ -250,7 +250,7 @@ def _unescaped(line: str) -> str:
 def _code_line(line: str) -> str:
     code = line.lstrip()
     blanks = line[: len(line) - len(code)]
-    code = _HYPHENATED.sub(r"\1 - ", _inert(code))
+    code = _HYPHENATED.sub(r"\1 - ", _without_actions(code))
     if command := _COMMAND.match(code):
         code = f"`{command[0]}`{code[command.end() :]}"
     return f"    {blanks}{code}".rstrip()
@@ -262,14 +262,14 @@ def _message_line(line: str) -> str:
     if _RULE.fullmatch(line.strip()):
         return ""
     if heading := _HEADING.fullmatch(words):
-        return f"{before}*{_inert(heading[1])}*"
-    words = _inert(words).strip()
+        return f"{before}*{_without_actions(heading[1])}*"
+    words = _without_actions(words).strip()
     if _MAIL.match(words):
         first, blank, rest = words.partition(" ")
         words = f"`{first}`{blank}{rest}"
     elif not before.strip() and (token := _TOKEN.fullmatch(words)):
         words = _without_separator(words, *token.groups())
-    return f"{before}{_begun(words)}".rstrip()
+    return f"{before}{_with_plain_start(words)}".rstrip()
 
 
 def _without_separator(line: str, token: str, blanks: str, value: str) -> str:

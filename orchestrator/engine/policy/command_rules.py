@@ -20,7 +20,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.policy.program_options import (
     git_refusal,
     named_only,
-    program,
+    program_name,
     starts_others,
     stays_inside,
     subcommand_at,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.policy.shell import CommandLine, Redirect, SimpleCommand, Word
 
 _FREE_JOINS = frozenset({"|", "||"})
-"""These join granted commands without a rule that says so."""
+"""Granted commands may be joined by these without a rule for it."""
 
 _MOVES = frozenset({"cd", "pushd", "popd"})
 
@@ -127,7 +127,7 @@ class CommandRules:
 
     @property
     def open(self) -> tuple[str, ...]:
-        """The rules in which a star stands behind a program that is not known to start nothing else."""
+        """The rules with a star behind a program that may start other programs."""
         return tuple(rule.text for rule in self.allow if any(map(_is_open, rule.line.commands)))
 
     def _denied(self, commands: Iterable[Sequence[str]]) -> str | None:
@@ -135,7 +135,7 @@ class CommandRules:
             return None
         for words in commands:
             forms = {tuple(words), (basename(words[0]), *words[1:])}
-            if program(words[0]) == "git":
+            if program_name(words[0]) == "git":
                 forms.add(without_options(("git", *words[1:])))
             for rule in self.deny:
                 if any(_denies(rule.line.commands[0], form) for form in forms):
@@ -188,7 +188,7 @@ def _is_open(command: SimpleCommand) -> bool:
 def _allow_rule(text: str) -> CommandRule:
     rule = _rule(text)
     for command in rule.line.commands:
-        if program(command.argv[0]) == "git" and (reason := git_refusal(_without_stars(command))):
+        if program_name(command.argv[0]) == "git" and (reason := git_refusal(_without_stars(command))):
             raise ConfigurationError(f"the rule {text!r} cannot be: {reason}")
     return rule
 
@@ -233,7 +233,7 @@ def _without_stars(command: SimpleCommand) -> tuple[str, ...]:
 
 def _git(commands: Iterable[Sequence[str]], *, elsewhere: bool) -> str | None:
     for words in commands:
-        if program(words[0]) != "git":
+        if program_name(words[0]) != "git":
             continue
         if elsewhere:  # a folder that looks like a bare repository has a configuration of its own
             return "Not run: git runs in the root of the clone only; name the folder as an argument."
@@ -261,19 +261,19 @@ class _Candidate:
                 places[place] = (
                     f"{shown} could become an option: put a folder in front of it, as in ./{shown}"
                 )
-        if program(argv[0]) == "git" and (unusual := unusual_subcommand(argv)) is not None:
+        if program_name(argv[0]) == "git" and (unusual := unusual_subcommand(argv)) is not None:
             places.setdefault(unusual, f"git {argv[unusual][:60]}: a rule must name this subcommand")
         return cls(command, places)
 
 
 def _covers(rule: CommandLine, commands: Sequence[_Candidate], joins: tuple[str, ...], at: int) -> bool:
-    """Whether a whole rule stands for the commands from `at` on, with the same joins between them."""
+    """Whether a whole rule matches the commands from `at` on, with the same joins between them."""
     end = at + len(rule.commands)
     return rule.joins == joins[at : end - 1] and all(map(_grants, rule.commands, commands[at:end]))
 
 
 def _grants(rule: SimpleCommand, candidate: _Candidate) -> bool:
-    """Whether one command of a rule stands for one command: words, variables in front, redirections."""
+    """Whether one command of a rule matches one command: words, variables in front, redirections."""
     command = candidate.command
     return (
         rule.words[0].text == command.words[0].text  # most rules end here
@@ -303,7 +303,7 @@ def _grants_redirect(rule: Redirect, redirect: Redirect) -> bool:
 
 
 def _grants_words(rule: Sequence[Word], candidate: _Candidate) -> bool:
-    """Whether the words of a rule stand for those of a command; a star for none that must be named."""
+    """Whether the words of a rule match those of a command. A star matches no word that a rule must name."""
     words, by_name = candidate.command.words, candidate.by_name
     reach = {0}
     for word in rule:
@@ -313,7 +313,7 @@ def _grants_words(rule: Sequence[Word], candidate: _Candidate) -> bool:
             reach = {
                 at + 1
                 for at in reach
-                if at < len(words) and _stands_for(word, words[at], named=at in by_name)
+                if at < len(words) and _matches_word(word, words[at], named=at in by_name)
             }
         if not reach:
             return False
@@ -331,7 +331,7 @@ def _star_reach(starts: set[int], length: int, by_name: dict[int, str]) -> set[i
     return reached
 
 
-def _stands_for(rule: Word, word: Word, *, named: bool) -> bool:
+def _matches_word(rule: Word, word: Word, *, named: bool) -> bool:
     if not rule.is_glob:
         return rule.text == word.text and not word.is_glob
     return not named and _expression(rule.pattern).fullmatch(word.pattern) is not None
@@ -352,7 +352,7 @@ def _expression(pattern: str, letter: str = "[^/]") -> re.Pattern[str]:
 
 
 def _denies(rule: SimpleCommand, words: Sequence[str]) -> bool:
-    """Whether a rule that denies stands for these words: here a star inside a word stands for `/` too."""
+    """Whether a rule that denies matches these words. Here a star inside a word matches `/` too."""
     reach = {0}
     for word in rule.words:
         if word.pattern == STAR:
@@ -403,10 +403,13 @@ def blocked(command: str) -> str | None:
 def _destruction(command: str) -> str | None:
     folder = _ANYWHERE
     for found in scan_deep(command):
-        if reason := _destroys(found.argv, folder) or _overwrites(found.targets):
+        if reason := _destroys(found.argv, folder):
             return reason
+        for target in found.targets:
+            if _DEVICE.fullmatch(target):
+                return f"{target} is a disk"
         if found.argv[:1] == ("cd",):
-            folder = normpath(join(folder, _at_home(found.argv[-1])))
+            folder = normpath(join(folder, _HOME.sub(_ANYWHERE, found.argv[-1], count=1)))
     return None
 
 
@@ -432,15 +435,13 @@ def _destroys(words: Sequence[str], folder: str) -> str | None:
         return "dd if= reads or writes whole devices; use head, tail or cp"
     is_rm = name == "rm" and _recursive(rest, "rR")
     is_find = name == "find" and bool({"-delete", "rm"} & {*rest})
-    if (is_rm and _hits(rest, folder, home=True)) or (is_find and _hits(rest[:1], folder, home=True)):
+    if (is_rm and _names_root(rest, folder, home=True)) or (
+        is_find and _names_root(rest[:1], folder, home=True)
+    ):
         return f"{name} would delete the whole file system or the home folder"
-    if name in _OWNERS and _recursive(rest, "R") and _hits(rest, folder, home=False):
+    if name in _OWNERS and _recursive(rest, "R") and _names_root(rest, folder, home=False):
         return f"{name} would change the whole file system"
     return None
-
-
-def _overwrites(targets: Sequence[str]) -> str | None:
-    return next((f"{target} is a disk" for target in targets if _DEVICE.fullmatch(target)), None)
 
 
 def _recursive(words: Sequence[str], letters: str) -> bool:
@@ -454,19 +455,15 @@ def _recursive(words: Sequence[str], letters: str) -> bool:
     return False
 
 
-def _hits(words: Sequence[str], folder: str, *, home: bool) -> bool:
+def _names_root(words: Sequence[str], folder: str, *, home: bool) -> bool:
+    """Whether a word is the path of `/`, of everything in it, or (if `home`) of the home folder."""
     return any(_is_root(word, folder, home=home) for word in words if not word.startswith("-"))
 
 
 def _is_root(path: str, folder: str, *, home: bool) -> bool:
-    """Whether a path is `/`, everything in it, or (if `home`) the home folder."""
     at_home = _HOME.match(path) is not None
-    whole = normpath(join(folder, _at_home(path))) if path else folder
+    whole = normpath(join(folder, _HOME.sub(_ANYWHERE, path, count=1))) if path else folder
     above, _, last = whole.rpartition("/")
     if _STARS.fullmatch(last):
         whole = above or "/"
     return not whole.strip("/") or (home and at_home and whole == _ANYWHERE)
-
-
-def _at_home(path: str) -> str:
-    return _HOME.sub(_ANYWHERE, path, count=1)

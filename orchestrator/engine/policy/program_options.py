@@ -165,7 +165,7 @@ _SED_SCRIPT = re.compile(
 
 def named_only(argv: Sequence[str]) -> dict[int, str]:
     """Which words of a command a star must not grant, by their place, with the reason."""
-    name = program(argv[0])
+    name = program_name(argv[0])
     reasons: dict[int, str] = {}
     if options := _TABLE.get(name):
         for place, word in enumerate(argv[1:], 1):
@@ -181,7 +181,7 @@ def starts_others(words: Sequence[str]) -> bool:
     return words[0] not in STARTS_NOTHING or bool(named_only(words))
 
 
-def program(word: str) -> str:
+def program_name(word: str) -> str:
     """The name under which a program is known: no folder, no version as in `python3.11`."""
     name = basename(word)
     return re.sub(r"(?<=[a-z])[0-9.]+\Z", "", name) or name

@@ -44,131 +44,24 @@ MARKED = re.compile(r"[>|]|[-+] |#{1,6} |[0-9]+[.)] |\*\*\*$")
 FOOTER = "What the program says below."
 
 PIECES = [
-    *("a@-b.example", "a@.b.example", "a@_b.example", "xmpp:a@-b.example"),
-    *("@victim", "@org/team", "a@b.example", "&#64;victim", "\\@victim", "_@victim", "@", "<a@b.example>"),
-    *(
-        "https://evil.example/x",
-        "www.evil.example",
-        "https://github.com/a",
-        "https://github.com@evil.example",
-    ),
-    *(
-        "[a](https://evil.example)",
-        "![a](https://evil.example/i.png)",
-        "[a](//evil.example)",
-        "[a](docs/a.md)",
-    ),
-    *(
-        "[a]: https://evil.example",
-        "[a]",
-        "![a]",
-        "[a](<https://evil.example`>)",
-        "](https://evil.example)",
-        "[",
-    ),
-    *("[a](&#x68;ttps://evil.example)", "<https://evil.example>", "[a](javascript:alert)", "![a](x.png)"),
-    *(
-        "[a](</x)(https://evil.example>)",
-        "[![a](b.png)](docs/c)",
-        "<https://github.com/b>",
-        "(",
-        ")",
-        "!",
-        "^",
-    ),
-    *(
-        "<img src=https://evil.example>",
-        "<details>",
-        "</details>",
-        "<b>",
-        "<!--",
-        "-->",
-        "<summary>",
-        "<pre>",
-    ),
-    *(
-        "<table>",
-        "<td>",
-        "<script>",
-        "&lt;",
-        "&#96;",
-        "<a href='https://evil.example'>",
-        "<p>",
-        "<code>",
-        "<br>",
-    ),
-    *("`", "``", "```", "```py", "~~~", "~~~ `", "    ```", "\t```", "   ~~~", "\\", "|", "\n|-|-|\n", "\\`"),
-    *(
-        "- ",
-        "> ",
-        "1. ",
-        "    ",
-        "\t",
-        "# ",
-        " ",
-        " ",
-        "\n",
-        "\n",
-        "\n",
-        "\n\n",
-        "\r",
-        "\u00a0",
-        "'",
-        '"',
-        "word",
-    ),
-    *(
-        "/merge",
-        "/lgtm\n",
-        "&#47;merge",
-        "fixes #12",
-        "Closes",
-        ":",
-        "#12",
-        "fixes &#35;12",
-        "\u200b",
-        "\u202e",
-    ),
-    *(
-        "[^1]:",
-        "[^1]",
-        "> [!NOTE]\n",
-        "$",
-        "$x$",
-        "$$",
-        "***",
-        "**",
-        "*",
-        "_",
-        "~~",
-        "~",
-        "NO_CI",
-        "+ ",
-        "2) ",
-    ),
-    *(
-        "[skip ci]",
-        "[skip&#32;ci]",
-        "skip",
-        "ci",
-        "]",
-        "[ ] ",
-        "- [x] a",
-        "\n---\n",
-        "\n===\n",
-        "&amp;",
-        "&#10;",
-    ),
-    *(
-        "\n|a|b|\n|-|-|\n|c|d|",
-        "```mermaid\n",
-        "Signed-off-by: X <x@y.example>",
-        "bors r+",
-        "!build",
-        ".deploy",
-    ),
-    *("https://github.com/owner/name/issues/12", "中文", "Upper", "<!-- pullwright:1 -->", "\n\n\n", "  \n"),
-]
+    "a@-b.example", "a@.b.example", "a@_b.example", "xmpp:a@-b.example", "@victim", "@org/team", "a@b.example",
+    "&#64;victim", "\\@victim", "_@victim", "@", "<a@b.example>", "https://evil.example/x", "www.evil.example",
+    "https://github.com/a", "https://github.com@evil.example", "[a](https://evil.example)",
+    "![a](https://evil.example/i.png)", "[a](//evil.example)", "[a](docs/a.md)", "[a]: https://evil.example",
+    "[a]", "![a]", "[a](<https://evil.example`>)", "](https://evil.example)", "[",
+    "[a](&#x68;ttps://evil.example)", "<https://evil.example>", "[a](javascript:alert)", "![a](x.png)",
+    "[a](</x)(https://evil.example>)", "[![a](b.png)](docs/c)", "<https://github.com/b>", "(", ")", "!", "^",
+    "<img src=https://evil.example>", "<details>", "</details>", "<b>", "<!--", "-->", "<summary>", "<pre>",
+    "<table>", "<td>", "<script>", "&lt;", "&#96;", "<a href='https://evil.example'>", "<p>", "<code>", "<br>",
+    "`", "``", "```", "```py", "~~~", "~~~ `", "    ```", "\t```", "   ~~~", "\\", "|", "\n|-|-|\n", "\\`",
+    "- ", "> ", "1. ", "    ", "\t", "# ", " ", " ", "\n", "\n", "\n", "\n\n", "\r", "\u00a0", "'", '"',
+    "word", "/merge", "/lgtm\n", "&#47;merge", "fixes #12", "Closes", ":", "#12", "fixes &#35;12", "\u200b",
+    "\u202e", "[^1]:", "[^1]", "> [!NOTE]\n", "$", "$x$", "$$", "***", "**", "*", "_", "~~", "~", "NO_CI",
+    "+ ", "2) ", "[skip ci]", "[skip&#32;ci]", "skip", "ci", "]", "[ ] ", "- [x] a", "\n---\n", "\n===\n",
+    "&amp;", "&#10;", "\n|a|b|\n|-|-|\n|c|d|", "```mermaid\n", "Signed-off-by: X <x@y.example>", "bors r+",
+    "!build", ".deploy", "https://github.com/owner/name/issues/12", "中文", "Upper", "<!-- pullwright:1 -->",
+    "\n\n\n", "  \n",
+]  # fmt: skip
 documents = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 
 
@@ -216,27 +109,12 @@ def words(markdown: str, *, targets: bool) -> str:
 @table(
     "text",
     [
-        *("hi @victim", "![a](https://evil.example/i.png)", "[a](https://evil.example)", "www.evil.example"),
-        *("<img src=x>", "/merge", "Fixes #12", "[a]: https://evil.example\n\n[a]", "<details>\n`@victim`"),
-        *(
-            "a@b.example",
-            "<!--",
-            "<details>",
-            "```",
-            "$a$",
-            "```mermaid\n```",
-            "[skip ci]",
-            "- x\n\n  bors r+",
-        ),
-        *(
-            "x [^1]\n\n[^1]: y",
-            "<p>",
-            "a <!-- b --> c",
-            "`<!-- pullwright:1 -->`",
-            "> ```\n> fixes #12\n> ```",
-        ),
+        "hi @victim", "![a](https://evil.example/i.png)", "[a](https://evil.example)", "www.evil.example",
+        "<img src=x>", "/merge", "Fixes #12", "[a]: https://evil.example\n\n[a]", "<details>\n`@victim`",
+        "a@b.example", "<!--", "<details>", "```", "$a$", "```mermaid\n```", "[skip ci]", "- x\n\n  bors r+",
+        "x [^1]\n\n[^1]: y", "<p>", "a <!-- b --> c", "`<!-- pullwright:1 -->`", "> ```\n> fixes #12\n> ```",
     ],
-)
+)  # fmt: skip
 def test_the_judge_finds_each_kind_of_harm(text: str) -> None:
     assert problems(text)
     assert trailers("Signed-off-by          : X <x@y.example>")
@@ -294,27 +172,12 @@ def test_the_examples_of_githubs_specification() -> None:
 @table(
     "line",
     [
-        *(
-            "/approve",
-            "&#8203;/approve",
-            "\u200b" + " " * 21 + "/approve",
-            "/test:all",
-            "!build",
-            ".deploy production",
-        ),
-        *(
-            "bors r+",
-            "ok to test",
-            "recheck",
-            "@dependabot merge",
-            "- x\n\n  recheck",
-            "```\nrecheck\n```",
-            "::error::x",
-        ),
-        "I have read the CLA Document and I hereby sign the CLA",
+        "/approve", "&#8203;/approve", "\u200b" + " " * 21 + "/approve", "/test:all", "!build",
+        ".deploy production", "bors r+", "ok to test", "recheck", "@dependabot merge", "- x\n\n  recheck",
+        "```\nrecheck\n```", "::error::x", "I have read the CLA Document and I hereby sign the CLA",
         "/approve " + "and here are many more words, so that it looks like a sentence " * 3,
     ],
-)
+)  # fmt: skip
 def test_no_command_stands_alone(line: str) -> None:
     word = re.findall(r"[/!.@:]*\w+", line)[-1]
     for text in (WORDING.text(line, issue=7), WORDING.comment(line, issue=7)):
@@ -326,22 +189,13 @@ def test_no_command_stands_alone(line: str) -> None:
 @table(
     "text",
     [
-        *(
-            "Signed-off-by          : X <x@y.example>",
-            "Co-authored-by: X <x@y.example>",
-            "Change-Id: I0123456789",
-        ),
-        *(
-            "skip-checks&colon; true",
-            "Release-As: 9.0.0",
-            "- : x",
-            "Fixes: 0123abc",
-            "```\nSigned-off-by: X\n```",
-        ),
+        "Signed-off-by          : X <x@y.example>", "Co-authored-by: X <x@y.example>",
+        "Change-Id: I0123456789", "skip-checks&colon; true", "Release-As: 9.0.0", "- : x", "Fixes: 0123abc",
+        "```\nSigned-off-by: X\n```",
         "BREAKING-CHANGE: " + "and here are many more words, so that it looks like a sentence " * 3,
         "- a\n\n  Signed-off-by: X <x@y.example>\n  Signed-off-by: Y <x@y.example>",
     ],
-)
+)  # fmt: skip
 def test_trailers(text: str) -> None:
     assert trailers(WORDING.text(text, issue=7)) == ""
     assert trailers(WORDING.comment(text, issue=7)) == ""
@@ -476,39 +330,11 @@ def test_only_plain_numbers_are_its_own() -> None:
 @table(
     "piece",
     [
-        *(
-            "<!--",
-            "[",
-            "](",
-            "`",
-            "`` ` ",
-            "@a",
-            "&#64;",
-            "a://",
-            "fixes ",
-            "<b>",
-            "- ",
-            "\\",
-            "~~~\n",
-            "[a](",
-            "1. ",
-        ),
-        *(
-            "a/",
-            "![",
-            "[a][",
-            "**a",
-            "*a* ",
-            "> ",
-            "> a\n",
-            "- a\n",
-            "|a|b|\n|-|-|\n",
-            "$a ",
-            "# a\n",
-            "[a]: b\n",
-        ),
+        "<!--", "[", "](", "`", "`` ` ", "@a", "&#64;", "a://", "fixes ", "<b>", "- ", "\\", "~~~\n", "[a](",
+        "1. ", "a/", "![", "[a][", "**a", "*a* ", "> ", "> a\n", "- a\n", "|a|b|\n|-|-|\n", "$a ", "# a\n",
+        "[a]: b\n",
     ],
-)
+)  # fmt: skip
 def test_hostile_texts_are_read_to_the_end(piece: str) -> None:
     """Exponential time would need hours for some of these, deep nesting the whole stack."""
     assert len(WORDING.text(piece * (10_000 // len(piece)), issue=7)) <= BODY_CHARS

@@ -19,86 +19,32 @@ from tests.tables import table
 
 RULES = CommandRules.parse(
     [
-        *("pytest *", "git *", "git fetch *", "git clone *", "git push *", "git rebase *", "git submodule *"),
-        *(
-            "git bisect *",
-            "git config *",
-            "git archive *",
-            "git ls-remote *",
-            "echo *",
-            "tail *",
-            "ls *",
-            "sed *",
-        ),
-        *(
-            "cd * && pytest *",
-            "FOO=* pytest *",
-            "pytest * > *",
-            "pytest * 2>&1",
-            "make test",
-            "find *",
-            "tar *",
-        ),
-        *("rg *", "sort *", "python *", "printf *", "test *", "tee *", "make *", "curl *", "timeout * git *"),
-        *("ruff check src/*.py", "env *", "cd * && git *", "read *"),
-        *("awk *", "split *", "man *", "less *", "vim *", "cargo test *", "uv *", "find * -exec git * +"),
+        "pytest *", "git *", "git fetch *", "git clone *", "git push *", "git rebase *", "git submodule *",
+        "git bisect *", "git config *", "git archive *", "git ls-remote *", "echo *", "tail *", "ls *",
+        "sed *", "cd * && pytest *", "FOO=* pytest *", "pytest * > *", "pytest * 2>&1", "make test", "find *",
+        "tar *", "rg *", "sort *", "python *", "printf *", "test *", "tee *", "make *", "curl *",
+        "timeout * git *", "ruff check src/*.py", "env *", "cd * && git *", "read *", "awk *", "split *",
+        "man *", "less *", "vim *", "cargo test *", "uv *", "find * -exec git * +",
     ],
     ["git push --force*", "pytest --pdb *", "rm *"],
-)
+)  # fmt: skip
 
 
 @table(
     "command",
     [
-        *(
-            "pytest",
-            "pytest -q tests/ -k 'a and b'",
-            "pytest\n",
-            "git diff HEAD~1 -- a b",
-            "git -P log --oneline",
-        ),
-        *(
-            "git diff --text",
-            "git fetch origin main",
-            "git log --stat -S x",
-            "git config get user.name",
-            "git push -u o",
-        ),
-        *(
-            "echo a | tail -3",
-            "ls || echo none",
-            "cd src && pytest -q",
-            "FOO=1 pytest -q",
-            "pytest -q > out/log.txt",
-        ),
-        *(
-            "pytest -q 2>&1 | tail -20",
-            "make test",
-            "find . -name '*.py'",
-            "sed -n 1,20p a.py",
-            "sed 's/a/b/g' a.py",
-        ),
-        *(
-            "rg -n 'a|b' src",
-            "sort -u a",
-            "python -m build",
-            "printf '%s' a",
-            "ls ./*.py",
-            "echo a | tee log",
-        ),
-        *("ruff check src/a.py", "pytest -rp --co", "cd src && pytest -q | tail -3", "timeout 5 git status"),
-        *(
-            "awk '{ print $1, $NF }' a",
-            "awk -F : -v n=1 -vm=2 -- '{ print $n }' a",
-            "split -l 5 a",
-            "env A=1 ls",
-            "uv run pytest -q",
-            "find . -name git",
-            "less a",
-        ),
-        *("echo '$(id)' '`id`' '; id' '&& id' '> x'", "ls 'a\\b'", "tar tf a.tar", "git rev-parse --git-dir"),
+        "pytest", "pytest -q tests/ -k 'a and b'", "pytest\n", "git diff HEAD~1 -- a b",
+        "git -P log --oneline", "git diff --text", "git fetch origin main", "git log --stat -S x",
+        "git config get user.name", "git push -u o", "echo a | tail -3", "ls || echo none",
+        "cd src && pytest -q", "FOO=1 pytest -q", "pytest -q > out/log.txt", "pytest -q 2>&1 | tail -20",
+        "make test", "find . -name '*.py'", "sed -n 1,20p a.py", "sed 's/a/b/g' a.py", "rg -n 'a|b' src",
+        "sort -u a", "python -m build", "printf '%s' a", "ls ./*.py", "echo a | tee log",
+        "ruff check src/a.py", "pytest -rp --co", "cd src && pytest -q | tail -3", "timeout 5 git status",
+        "awk '{ print $1, $NF }' a", "awk -F : -v n=1 -vm=2 -- '{ print $n }' a", "split -l 5 a", "env A=1 ls",
+        "uv run pytest -q", "find . -name git", "less a", "echo '$(id)' '`id`' '; id' '&& id' '> x'",
+        "ls 'a\\b'", "tar tf a.tar", "git rev-parse --git-dir",
     ],
-)
+)  # fmt: skip
 def test_what_rules_grant_runs(command: str) -> None:
     assert RULES.refusal(command) is None
 
@@ -299,48 +245,13 @@ def test_a_longer_shape_is_covered_by_rules_from_left_to_right() -> None:
 @table(
     "rule",
     [
-        *(
-            "mypy *",
-            "nice *",
-            "stdbuf *",
-            "sqlite3 *",
-            "timeout 5 *",
-            "env *",
-            "xargs *",
-            "pytest *",
-            "python *",
-        ),
-        *(
-            "make *",
-            "npm run *",
-            "tar *",
-            "tar xf *.tar",
-            "curl *",
-            "less *",
-            "diff *",
-            "uniq *",
-            "cp *",
-            "./ls *",
-        ),
-        *(
-            "/bin/ls *",
-            "ls | nice *",
-            "cd * && pytest *",
-            "FOO=* mypy",
-            "mypy src/*",
-            "git fetch *",
-            "git rebase *",
-        ),
-        *(
-            "find * -exec wc *",
-            "sort --compress-program=x *",
-            "sed -i s/a/b/ *",
-            "awk -f x *",
-            "rg --pre x *",
-        ),
-        *("timeout * git *", "read *", "a-program-of-tomorrow *"),
+        "mypy *", "nice *", "stdbuf *", "sqlite3 *", "timeout 5 *", "env *", "xargs *", "pytest *", "python *",
+        "make *", "npm run *", "tar *", "tar xf *.tar", "curl *", "less *", "diff *", "uniq *", "cp *",
+        "./ls *", "/bin/ls *", "ls | nice *", "cd * && pytest *", "FOO=* mypy", "mypy src/*", "git fetch *",
+        "git rebase *", "find * -exec wc *", "sort --compress-program=x *", "sed -i s/a/b/ *", "awk -f x *",
+        "rg --pre x *", "timeout * git *", "read *", "a-program-of-tomorrow *",
     ],
-)
+)  # fmt: skip
 def test_a_star_behind_a_program_that_may_start_others_is_told(rule: str) -> None:
     assert CommandRules.parse(["ls *", rule, "pytest"]).open == (rule,)
 
@@ -348,30 +259,12 @@ def test_a_star_behind_a_program_that_may_start_others_is_told(rule: str) -> Non
 @table(
     "rule",
     [
-        *(
-            "mypy",
-            "pytest -q",
-            "make test",
-            "ls *",
-            "cat *",
-            "grep * | head *",
-            "find *",
-            "rg *",
-            "sort *",
-            "sed -n *",
-        ),
-        *(
-            "awk *",
-            "git *",
-            "git diff *",
-            "git log * | head *",
-            "pytest > *",
-            "pytest -q 2>&1 | tail *",
-            "cd * && ls",
-        ),
-        *("FOO=* ls *", "find * -name *.py", "awk '{ print $1 }' *", "printf *", "tee *"),
+        "mypy", "pytest -q", "make test", "ls *", "cat *", "grep * | head *", "find *", "rg *", "sort *",
+        "sed -n *", "awk *", "git *", "git diff *", "git log * | head *", "pytest > *",
+        "pytest -q 2>&1 | tail *", "cd * && ls", "FOO=* ls *", "find * -name *.py", "awk '{ print $1 }' *",
+        "printf *", "tee *",
     ],
-)
+)  # fmt: skip
 def test_no_star_and_one_behind_a_program_that_starts_nothing_is_not(rule: str) -> None:
     assert CommandRules.parse([rule]).open == ()
 
@@ -501,31 +394,11 @@ def test_a_star_inside_a_word(rule: str, word: str, *, fits: bool) -> None:
 
 
 _STAR = (
-    *(
-        "git status",
-        "git diff",
-        "git add -A",
-        "git add .",
-        "git commit -m 'Fix add'",
-        "git commit --amend --no-edit",
-    ),
-    *(
-        "git stash",
-        "git stash pop",
-        "git log --oneline -5",
-        "git branch x",
-        "git checkout -b x",
-        "git switch x",
-    ),
-    *(
-        "git reset --hard HEAD~1",
-        "git restore .",
-        "git tag v1",
-        "git blame calc.py",
-        "git mv a b",
-        "git rm a",
-    ),
-)
+    "git status", "git diff", "git add -A", "git add .", "git commit -m 'Fix add'",
+    "git commit --amend --no-edit", "git stash", "git stash pop", "git log --oneline -5", "git branch x",
+    "git checkout -b x", "git switch x", "git reset --hard HEAD~1", "git restore .", "git tag v1",
+    "git blame calc.py", "git mv a b", "git rm a",
+)  # fmt: skip
 _NAMED = (
     "git bisect start",
     "git bisect good HEAD",
@@ -596,24 +469,10 @@ def test_a_command_has_at_most_8192_characters_and_no_nul() -> None:
 
 
 LONG = (
-    *(
-        "git a ",
-        "pytest *",
-        "$(",
-        "`",
-        "a()",
-        "a(){",
-        "<<a\n",
-        "'",
-        "~a",
-        "sh -c '",
-        "env ",
-        "sudo sh -c 'a' ",
-        "a|",
-    ),
-    *("eval ", "sudo eval ", "eval 'a b' ", "time eval sh -c "),
-    *("rm / ", "-", "f(){f|", '"$(', "sed 's/a/", "\\"),
-)
+    "git a ", "pytest *", "$(", "`", "a()", "a(){", "<<a\n", "'", "~a", "sh -c '", "env ", "sudo sh -c 'a' ",
+    "a|", "eval ", "sudo eval ", "eval 'a b' ", "time eval sh -c ", "rm / ", "-", "f(){f|", '"$(', "sed 's/a/",
+    "\\",
+)  # fmt: skip
 
 
 @table("piece", LONG)

@@ -19,43 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALPHABET = (
-    *" \t \n'\"\\$`|&;<>(){}[]*?!#~=%+@^,.-:/A12ap\x00\x1b\u00a0\u00e9\u2028\ue000\r",
-    *(
-        "p ",
-        "p ",
-        "p ",
-        "p ",
-        " p",
-        "' '",
-        '"a"',
-        "||",
-        "&&",
-        "$(p)",
-        "2>&1",
-        ">&2",
-        " >a",
-        "A=1 ",
-        "A+=1 ",
-        "''",
-    ),
-    *(
-        "\\'",
-        "if ",
-        "{a,b}",
-        "a=~",
-        "<<a",
-        "<(p)",
-        "$'a'",
-        " -x",
-        "\\\n",
-        "| p ",
-        "; p ",
-        "a:~",
-        "12>a",
-        "''2>a",
-        "--",
-    ),
-)
+    *" \t \n'\"\\$`|&;<>(){}[]*?!#~=%+@^,.-:/A12ap\x00\x1b\u00a0\u00e9\u2028\ue000\r", "p ", "p ", "p ", "p ",
+    " p", "' '", '"a"', "||", "&&", "$(p)", "2>&1", ">&2", " >a", "A=1 ", "A+=1 ", "''", "\\'", "if ", "{a,b}",
+    "a=~", "<<a", "<(p)", "$'a'", " -x", "\\\n", "| p ", "; p ", "a:~", "12>a", "''2>a", "--",
+)  # fmt: skip
 TEXTS = st.one_of(
     st.lists(st.sampled_from(ALPHABET), min_size=1, max_size=14).map("".join),
     st.lists(st.sampled_from(ALPHABET), min_size=1, max_size=14).map(lambda parts: "p " + "".join(parts)),
