@@ -13,7 +13,7 @@ from orchestrator.app.redteam.secrets import secrets_in
 from orchestrator.app.redteam.toolnames import SHELLS
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
-from orchestrator.engine.policy.secrets import REPLACEMENT
+from orchestrator.core.masking import REPLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -243,7 +243,7 @@ class ChangeLimits:
     bytes: int
 
     def __call__(self, changes: Sequence[FileChange]) -> str | None:
-        """One line: what is too much, how much it is, and the flags that would allow it."""
+        """One line for a person: what is too much, how much it is, and the flag that allows more."""
         measured = [_measure(change) for change in changes]
         found = (
             (len(changes), self.files, "changed files", "--max-files"),
@@ -362,7 +362,7 @@ def _holds(text: str, holds_secret: Callable[[str], bool]) -> bool:
 
 
 def _joined(glue: re.Match[str]) -> str:
-    """Nothing, or the glue itself where a comma stands behind a long text: a list of hashes is no secret."""
+    """Remove the glue. Keep it after a long text with a comma, because a list of hashes is no secret."""
     if "," not in glue[0]:
         return ""
     before = glue.string[max(glue.start() - _LONGEST_ITEM_CHARS - 1, 0) : glue.start()]

@@ -184,7 +184,7 @@ def _has_long_runs_of_marks(text: str) -> bool:
 
 
 def hidden_characters(text: str) -> list[Cut]:
-    """What is to be taken out of a text, in order, for a person to see what a model sees.
+    """Find the characters that a person does not see, in order.
 
     Kept are: emoji sequences, joiners where a script needs them, variants of ideographs, signs of
     the Arabic and Syriac scripts that are format characters by category and yet visible.
@@ -208,7 +208,7 @@ def hidden_characters(text: str) -> list[Cut]:
 
 
 def every_invisible(text: str) -> list[Cut]:
-    """The same without looking around: nothing invisible is needed by its neighbours, nor is any mark."""
+    """Find every invisible character and every mark, also those that a script or an emoji needs."""
     patterns = _patterns()
     return [
         Cut(place, place + 1, "invisible character", escaped(char))
@@ -259,7 +259,7 @@ _MOST_ROUNDS = 8
 
 
 def visible_text(text: str) -> str:
-    """The text with every character reference decoded, without what nobody sees, with plain line ends.
+    """Decode every character reference and leave out what a person does not see. Line ends become line feeds.
 
     The result holds no character reference, so giving it back changes nothing. Text that is nested
     deeper than any honest text (`&amp;amp;amp;...`) loses its ampersands instead.
@@ -273,7 +273,7 @@ def visible_text(text: str) -> str:
 
 
 def without_unseen(text: str) -> str:
-    """The text without control characters and what else has no shape of its own, with plain line ends.
+    """Leave out control characters and everything else without a visible shape. Line ends become line feeds.
 
     Character references stay: this is for code, where they stand for themselves.
     """
@@ -298,7 +298,7 @@ def _decoded(match: re.Match[str]) -> str:
 
 
 def printable_text(text: str) -> str:
-    """The text as it stands, of printable characters: what nobody sees is left out. Tabs and line feeds stay."""
+    """Leave out every character that cannot be printed. Tabs and line feeds stay, references are not decoded."""
     text = without_unseen(text)
     if text.isascii():
         return text

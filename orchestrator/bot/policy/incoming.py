@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from orchestrator.bot.policy.markup_page import Mark
 
     _Search = Callable[[str], tuple[list[Cut], list[Cut]]]
-    """Finds what is to be taken out, and what stays although it is not shown as it stands."""
+    """Finds the cuts, and what stays although the page shows it in another form."""
 
 __all__ = ["Cleaned", "Removed", "clean_name", "clean_words", "show_hidden"]
 
 _MOST_ROUNDS = 6
-"""What is taken out may bring together what hides something again. After so many rounds that is no accident."""
+"""After a cut, the two sides may together hide something again. So often it is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class _Places:
         self._rounds.append((now, before))
 
     def original(self, place: int) -> int:
-        """The place in the first text of what is at this place now."""
+        """The place in the original text of the character that is at this place now."""
         for now, before in reversed(self._rounds):
             index = bisect_right(now, place) - 1
             place = before[index] + place - now[index]
@@ -144,7 +144,7 @@ class _Places:
 
 
 def _cleaned(text: str, searches: Sequence[tuple[_Search, Callable[[str], list[Cut]]]]) -> Cleaned:
-    """Cut until nothing more is found. Each search comes with one that leaves nothing for it to find."""
+    """Cut until nothing more is found. Each search comes with a second one, which cuts everything that it could find."""
     places = _Places()
     removed: list[Removed] = []
     kept: dict[int, Removed] = {}
@@ -182,7 +182,7 @@ _TRACES = {
     "|": ("-",),
     "$": ("$",),
 }
-"""What could hide something, by a character that is quickly looked for."""
+"""Beginnings of markup, each with one character that is quick to look for."""
 
 # GitHub shows what is in these.
 _SHOWN_TAGS = frozenset(
@@ -210,7 +210,7 @@ _VOID_TAGS = frozenset(
 _RAW_TAGS = frozenset({"script", "style", "xmp", "plaintext"})
 _SMALLER_TAGS = frozenset({"small", "sub", "sup"})
 _MOST_SMALLER = 2
-"""Each makes letters smaller by a quarter; some more of them, and nobody can read it."""
+"""Each makes letters a quarter smaller. With more of them the text cannot be read."""
 _LONGEST_NAME = 30
 
 _ONE_ATTRIBUTE = re.compile(rf"\s*+(?=[^\s/>])(?P<whole>{ATTRIBUTE})")
@@ -252,7 +252,7 @@ def hidden_markup(text: str) -> tuple[list[Cut], list[Cut]]:
 
 
 def everything_marked_up(text: str) -> list[Cut]:
-    """All from the first thing on that could be markup: for a text that never comes to rest."""
+    """Cut everything behind the first sign of markup. It is for a text in which each cut makes new markup."""
     first = min((place for place in map(text.find, "<[&`~|$") if place >= 0), default=len(text))
     return [Cut(first, len(text), "nested markup", text[first:])] if first < len(text) else []
 

@@ -98,7 +98,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"inline_definitions": True}).enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])
     # GitHub takes any address in a definition, and drops it later.
-    parser.validateLink = _any_address  # type: ignore[method-assign]
+    parser.validateLink = lambda _url: True  # type: ignore[method-assign]
     helpers = SimpleNamespace(parseLinkDestination=_destination, parseLinkTitle=parseLinkTitle)
     parser.helpers = helpers  # type: ignore[assignment]
     parser.block.ruler.at("html_block", _html_rule(), {"alt": ["paragraph", "reference", "blockquote"]})
@@ -173,12 +173,8 @@ def is_drawn(info: str) -> bool:
     return not _DRAWN.isdisjoint(re.split(r"[^a-z]+", "".join(first)))
 
 
-def _any_address(url: str) -> bool:  # noqa: ARG001  the parser's signature
-    return True
-
-
 class Page:
-    """A text, its blocks, what its link labels stand for, and the labels that may be footnotes'.
+    """A text with its blocks, the addresses of its link labels, and the labels that may belong to footnotes.
 
     `view` is the text without the marks of block quotes; places are the same in both.
     """

@@ -343,7 +343,12 @@ class MarkupReader:
         https://github.com/github/markup/issues/1742
         """
         view, dollars, self._dollars = self._view, self._dollars, []
-        ends = {at for at, (start, end) in enumerate(dollars) if _stands_at_an_end(view, start, end)}
+        ends = {
+            at
+            for at, (start, end) in enumerate(dollars)
+            if (before := view[start - 1 : start]) == "$"
+            or not (before.isspace() or view[end : end + 1].isalnum())
+        }
         is_begun = is_hidden = False
         last = max(ends, default=0)
         for at in range(last):
@@ -473,14 +478,6 @@ def _is_within(spans: Sequence[tuple[int, int]], place: int) -> bool:
     """Whether one of the spans, which are in order, holds this place."""
     at = bisect_right(spans, (place, place)) - 1
     return at >= 0 and place < spans[at][1]
-
-
-def _stands_at_an_end(view: str, start: int, end: int) -> bool:
-    """Whether a dollar sign may end mathematics."""
-    return (
-        not (view[start - 1 : start].isspace() or view[end : end + 1].isalnum())
-        or view[start - 1 : start] == "$"
-    )
 
 
 def _is_number(label: str) -> bool:

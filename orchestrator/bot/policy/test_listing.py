@@ -62,7 +62,7 @@ _DECLARATIONS: Mapping[str, re.Pattern[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PlaceNote:
-    """What is to be said of one place; `line` counts from 1, and is 0 where the file as it is now has none."""
+    """A note about one place of a change. `line` counts from 1; it is 0 where the file has no such line now."""
 
     path: str
     line: int
@@ -174,7 +174,7 @@ def list_tests(changes: Sequence[FileChange]) -> TestListing:
 
 
 def _content(version: FileVersion | None) -> bytes | None:
-    """The bytes; none of what is no file, and None where there are too many."""
+    """The content of a file: empty for a link or a submodule, None for a file that was too large."""
     if version is None or version.mode in {LINK_MODE, SUBMODULE_MODE}:
         return b""
     return version.content
@@ -195,7 +195,7 @@ class _Test:
     skips: frozenset[str]
 
     def place(self, line: int, what: str) -> PlaceNote:
-        """What is to be said of it."""
+        """A note about this test."""
         name = ".".join(part[:_MOST_CHARACTERS] for part in self.names)
         return PlaceNote(self.path, line, f"{name} {what}")
 
@@ -326,7 +326,7 @@ def _functions(path: str, source: bytes) -> list[_Test]:
 
 
 def _last_bound(body: Sequence[ast.stmt]) -> dict[str, _Definition]:
-    """What each name of a function or class stands for at the end of a file or class."""
+    """The function or class that each name means at the end of a file or class."""
     last: dict[str, _Definition] = {}
     for node in _statements(body):
         match node:

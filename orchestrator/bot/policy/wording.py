@@ -102,7 +102,7 @@ class Wording:
         return plain_line(_with_plain_start(line.strip()), TITLE_CHARS)
 
     def inline(self, text: str) -> str:
-        """A line of at most 300 characters to stand behind the program's own words in Markdown."""
+        """One line of at most 300 characters, which follows words of the program in Markdown."""
         return in_markdown(text, INLINE_CHARS)
 
     def text(self, text: str, *, issue: int | None) -> str:
@@ -145,7 +145,7 @@ def plain_line(text: str, most_chars: int) -> str:
 
 
 def in_markdown(text: str, most_chars: int) -> str:
-    """A line to stand behind words of the program in Markdown: nothing in it is markup, a link or a call.
+    """One line that follows words of the program in Markdown. Nothing in it is markup, a link or a mention.
 
     Words of letters, digits and plain punctuation stay; every other one becomes code.
     """
@@ -190,7 +190,7 @@ def _without_closing(text: str, issue: int | None) -> str:
 
 
 def _without_actions(line: str) -> str:
-    """The line without what a forge or a service that reads commits would act on, wherever it stands."""
+    """Change everything in a line on which a forge, or a service that reads commits, would act."""
     line = _LINE_DIRECTIVE.sub(r"(\1)", _STARS.sub("**", line))
     line = _ISSUE_URL.sub(r"\g<path> no. \g<number>", line)
     line = _NUMBER.sub(lambda found: f"{found[1]} no. ".lstrip(), _GH.sub(r"\1 ", line))
@@ -211,7 +211,7 @@ def _address(word: re.Match[str]) -> str:
 
 
 def _with_plain_start(line: str) -> str:
-    """The line, which begins with a letter, a digit, an opening bracket or a quote: else its first word is code."""
+    """Make the first word code, unless it begins with a letter, a digit, an opening bracket or a quote."""
     if not line or line[0].isalnum() or line[0] in _OPENERS or unicodedata.category(line[0]) == "So":
         return line
     first, blank, rest = line.partition(" ")

@@ -51,7 +51,7 @@ _STEERING_VARIABLE = re.compile(
     r"(?:GIT|LD|DYLD|PYTHON|NODE|NPM|PERL|RUBY|BASH|LESS|PYTEST|MAKE|GREP|RIPGREP|SSH|CURL|TAR|GCC|CC|JAVA)_?.*"
     r"|.*(?:PAGER|EDITOR|VISUAL|SHELL|PATH|OPTIONS|OPTS|FLAGS)|ENV|IFS|PS4|PROMPT_COMMAND|HOME|CDPATH|TMPDIR"
 )
-"""Variables by which programs are made to run others: a star does not stand for their values."""
+"""Variables that can make programs run others. A star does not match their values."""
 
 _MOST_NAMED = 20
 _SHOWN_CHARS = 100
@@ -78,7 +78,7 @@ class CommandRule:
 
 @dataclass(frozen=True, slots=True)
 class CommandRules:
-    """Which commands are granted, and which are denied whatever is granted. Make it with `parse`."""
+    """The commands that are granted, and those that are denied in any case. Make it with `parse`."""
 
     allow: tuple[CommandRule, ...] = ()
     deny: tuple[CommandRule, ...] = ()
@@ -224,7 +224,7 @@ def _rule(text: str) -> CommandRule:
 
 
 def _without_stars(command: SimpleCommand) -> tuple[str, ...]:
-    """The words of a rule that stand for themselves; a subcommand left open passes as a harmless one."""
+    """The words of a rule without stars. For an open subcommand of `git config` a harmless one is put in."""
     words = tuple(word.text for word in command.words if not word.is_glob)
     if subcommand_at(words) < len(words) and words[-1] == "config":
         return (*words, "get")
@@ -321,7 +321,7 @@ def _grants_words(rule: Sequence[Word], candidate: _Candidate) -> bool:
 
 
 def _star_reach(starts: set[int], length: int, by_name: dict[int, str]) -> set[int]:
-    """Where a star that begins at any of `starts` may end: it goes on up to a word that must be named."""
+    """The places where a star that begins at one of `starts` may end: at the latest before a word that must be named."""
     reached: set[int] = set()
     is_open = False
     for at in range(length + 1):

@@ -332,7 +332,7 @@ def unusual_subcommand(argv: Sequence[str]) -> int | None:
 
 
 def without_options(argv: Sequence[str]) -> tuple[str, ...]:
-    """The call without what stands before the subcommand, values included; to find what a rule denies."""
+    """The call without the options before the subcommand and their values. Rules that deny are compared with it."""
     place = 1
     while place < len(argv) and argv[place].startswith("-"):
         place += 2 if argv[place] in _WITH_VALUE else 1

@@ -316,7 +316,7 @@ def merged_spans(spans: Iterable[Span], gap: int = 0) -> Iterator[Span]:
 def spans_in_parts(
     data: bytes, parts: Sequence[Span], apart: bytes, find: Callable[[bytes], Iterator[Span]]
 ) -> Iterator[Span]:
-    """What is found in parts of a text, which are searched at once with one byte between them."""
+    """Search parts of a text together, with one byte between them. The spans are those of the whole text."""
     starts = list(accumulate((end - start + 1 for start, end in parts), initial=0))
     for first, last in find(apart.join(data[start:end] for start, end in parts)):
         number = bisect_right(starts, first) - 1
@@ -325,7 +325,7 @@ def spans_in_parts(
 
 
 def _number_runs(text: bytes, size: int) -> Iterator[Span]:
-    """Where so many digits, hexadecimal ones among them, stand in a row."""
+    """Where at least so many hexadecimal digits come in a row."""
     digits = text.translate(_HEX_OR_NOT)
     start = digits.find(b"1" * size)
     while start >= 0:
@@ -436,7 +436,7 @@ class _Folded:
         self._kept: list[int] = []
 
     def place(self, at: int) -> int:
-        """Where the letter with this number stands in the text itself."""
+        """The place of the letter with this number in the text."""
         number = bisect_right(self._starts, at) - 1
         if number != self._number:
             start = number * _BLOCK_BYTES

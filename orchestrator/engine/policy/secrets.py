@@ -13,8 +13,6 @@ from orchestrator.core.masking import REPLACEMENT
 from orchestrator.core.secret_names import MIN_SECRET_CHARS
 from orchestrator.engine.policy.secret_values import ValueIndex, merged_spans, spans_in_parts
 
-__all__ = ["REPLACEMENT", "RedactedStream", "Redactor", "map_strings"]
-
 _WORD = re.compile(rb"[A-Za-z]{3,24}")
 _MAX_DEPTH = 200
 _TOO_DEEP = "[nested too deeply]"
@@ -68,7 +66,7 @@ class Redactor:
 
     def redact_value(self, value: Any) -> Any:
         """A copy of a JSON-like value with every string redacted, keys too. Tuples become lists."""
-        return map_strings(value, self.redact)
+        return _map_strings(value, self.redact)
 
     def spans(self, data: bytes) -> list[_Span]:
         """Where a text's UTF-8 has secrets: in order, apart, at the borders of characters."""
@@ -94,8 +92,8 @@ def _whole_characters(data: bytes, span: _Span) -> _Span:
 class RedactedStream:
     """Redacts a text that comes in pieces, where a secret may be cut in two.
 
-    Held back are the last words, and a secret that may go on; a word or a secret of more than
-    `MOST_HELD_CHARS` is let go in parts. The time for a piece does not grow with what came before.
+    The last words, and a secret that may go on, are held back. A word or a secret of more than
+    `MOST_HELD_CHARS` is released in parts. The time for a piece does not grow with what came before.
 
     Args:
         redactor: finds the secrets.
@@ -121,7 +119,7 @@ class RedactedStream:
         return self._release(everything=False)
 
     def end(self) -> str:
-        """What is left."""
+        """The rest of the text."""
         return self._release(everything=True)
 
     def _release(self, *, everything: bool) -> str:
@@ -159,7 +157,7 @@ class RedactedStream:
         return cut
 
 
-def map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> Any:
+def _map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> Any:
     """A copy of a JSON-like value in which every string, keys too, went through `change`."""
     if _depth > _MAX_DEPTH:
         return _TOO_DEEP
@@ -171,18 +169,18 @@ def map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> An
             name = change(str(key))
             while name in result:  # two keys that differed in the secret only
                 name += "'"
-            result[name] = map_strings(item, change, _depth + 1)
+            result[name] = _map_strings(item, change, _depth + 1)
         return result
     if isinstance(value, list | tuple):
         items = []
         for item in value:
-            items.append(map_strings(item, change, _depth + 1))  # noqa: PERF401  a comprehension costs a frame a level
+            items.append(_map_strings(item, change, _depth + 1))  # noqa: PERF401  a comprehension costs a frame a level
         return items
     return value
 
 
 RUN_CHARS = 16
-"""Most credentials hold so many characters of a token in a row; only what is near such a run is looked at."""
+"""Most credentials have so many characters of a token in a row. Only the text near such a run is searched."""
 
 _CONTEXT_BYTES = 80
 _LONGEST_WORD_CHARS = 24
@@ -455,7 +453,7 @@ def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterat
 
 
 def _regions(data: bytes, words: list[bytes]) -> Iterator[_Span]:
-    """The long runs of characters that tokens are made of, with what stands before them.
+    """Find long runs of characters of tokens, with the text before them.
 
     The runs themselves are added to `words`.
     """

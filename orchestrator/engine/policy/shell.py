@@ -1,9 +1,11 @@
-r"""Reads shell text. One reader serves two doors.
+"""Reads shell text, strictly or as far as it can.
 
-`parse_line` is strict: it knows a small part of the language, which bash and every POSIX shell read alike, and refuses
-all else. What rules grant is read with it. `scan` reads on where the strict door stops. It never fails, so it may be
-wrong: a shell can hide a command in more ways than a reader can know (variables, `eval` of a file). What is blocked
-everywhere is looked for with it. That is a seat belt; the sandbox is the wall.
+`parse_line` is strict. It knows a small part of the language, which bash and every POSIX shell read in the same way,
+and refuses everything else. Rules, and the commands that they grant, are read with it.
+
+`scan` reads any text with the same reader. It never fails, so it may be wrong: a shell can hide a command in more
+ways than a reader can know (variables, `eval` of a file). It finds what is blocked everywhere. That is a seat belt;
+the sandbox is the wall.
 
 The language: https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html
 """
@@ -41,7 +43,7 @@ _MOST_SCRIPTS = 20
 """That the shells of one command are told to run."""
 _MOST_TAILS = 100
 _SUBSTITUTION = "$()"
-"""Stands in a word for a command whose output would be there."""
+"""Is in a word in place of a command whose output would be there."""
 _HERE_DOCUMENT = "<<"
 
 # The strict language. It is tried first, also by `scan`.
@@ -198,7 +200,7 @@ def scan(text: str) -> list[SimpleCommand]:
 
 
 def scan_deep(text: str) -> Iterator[FoundCommand]:
-    """The same, with the commands that other programs run: `sudo`, `env`, `sh -c`, `eval` and their kin.
+    """Find also the commands that other programs run: `sudo`, `env`, `sh -c`, `eval` and others like them.
 
     Of a program that runs others every tail of its words is given, because nobody knows all options.
 

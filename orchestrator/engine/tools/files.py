@@ -8,8 +8,8 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
+from orchestrator.core.masking import REPLACEMENT
 from orchestrator.engine.policy.file_syntax import newly_unreadable
-from orchestrator.engine.policy.secrets import REPLACEMENT
 from orchestrator.engine.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
 from orchestrator.engine.tools.reading import read_path
 from orchestrator.engine.tools.textfile import (
