@@ -68,7 +68,7 @@ def clean_words(text: str) -> Cleaned:
     searches = (
         (_byte_order_mark, every_invisible),
         (hidden_markup, everything_marked_up),
-        (lambda text: (hidden_characters(text), []), every_invisible),
+        (_characters, every_invisible),
     )
     return _cleaned(text, searches)
 
@@ -102,6 +102,10 @@ def show_hidden(text: str) -> Cleaned:
 
 def _byte_order_mark(text: str) -> tuple[list[Cut], list[Cut]]:
     return [Cut(0, 1, "format characters", escaped("\ufeff"))] if text.startswith("\ufeff") else [], []
+
+
+def _characters(text: str) -> tuple[list[Cut], list[Cut]]:
+    return hidden_characters(text), []
 
 
 def _hidden_in_name(text: str) -> tuple[list[Cut], list[Cut]]:

@@ -98,7 +98,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"inline_definitions": True}).enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])
     # GitHub takes any address in a definition, and drops it later.
-    parser.validateLink = lambda _url: True  # type: ignore[method-assign]
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005  the parser's signature
     helpers = SimpleNamespace(parseLinkDestination=_destination, parseLinkTitle=parseLinkTitle)
     parser.helpers = helpers  # type: ignore[assignment]
     parser.block.ruler.at("html_block", _html_rule(), {"alt": ["paragraph", "reference", "blockquote"]})

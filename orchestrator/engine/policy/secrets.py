@@ -293,21 +293,8 @@ _IN_RUNS = (
     # Figma, Groq, xAI, Replicate, Perplexity, Notion, Postman, New Relic, Sentry, Grafana, PlanetScale, Supabase,
     # Fly, Square, 1Password, Doppler, Terraform, Mailchimp, Artifactory.
     _Pattern(
-        (
-            *(
-                b"figd_",
-                b"gsk_",
-                b"xai-",
-                b"r8_",
-                b"pplx-",
-                b"ntn_",
-                b"pmak-",
-                b"nrak-",
-                b"sntry",
-                b"glc_",
-                b"glsa_",
-            ),
-            *(b"pscale_", b"sbp_", b"fm2_", b"sq0", b"ops_eyj"),
+        tuple(
+            b"figd_ gsk_ xai- r8_ pplx- ntn_ pmak- nrak- sntry glc_ glsa_ pscale_ sbp_ fm2_ sq0 ops_eyj".split()
         ),
         rb"(?:figd_|gsk_|xai-|r8_|pplx-|ntn_|PMAK-|NRAK-|sntry[su]_|glc_|glsa_|pscale_[a-z]{2,5}_|sbp_|fm2_"
         rb"|sq0[a-z]{3}-|ops_eyJ)(?<![A-Za-z0-9]r8_)[A-Za-z0-9_-]{24,}+[A-Za-z0-9+/=_-]*+",

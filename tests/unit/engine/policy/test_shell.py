@@ -142,6 +142,7 @@ def test_the_scanner_finds_what_the_parser_reads(text: str) -> None:
         ("p $'\\x2f\\057' \"a'\\\"b\" c\\\nd", [("p", "//", "a'\"b", "cd")]),
         ("p &>x >|y <>z", [("p",), ">x", ">y", ">z"]),
         ("p 'a", [("p", "a")]),
+        ("1&>x p; p 2&>y", [("p",), ">x", ("p",), ">y"]),
     ],
 )
 def test_the_commands_of_any_text(text: str, found: list[object]) -> None:
