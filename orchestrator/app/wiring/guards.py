@@ -22,7 +22,7 @@ from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
 from orchestrator.bot.verification.suggest import suggest
-from orchestrator.bot.worker.candidates import Seen
+from orchestrator.bot.worker.candidates import VisibleText
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import Warned
 from orchestrator.core.fence import one_line
@@ -187,15 +187,15 @@ def report_refusals(emit: Emit) -> Callable[[str, str], None]:
     return on_refused
 
 
-def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], Seen]:
+def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], VisibleText]:
     """Make the check of people's words that the backlog asks for; what it found is told in lines."""
 
-    def told(text: str) -> Seen:
+    def told(text: str) -> VisibleText:
         cleaned = clean(text)
         # The same tag may stand in every line of a log.
         kept = {(one.kind, one.text): str(one) for one in reversed(cleaned.kept)}
         hidden = [str(one) for one in cleaned.removed]
-        return Seen(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
+        return VisibleText(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
 
     return told
 

@@ -29,8 +29,8 @@ from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.digest import Decision, note_decision
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs
-from orchestrator.bot.worker.task_states import ByHand
+from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
+from orchestrator.bot.worker.task_states import TaskDecisions
 from orchestrator.core.addresses import holds_credential, is_loopback
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
     from orchestrator.bot.git.remote import GitCredential
-    from orchestrator.bot.worker.task_states import Decided, TaskState
+    from orchestrator.bot.worker.task_states import DecisionResult, TaskState
     from orchestrator.core.clock import Clock
 
     class ListedRepository(Protocol):
@@ -399,12 +399,12 @@ _OWNER_CHARACTERS = 60
 class OpenTasks:
     """The tasks of one repository, with the journal of decisions on this machine."""
 
-    by_hand: ByHand
+    by_hand: TaskDecisions
     home: Home
     label: str
     clock: Clock
 
-    def note(self, decided: Decided) -> None:
+    def note(self, decided: DecisionResult) -> None:
         """Record a decision for the digest.
 
         Raises:
@@ -414,7 +414,7 @@ class OpenTasks:
         saved = after.wip is not None
         reference = f"refs/pullwright/wip/{after.key}" if saved else ""
         note_decision(
-            self.home, Decision(self.clock.now(), self.label, after.key, str(after.kind), reference)
+            self.home, Decision(self.clock.now(), self.label, after.key, str(after.status), reference)
         )
 
     def close_dead_runs(self, key: str) -> None:
@@ -422,7 +422,7 @@ class OpenTasks:
         for run in open_runs(self.home):
             ours = run.start is not None and same_repository(run.start.repository, self.label)
             if ours and run.task is not None and run.task.key == key:
-                with suppress(JournalError), hold(run.folder):  # else another process is at it
+                with suppress(JournalError), lock_run(run.folder):  # else another process is at it
                     end = {
                         "outcome": "interrupted",
                         "run": run.id,
@@ -451,7 +451,7 @@ def open_tasks(
         yield OpenTasks(make_by_hand(site, records, context), context.home, site.label, context.clock)
 
 
-def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
+def make_by_hand(site: Site, records: Records, context: BuildContext) -> TaskDecisions:
     """Make what a person sees of a site's tasks, and decides about them."""
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
@@ -460,7 +460,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
         for run in open_runs(context.home)
         if run.start and same_repository(run.start.repository, site.label)
     ]
-    return ByHand(
+    return TaskDecisions(
         records,
         make_claims(records, context),
         site.forge,
