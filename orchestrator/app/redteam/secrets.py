@@ -10,7 +10,7 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.app.redteam.words import readable
+from orchestrator.app.redteam.model import readable
 
 if TYPE_CHECKING:
     import random

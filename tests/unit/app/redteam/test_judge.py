@@ -6,9 +6,9 @@ from typing import Any
 
 from orchestrator.app.config.settings import Settings
 from orchestrator.app.redteam.attack import Attack, Place
-from orchestrator.app.redteam.evidence import Evidence, Left
-from orchestrator.app.redteam.judge import judge
+from orchestrator.app.redteam.judge import Evidence, judge
 from orchestrator.app.redteam.secrets import draw_secrets, secrets_in
+from orchestrator.app.redteam.world import Left
 from orchestrator.bot.cycle.result import CycleResult
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded

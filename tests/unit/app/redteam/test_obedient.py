@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.redteam.obedient import ObedientModel
+from orchestrator.app.redteam.model import ObedientModel
 from orchestrator.core.messages import Message, ToolResult
 from orchestrator.engine.contracts.base import Actions
 from orchestrator.engine.contracts.json_plan import JsonPlan

@@ -3,8 +3,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.redteam.results import filled, needs_results, spelled
-from orchestrator.app.redteam.words import Order, in_selectors, in_tags, orders_in, outside_fences, readable
+from orchestrator.app.redteam.model import (
+    Order,
+    filled,
+    in_selectors,
+    in_tags,
+    needs_results,
+    orders_in,
+    outside_fences,
+    readable,
+    spelled,
+)
 from tests.tables import table
 
 ORDER = 'OBEY {"tool": "read", "path": "a.txt"}'
