@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.app.cli.redteam import configured
 from orchestrator.app.redteam.attack import read_corpus
-from orchestrator.app.redteam.run import chosen, play_all
+from orchestrator.app.redteam.run import choose_attacks, play_all
 from orchestrator.core.errors import ConfigurationError
 from tests.doubles.careless import Proof, prove
 
@@ -34,7 +34,7 @@ def main(names: list[str]) -> int:
         configured, {}, {"PULLWRIGHT_CONFIG": "", "HOME": os.environ.get("HOME", str(here))}, here
     )
     try:
-        attacks = chosen(read_corpus(), names)
+        attacks = choose_attacks(read_corpus(), names)
     except ConfigurationError as error:
         sys.exit(str(error))
     holding = 0

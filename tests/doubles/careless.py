@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.redteam.judge import Verdict, judge
+from orchestrator.app.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.app.redteam.model import ObedientModel
 from orchestrator.app.redteam.stage import Stage, StagedProgram, play
 from orchestrator.app.redteam.world import FakeWeb, StagedForge, title_of
@@ -63,8 +63,8 @@ _MANY = 10_000
 class Proof:
     """An attack in its own settings: `held` with its defences, `fell` without them."""
 
-    held: Verdict
-    fell: Verdict
+    held: AttackVerdict
+    fell: AttackVerdict
 
     @property
     def holds(self) -> bool:
@@ -79,8 +79,8 @@ async def prove(attack: Attack, user: Configured, drawn: Drawn) -> Proof:
         ConfigurationError: its settings are not valid.
     """
     own = dataclasses.replace(user, settings=_own_settings(attack, user))
-    held = judge(attack, await play(attack, own, drawn))
-    fell = judge(attack, await play(attack, own, drawn, careless(frozenset(attack.defence))))
+    held = judge_attack(attack, await play(attack, own, drawn))
+    fell = judge_attack(attack, await play(attack, own, drawn, careless(frozenset(attack.defence))))
     return Proof(held, fell)
 
 
@@ -128,7 +128,7 @@ class CarelessStage(Stage):
         world = self.attack.world
         planted = world.settings_file or world.files.get("pullwright.toml")
         if Defence.INSTRUCTIONS in self.off and planted is not None:
-            changes |= tomllib.loads(self.grounds.fill(planted))
+            changes |= tomllib.loads(self.scene.fill(planted))
         if Defence.LEVEL in self.off:
             changes["permission"] = "dangerous"
         if Defence.SANDBOX in self.off:
@@ -161,8 +161,8 @@ class CarelessStage(Stage):
             inner = _PlainFiles(inner) if Defence.PATHS in self.off else inner
             if Defence.HOST_GIT not in self.off:
                 return inner
-            names = (title_of(self.attack, self.grounds), self.base)
-            return _CarelessHost(inner, tree, self.grounds.secrets.all["NETRC"], names)
+            names = (title_of(self.attack, self.scene), self.base)
+            return _CarelessHost(inner, tree, self.scene.secrets.all["NETRC"], names)
 
         if Defence.INSTRUCTIONS in self.off:
             options = dataclasses.replace(options, other_base=False)

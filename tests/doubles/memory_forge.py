@@ -87,7 +87,8 @@ class MemoryForge:
 
     def history(self, number: int, label: str) -> IssueHistory:
         self.issue(number)
-        return IssueHistory(*self._labelled.get((number, label), (None, None)), edits=())
+        by, at = self._labelled.get((number, label), (None, None))
+        return IssueHistory(by, at, ())
 
     def labelled_by(self, number: int, label: str) -> str | None:
         self._require(number)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orchestrator.app.redteam.attack import Attack
-    from orchestrator.app.redteam.judge import Verdict
+    from orchestrator.app.redteam.judge import AttackVerdict
     from orchestrator.app.redteam.run import Configured, MakeUser
 
 _PROOF_CHARS = 110
@@ -33,11 +33,11 @@ def redteam(options: argparse.Namespace) -> int:
         WorkspaceError: git is missing.
     """
     from orchestrator.app.redteam.attack import read_corpus
-    from orchestrator.app.redteam.run import chosen
+    from orchestrator.app.redteam.run import choose_attacks
 
     make_user = partial(configured, given_settings(options), dict(os.environ), Path.cwd())
     make_user()  # a mistake in it is said before anything is played
-    attacks = chosen(read_corpus(), [options.only] if options.only else ())
+    attacks = choose_attacks(read_corpus(), [options.only] if options.only else ())
     return _run(attacks, make_user, as_json=options.json)
 
 
@@ -62,7 +62,7 @@ def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool) -> int:
     from orchestrator.app.redteam.run import play_all, try_attack
 
     show = _writer(as_json=as_json)
-    verdicts: list[Verdict] = []
+    verdicts: list[AttackVerdict] = []
     for verdict in play_all(attacks, make_user, try_attack):
         verdicts.append(verdict)
         show(verdict)
@@ -71,7 +71,7 @@ def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool) -> int:
     return DONE if all(verdict.stopped for verdict in verdicts) else FAILED
 
 
-def _writer(*, as_json: bool) -> Callable[[Verdict], None]:
+def _writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
     """Shows an attack as soon as it is over: a line, in colour on a terminal."""
     if not as_json and sys.stdout.isatty():
         from rich.console import Console
@@ -79,14 +79,14 @@ def _writer(*, as_json: bool) -> Callable[[Verdict], None]:
 
         console = Console()
 
-        def coloured(verdict: Verdict) -> None:
+        def coloured(verdict: AttackVerdict) -> None:
             line = Text(_line(verdict), style="" if verdict.stopped else "bold red")
             console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
         console.print(Text(_HEAD, style="dim"), no_wrap=True, crop=True)
         return coloured
 
-    def plain(verdict: Verdict) -> None:
+    def plain(verdict: AttackVerdict) -> None:
         sys.stdout.write(f"{_json_line(verdict) if as_json else _line(verdict)}\n")
         sys.stdout.flush()
 
@@ -95,7 +95,7 @@ def _writer(*, as_json: bool) -> Callable[[Verdict], None]:
     return plain
 
 
-def _summary(verdicts: list[Verdict]) -> list[str]:
+def _summary(verdicts: list[AttackVerdict]) -> list[str]:
     """The last lines: how many were stopped, and what to change about the others."""
     stopped = sum(verdict.stopped for verdict in verdicts)
     lines = ["", f"{len(verdicts)} attack{'s' if len(verdicts) != 1 else ''}, {stopped} stopped"]
@@ -106,7 +106,7 @@ def _summary(verdicts: list[Verdict]) -> list[str]:
     return lines
 
 
-def _line(verdict: Verdict) -> str:
+def _line(verdict: AttackVerdict) -> str:
     attack = verdict.attack
     state = "stopped  " if verdict.stopped else "SUCCEEDED"
     defence = verdict.defence if verdict.stopped else "-"
@@ -114,7 +114,7 @@ def _line(verdict: Verdict) -> str:
     return f"{state}  {attack.name:{_NAME_CHARS}}  {attack.place:14}  {defence:15}  {words}"
 
 
-def _json_line(verdict: Verdict) -> str:
+def _json_line(verdict: AttackVerdict) -> str:
     attack = verdict.attack
     return as_json_text(
         {

@@ -31,7 +31,7 @@ _FENCE = re.compile(r"[ \t]*(`{3,})[^`\n]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Instruction:
     """What the model is told to do. `times` calls of the tool, or endlessly often."""
 
     tool: str
@@ -44,7 +44,7 @@ class Order:
         return json.dumps([self.tool, self.arguments, self.times], sort_keys=True)
 
 
-def readable(text: str) -> str:
+def revealed(text: str) -> str:
     """The text as a model takes it in: tag characters and selectors read, what is invisible passed over."""
     if text.isascii():
         return text
@@ -52,16 +52,16 @@ def readable(text: str) -> str:
     return "".join(c for c in spelled if unicodedata.category(c) not in _IGNORED and c not in _FILLERS)
 
 
-def orders_in(text: str) -> Iterator[Order]:
+def instructions_in(text: str) -> Iterator[Instruction]:
     """Every `OBEY {"tool": ..., ...}` of a text, in order. What is no such object is passed over."""
-    plain = readable(text)
+    plain = revealed(text)
     for found in _ORDER.finditer(plain):
         try:
             value, _ = json.JSONDecoder().raw_decode(plain, found.end())
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and isinstance(value.get("tool"), str):
-            yield order_of(value)
+            yield to_instruction(value)
 
 
 def outside_fences(text: str) -> str:
@@ -96,12 +96,12 @@ def _bytes_of(selectors: str) -> str:
     return bytes(_SELECTORS[ord(c)] for c in selectors).decode("utf-8", "ignore")
 
 
-def order_of(value: Mapping[str, Any]) -> Order:
+def to_instruction(value: Mapping[str, Any]) -> Instruction:
     """The order that an object means; every key but `tool`, `arguments` and `times` is an argument."""
     inner = value.get("arguments")
     rest = {key: item for key, item in value.items() if key not in {"tool", "arguments", "times"}}
     times = value.get("times")
-    return Order(
+    return Instruction(
         value["tool"],
         {**rest, **(inner if isinstance(inner, dict) else {})},
         times if isinstance(times, int) and times > 0 else 1,
@@ -126,7 +126,7 @@ def filled(arguments: Mapping[str, Any], results: Sequence[str], number: int) ->
     return {key: _filled(value, results, number) for key, value in arguments.items()}
 
 
-def needs_results(order: Order) -> bool:
+def needs_results(order: Instruction) -> bool:
     """Whether the order waits for a result."""
     return any(isinstance(value, str) and _RESULT.search(value) for value in order.arguments.values())
 
@@ -274,10 +274,10 @@ def _patch(tool: str, arguments: Mapping[str, Any], *, unified: bool) -> str:
 
 NAME = "redteam:obedient"
 HARMLESS = (
-    Order("write", {"path": "NOTES-OF-THE-TASK.md", "content": "The task is done.\n"}),
-    Order("propose", {"title": "Do the task", "body": "This does the task. No test was run."}),
-    Order("finish", {"reason": "The pull request is open."}),
-    Order("finish", {"reason": "There is nothing else to do."}),
+    Instruction("write", {"path": "NOTES-OF-THE-TASK.md", "content": "The task is done.\n"}),
+    Instruction("propose", {"title": "Do the task", "body": "This does the task. No test was run."}),
+    Instruction("finish", {"reason": "The pull request is open."}),
+    Instruction("finish", {"reason": "There is nothing else to do."}),
 )
 """What it does when no order is left: so what got into the work tree gets its chance to leave.
 
@@ -309,11 +309,11 @@ class ObedientModel:
         self, *, lead: Mapping[str, Any] | None = None, program_only: bool = False, at_once: bool = False
     ) -> None:
         self.requests: list[Request] = []
-        self.obeyed: list[Order] = []
-        self._lead = deque([order_of(lead)] if lead else [])
+        self.obeyed: list[Instruction] = []
+        self._lead = deque([to_instruction(lead)] if lead else [])
         self._program_only = program_only
         self._at_once = at_once
-        self._waiting: deque[Order] = deque()
+        self._waiting: deque[Instruction] = deque()
         self._known: set[str] = set()
         self._read = 0
         self._results: list[str] = []
@@ -332,7 +332,7 @@ class ObedientModel:
             return ""
         last = self.requests[-1]
         texts = [last.system, *(text for message in last.messages for text in _texts(message))]
-        return "\n".join(map(readable, texts))
+        return "\n".join(map(revealed, texts))
 
     async def complete(self, request: Request) -> Response:
         """Do the next thing."""
@@ -349,7 +349,7 @@ class ObedientModel:
         yield Completed(response)
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Close nothing."""
 
     def _take_in(self, request: Request) -> None:
         """Note the result of the last order, and find new ones; the newest words count first."""
@@ -365,13 +365,13 @@ class ObedientModel:
             found = [order for text in texts for order in self._orders(text)]
             self._waiting.extendleft(reversed(found))
 
-    def _orders(self, text: str) -> Iterable[Order]:
-        for order in orders_in(outside_fences(text) if self._program_only else text):
+    def _orders(self, text: str) -> Iterable[Instruction]:
+        for order in instructions_in(outside_fences(text) if self._program_only else text):
             if order.key not in self._known:
                 self._known.add(order.key)
                 yield order
 
-    def _next(self, *, one_only: bool) -> list[Order]:
+    def _next(self, *, one_only: bool) -> list[Instruction]:
         if self._lead:
             return [self._lead.popleft()]
         if len(self.requests) >= _MOST_REQUESTS or not self._waiting:
@@ -381,7 +381,7 @@ class ObedientModel:
         order = self._waiting.popleft()
         self.obeyed.append(order)
         if one_only and order.times > 1:
-            self._waiting.appendleft(Order(order.tool, order.arguments, order.times - 1))
+            self._waiting.appendleft(Instruction(order.tool, order.arguments, order.times - 1))
             return [order]
         batch = [order] * order.times
         while self._at_once and not one_only and self._waiting and not needs_results(self._waiting[0]):
@@ -394,13 +394,13 @@ class ObedientModel:
             self._harmless.clear()
         return batch
 
-    def _close(self, *, one_only: bool) -> list[Order]:
+    def _close(self, *, one_only: bool) -> list[Instruction]:
         """The next of the harmless task: all before `finish` in one reply, for the results may hold orders."""
         before = sum(order.tool != "finish" for order in self._harmless)
         count = 1 if one_only else max(before, 1)
         return [self._harmless.popleft() for _ in range(min(count, len(self._harmless)))]
 
-    def _reply(self, batch: list[Order], request: Request) -> Response:
+    def _reply(self, batch: list[Instruction], request: Request) -> Response:
         offered = offered_tools(request)
         calls = [self._call(order, offered) for order in batch]
         if request.tools or request.output_schema is None:
@@ -415,7 +415,7 @@ class ObedientModel:
             finish = FinishReason.STOP
         return Response(message, finish, Usage(input_tokens=100, output_tokens=20), NAME)
 
-    def _call(self, order: Order, offered: Mapping[str, tuple[str, ...]]) -> tuple[str, dict[str, Any]]:
+    def _call(self, order: Instruction, offered: Mapping[str, tuple[str, ...]]) -> tuple[str, dict[str, Any]]:
         self._calls += 1
         return as_call(order.tool, filled(order.arguments, self._results, self._calls), offered)
 

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from orchestrator.app.redteam.judge import judge
+from orchestrator.app.redteam.judge import judge_attack
 from orchestrator.app.redteam.secrets import draw
 from orchestrator.core.errors import ConfigurationError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config import Settings
     from orchestrator.app.redteam.attack import Attack
-    from orchestrator.app.redteam.judge import Verdict
+    from orchestrator.app.redteam.judge import AttackVerdict
     from orchestrator.app.redteam.secrets import Drawn
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Configured:
     read: Callable[[Path], Settings]
 
 
-def chosen(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
+def choose_attacks(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
     """The attacks of these names, or all where none is named.
 
     Raises:
@@ -64,12 +64,12 @@ def chosen(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
     return [by_name[name] for name in wanted] or list(attacks)
 
 
-async def try_attack(attack: Attack, user: Configured, drawn: Drawn) -> Verdict:
+async def try_attack(attack: Attack, user: Configured, drawn: Drawn) -> AttackVerdict:
     """Play an attack against the user's configuration."""
     # The whole program, which the first process does not need.
     from orchestrator.app.redteam.stage import play
 
-    return judge(attack, await play(attack, user, drawn))
+    return judge_attack(attack, await play(attack, user, drawn))
 
 
 def play_all(

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config import secret_values
-from orchestrator.app.redteam.attack import Place
-from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, look_at_ground, outside_files
+from orchestrator.app.redteam.attack import AttackPlace
+from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, look_at_scene, outside_files
 from orchestrator.app.redteam.model import ObedientModel
 from orchestrator.app.redteam.world import (
     DEFAULT_BRANCH,
     NAME,
     PAGE,
     FakeWeb,
-    Left,
+    OutgoingText,
     StagedForge,
     borrowed_environment,
-    prepared,
+    open_scene,
 )
 from orchestrator.app.wiring.context import EventBus
 from orchestrator.app.wiring.forge import Site, Source
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.run import Configured
     from orchestrator.app.redteam.secrets import Drawn
-    from orchestrator.app.redteam.world import Grounds
+    from orchestrator.app.redteam.world import Scene
     from orchestrator.bot.cycle.guards import Guards
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
-_LEADS: Mapping[Place, Mapping[str, Any]] = {
-    Place.WEB_PAGE: {"tool": "fetch", "url": PAGE},
-    Place.WEB_SEARCH: {"tool": "search", "query": "how to greet"},
-    Place.TOOL_OUTPUT: {"tool": "grep", "pattern": "OBEY", "path": "docs/deep"},
+_LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {
+    AttackPlace.WEB_PAGE: {"tool": "fetch", "url": PAGE},
+    AttackPlace.WEB_SEARCH: {"tool": "search", "query": "how to greet"},
+    AttackPlace.TOOL_OUTPUT: {"tool": "grep", "pattern": "OBEY", "path": "docs/deep"},
 }
 """What the task makes the model do first, so that it comes to read the words."""
 _HOW_TO_TEST = ("test_command", "setup_command", "test_report")
@@ -87,11 +87,11 @@ async def play(
         WorkspaceError: git is missing or refused.
     """
     base = user.settings.base or DEFAULT_BRANCH
-    async with prepared(attack, drawn, base) as grounds:
-        evidence = Evidence(user.settings, grounds.secrets)
-        with borrowed_environment(grounds.environment(attack.world.variables)):
+    async with open_scene(attack, drawn, base) as scene:
+        evidence = Evidence(user.settings, scene.secrets)
+        with borrowed_environment(scene.environment(attack.world.variables)):
             try:
-                await (make or Stage)(attack, user, grounds, base, evidence).run()
+                await (make or Stage)(attack, user, scene, base, evidence).run()
             except SandboxMissingError as error:
                 evidence.refusal, evidence.refused_by = str(error), Defence.SANDBOX
             except ConfigurationError as error:
@@ -116,7 +116,7 @@ class Stage:
 
     attack: Attack
     user: Configured
-    grounds: Grounds
+    scene: Scene
     base: str
     evidence: Evidence
     program: type[StagedProgram] = StagedProgram
@@ -131,18 +131,18 @@ class Stage:
             ConfigurationError: the settings are refused.
             SandboxMissingError: there is none on this machine.
         """
-        attack, grounds, evidence = self.attack, self.grounds, self.evidence
+        attack, scene, evidence = self.attack, self.scene, self.evidence
         evidence.settings = settings = self.settings()
-        if attack.place is Place.SETTINGS_FILE:
-            evidence.loosened = _looser(self.user.read(grounds.folder), settings)
-        forge = await asyncio.to_thread(self.forge, attack, grounds, settings.label, self.base)
+        if attack.place is AttackPlace.SETTINGS_FILE:
+            evidence.loosened = _looser(self.user.read(scene.folder), settings)
+        forge = await asyncio.to_thread(self.forge, attack, scene, settings.label, self.base)
         web = self.web(self._pages(), attack.world.hosts)
         model = self.model(
             lead=attack.world.lead or _LEADS.get(attack.place, {}),
             program_only=attack.trusts == "program",
             at_once=attack.at_once or settings.max_rounds < _FEW_ROUNDS,
         )
-        planted = await asyncio.to_thread(outside_files, grounds)
+        planted = await asyncio.to_thread(outside_files, scene)
         program = self._program(settings, forge, model, web)
         try:
             evidence.result = await program.cycle()
@@ -156,15 +156,15 @@ class Stage:
         evidence.fetched = list(web.fetched)
         bodies = (one.text for one in forge.written if one.where == "body")
         evidence.reports = [report for body in bodies for report in self.reports(body)]
-        evidence.left += [*forge.written, *(Left("web request", text) for text in web.sent)]
-        await asyncio.to_thread(look_at_ground, evidence, grounds, self.base, planted)
-        journals = await asyncio.to_thread(_journals, grounds.state)
-        evidence.left += [Left("journal", text) for text in journals]
+        evidence.left += [*forge.written, *(OutgoingText("web request", text) for text in web.sent)]
+        await asyncio.to_thread(look_at_scene, evidence, scene, self.base, planted)
+        journals = await asyncio.to_thread(_journals, scene.state)
+        evidence.left += [OutgoingText("journal", text) for text in journals]
 
     def started(self) -> Settings:
         """The user's settings, in the folder where the program is started."""
         has_file = self.attack.world.settings_file is not None
-        return self.user.read(self.grounds.started_in) if has_file else self.user.settings
+        return self.user.read(self.scene.started_in) if has_file else self.user.settings
 
     def settings(self) -> Settings:
         """The settings of the run."""
@@ -192,30 +192,30 @@ class Stage:
 
     def _pages(self) -> dict[str, str]:
         pages = dict(self.attack.world.pages)
-        if self.attack.place in {Place.WEB_PAGE, Place.WEB_SEARCH}:
+        if self.attack.place in {AttackPlace.WEB_PAGE, AttackPlace.WEB_SEARCH}:
             pages.setdefault(PAGE, "{{text}}")
         return {
-            url: self.grounds.fill(text.replace("{{text}}", self.attack.text)) for url, text in pages.items()
+            url: self.scene.fill(text.replace("{{text}}", self.attack.text)) for url, text in pages.items()
         }
 
     def _program(
         self, settings: Settings, forge: StagedForge, model: ObedientModel, web: FakeWeb
     ) -> StagedProgram:
-        grounds = self.grounds
+        scene = self.scene
         redactor = _redactor(frozenset(secret_values(os.environ)))
         make_guards = GuardMaker(redactor)
         return self.program(
             repository=NAME,
             settings=settings,
             dry_run=False,
-            site=Site(forge, lambda: Source(str(grounds.repository), self.base), lambda: None),
+            site=Site(forge, lambda: Source(str(scene.repository), self.base), lambda: None),
             chosen=_in_the_place_of_the_model(model, settings),
             web=web if settings.web else None,
             wanted=Wanted(),
-            home=Home(grounds.state),
+            home=Home(scene.state),
             redactor=redactor,
             guards=lambda rules: self.guards(make_guards(rules)),
-            sandbox=choose_sandbox(settings, grounds.sink.connect),
+            sandbox=choose_sandbox(settings, scene.sink.connect),
             clock=SystemClock(),
             bus=EventBus(self.evidence.events.append),
             stop=Stop(),

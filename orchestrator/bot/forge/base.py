@@ -229,6 +229,11 @@ class Traffic:
     unchanged: int = 0
     writes: int = 0
 
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.requests + other.requests, self.unchanged + other.unchanged, self.writes + other.writes
+        )
+
     def __sub__(self, other: Traffic) -> Traffic:
         return Traffic(
             self.requests - other.requests, self.unchanged - other.unchanged, self.writes - other.writes
@@ -398,7 +403,12 @@ class Forge(Protocol):
         """Whether a pull request cannot be merged into its base as it is. False where the forge does not know yet."""
 
     def checks(self, commit: str) -> list[Check]:
-        """The newest run of each check of a commit, and its statuses. Empty where there are none."""
+        """The newest run of each check of a commit, and its statuses. Empty where there are none.
+
+        Raises:
+            ForgeNotFoundError: there is no such commit.
+            ForgePermissionError: the token may not read some of them, and none of the others failed.
+        """
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         """Those of a commit's checks that belong to a workflow or an app that its base branch configures.

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.app.cli.arguments import parse
 from orchestrator.app.cli.redteam import configured, redteam
 from orchestrator.app.redteam.attack import read_corpus
-from orchestrator.app.redteam.run import chosen, play_all, try_attack
+from orchestrator.app.redteam.run import choose_attacks, play_all, try_attack
 from orchestrator.core.errors import ConfigurationError
 from tests.doubles.careless import prove
 from tests.redteam_proof import main
@@ -64,7 +64,7 @@ def test_nothing_is_left_behind(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_attacks_are_played_in_several_processes_and_shown_in_order(processes: int, tmp_path: Path) -> None:
     names = ["protected-workflow", "path-dots", "issue-by-an-app"]
     make_user = partial(configured, {}, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
-    played = list(play_all(chosen(read_corpus(), names), make_user, try_attack, processes=processes))
+    played = list(play_all(choose_attacks(read_corpus(), names), make_user, try_attack, processes=processes))
     assert [verdict.attack.name for verdict in played] == names
     assert [str(verdict.defence) for verdict in played] == ["protected-paths", "paths", "admission"]
     assert all(verdict.stopped for verdict in played)

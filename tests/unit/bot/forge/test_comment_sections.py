@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from orchestrator.bot.forge.github.issues import (
     LONGEST_COMMENT,
     MARKER,
-    composed,
+    compose_comment,
     is_of_one_key,
     sections_of,
     with_section,
@@ -33,8 +33,8 @@ HOSTILE = [
 def written(**sections: str) -> str:
     there: dict[str, str] = {}
     for key, body in sections.items():
-        there = with_section(sections_of(composed(there, key)) or {} if there else {}, key, body)
-    return composed(there, key)
+        there = with_section(sections_of(compose_comment(there, key)) or {} if there else {}, key, body)
+    return compose_comment(there, key)
 
 
 def test_the_form_is_markers_and_texts() -> None:
@@ -99,7 +99,7 @@ def test_a_comment_that_a_person_edited_is_still_understood() -> None:
 
 def test_the_newest_is_kept_and_the_longest_others_are_cut() -> None:
     there = {"long": "x" * 60_000, "short": "s" * 50, "new": ""}
-    text = composed(with_section(there, "new", "n" * 40_000), "new")
+    text = compose_comment(with_section(there, "new", "n" * 40_000), "new")
     found = sections_of(text)
     assert found is not None
     assert len(text) <= LONGEST_COMMENT
@@ -109,7 +109,7 @@ def test_the_newest_is_kept_and_the_longest_others_are_cut() -> None:
 
 
 def test_a_text_that_is_too_long_by_itself_is_cut() -> None:
-    text = composed(with_section({"a": "a" * 500}, "b", "```\n" + "b" * 70_000), "b")
+    text = compose_comment(with_section({"a": "a" * 500}, "b", "```\n" + "b" * 70_000), "b")
     found = sections_of(text)
     assert found is not None
     assert len(text) <= LONGEST_COMMENT
@@ -130,11 +130,11 @@ def test_any_sections_fit_and_are_found_again(bodies: dict[str, str]) -> None:
     there: dict[str, str] = {}
     for key, body in bodies.items():
         there = with_section(there, key, body)
-        text = composed(there, key)
+        text = compose_comment(there, key)
         assert len(text) <= LONGEST_COMMENT
         assert text.rpartition("\n")[2] == MARKER
         found = sections_of(text)
         assert found is not None
         assert list(found) == list(there)
-        assert composed(found, key) == text
+        assert compose_comment(found, key) == text
         there = found
