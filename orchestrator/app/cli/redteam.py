@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.cli.arguments import given_settings
-from orchestrator.app.cli.exit_codes import DONE, FAILED
-from orchestrator.app.cli.text import as_json_text, clean, one_line
+from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
+from orchestrator.app.cli.words import as_json_text, clean, short_line
 
 if TYPE_CHECKING:
     import argparse
@@ -42,20 +41,20 @@ def redteam(options: argparse.Namespace) -> int:
 
 
 def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Configured:
-    """The user's configuration, and how it would be read elsewhere.
+    """Read the user's configuration, with a function that reads it for another folder.
 
     Raises:
         ConfigurationError: it is not valid.
     """
-    from orchestrator.app.config import load
+    from orchestrator.app.config import load_settings
     from orchestrator.app.redteam.run import Configured
 
     environ = dict(environ)
 
     def read(folder: Path) -> Any:
-        return load(flags, environ, folder).settings
+        return load_settings(flags, environ, folder).settings
 
-    return Configured(load(flags, environ, cwd).settings, read)
+    return Configured(load_settings(flags, environ, cwd).settings, read)
 
 
 def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool) -> int:
@@ -72,7 +71,7 @@ def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool) -> int:
 
 
 def _writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
-    """Shows an attack as soon as it is over: a line, in colour on a terminal."""
+    """Make the function that shows an attack as one line, in colour on a terminal."""
     if not as_json and sys.stdout.isatty():
         from rich.console import Console
         from rich.text import Text
@@ -96,7 +95,7 @@ def _writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
 
 
 def _summary(verdicts: list[AttackVerdict]) -> list[str]:
-    """The last lines: how many were stopped, and what to change about the others."""
+    """Tell how many attacks were stopped, and what to change about the others."""
     stopped = sum(verdict.stopped for verdict in verdicts)
     lines = ["", f"{len(verdicts)} attack{'s' if len(verdicts) != 1 else ''}, {stopped} stopped"]
     for attack in (verdict.attack for verdict in verdicts if not verdict.stopped):
@@ -110,7 +109,7 @@ def _line(verdict: AttackVerdict) -> str:
     attack = verdict.attack
     state = "stopped  " if verdict.stopped else "SUCCEEDED"
     defence = verdict.defence if verdict.stopped else "-"
-    words = one_line(clean(verdict.proof), _PROOF_CHARS)
+    words = short_line(clean(verdict.proof), _PROOF_CHARS)
     return f"{state}  {attack.name:{_NAME_CHARS}}  {attack.place:14}  {defence:15}  {words}"
 
 

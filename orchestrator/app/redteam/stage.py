@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config import secret_values
+from orchestrator.app.config import ApiKeys, Loaded, secret_values
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, look_at_scene, outside_files
 from orchestrator.app.redteam.model import ObedientModel
@@ -23,14 +23,14 @@ from orchestrator.app.redteam.world import (
     borrowed_environment,
     open_scene,
 )
-from orchestrator.app.wiring.context import EventBus
-from orchestrator.app.wiring.forge import Site, Source
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
 from orchestrator.app.wiring.model import ChosenModel
-from orchestrator.app.wiring.program import Program
+from orchestrator.app.wiring.program import EventBus, Program
+from orchestrator.app.wiring.repository import Site, Source
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.worker.backlog import Wanted
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
@@ -204,23 +204,19 @@ class Stage:
         scene = self.scene
         redactor = _redactor(frozenset(secret_values(os.environ)))
         make_guards = GuardMaker(redactor)
-        return self.program(
-            repository=NAME,
-            settings=settings,
-            dry_run=False,
-            site=Site(forge, lambda: Source(str(scene.repository), self.base), lambda: None),
-            chosen=_in_the_place_of_the_model(model, settings),
+        bus = EventBus(self.evidence.events.append)
+        shared = RunParts(
+            BuildContext(Loaded(settings, {}), ApiKeys(), Home(scene.state), SystemClock(), bus, Stop()),
+            Site(forge, lambda: Source(str(scene.repository), self.base), lambda: None, label=NAME),
+            _in_the_place_of_the_model(model, settings),
+            Safeguards(
+                redactor,
+                lambda rules: self.guards(make_guards(rules)),
+                choose_sandbox(settings, scene.sink.connect),
+            ),
             web=web if settings.web else None,
-            wanted=Wanted(),
-            home=Home(scene.state),
-            redactor=redactor,
-            guards=lambda rules: self.guards(make_guards(rules)),
-            sandbox=choose_sandbox(settings, scene.sink.connect),
-            clock=SystemClock(),
-            bus=EventBus(self.evidence.events.append),
-            stop=Stop(),
-            change=lambda parts: self.parts(parts, settings),
         )
+        return self.program(shared, bus, change=lambda parts: self.parts(parts, settings))
 
 
 class _WatchedTree(Wrapper):

@@ -32,8 +32,7 @@ from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import LocalRepository
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.web.addresses import parse_address, public_ips
-from orchestrator.engine.web.base import PageKind, SearchHit, WebPage
+from orchestrator.engine.web.base import PageKind, SearchHit, WebPage, parse_address, public_ips
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ from orchestrator.bot.cycle.claim import Claimer
 from orchestrator.bot.cycle.remote_names import MOST_AT_ONCE, Pruning
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
-from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, ForgeUnavailableError
 from tests.doubles.memory_forge import MemoryForge
