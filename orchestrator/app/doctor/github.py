@@ -204,8 +204,7 @@ class GitHubProbes:
         return ok(when)
 
     def _limits(self) -> ProbeFinding:
-        self._answered()
-        quotas = self._forge.quotas()
+        quotas = self._answered().quotas
         if not quotas:
             return ok("the server has none")
         told = [f"{name}: {quota.remaining:,} of {quota.limit:,} left" for name, quota in quotas.items()]

@@ -123,22 +123,22 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
 
 
 def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
-    from orchestrator.bot.forge.github.calls import Patience
+    from orchestrator.bot.forge.github.calls import CallTiming
     from orchestrator.bot.forge.github.forge import GitHubForge
     from orchestrator.bot.git.remote import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
         context.emit(WaitStarted(seconds, reason))
 
-    def on_odd(text: str) -> None:
+    def on_unreadable(text: str) -> None:
         context.emit(Warned(text))
 
     # What GitHub asks for is no rule of a server on this machine.
     is_here = is_loopback(urlsplit(place.server).hostname or "")
     pacing = 0.0 if is_here else 1.0
-    patience = Patience(context.clock, context.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
+    timing = CallTiming(context.clock, context.stop.sleep, on_wait, on_unreadable, pacing_seconds=pacing)
     forge = GitHubForge(
-        *(place.name, known.auth, patience, api_url_for(place.server)),
+        *(place.name, known.auth, timing, api_url_for(place.server)),
         in_workflow=context.in_workflow,
         token_variable=known.variable,
     )
