@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
 from orchestrator.engine.tools.files import overwrite_file, read_text_or_image
 from orchestrator.engine.tools.patches.apply import apply_patch
 from orchestrator.engine.tools.registry import with_custom
@@ -28,13 +27,7 @@ def openai(
     custom: tuple[Tool, ...] = (),
     dangerous: bool = True,
 ) -> Profile:
-    """The profile `openai`. Its commands run as long as the session says, 10 s by default.
-
-    Args:
-        web: `web_search`, `web_open` and `web_find`; none if the session has no web.
-        custom: tools of the host, after the others; of two with one name the host's is taken.
-        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
-    """
+    """The profile `openai`. Its commands run as long as the session says, 10 s by default."""
     tools = with_custom(openai_tools(web), custom)
     return Profile(
         name="openai",

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.tools.patches.formats import FileChange
 
 
 MAX_BYTES = 10_000_000
