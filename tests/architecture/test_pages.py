@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from orchestrator.app.cli.arguments import COMMANDS, UsageError, parse
-from orchestrator.app.cli.exit_codes import MEANINGS
+from orchestrator.app.cli.arguments import COMMANDS, MEANINGS, UsageError, parse
 from orchestrator.app.config.keys import VARIABLES
-from orchestrator.app.config.sources import CONFIG_VARIABLE, PREFIX, SUITE_VARIABLES
+from orchestrator.app.config.settings import CONFIG_VARIABLE, PREFIX, SUITE_VARIABLES
 from orchestrator.app.options import KEYS, choices
 from orchestrator.app.redteam.attack import read_corpus
 from orchestrator.engine.profiles.base import profile_names

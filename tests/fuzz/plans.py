@@ -13,7 +13,7 @@ from orchestrator.engine.contracts.native import Native
 from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.wire import read_arguments
-from orchestrator.engine.tools.schema import argument_problems
+from orchestrator.engine.tools.registry import argument_problems
 from tests.fuzz.target import Target, pieces, text_of
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Comment, Forge
-    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.events import Event
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.clock import Clock
     from orchestrator.core.cycle_events import CycleStarted

@@ -15,12 +15,12 @@ from orchestrator.engine.contracts.base import Actions, Malformed, Running
 from orchestrator.engine.contracts.find_plan import FoundPlan, NoPlan, call_of, find_plan, plan_of
 from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import OutputSchema
-from orchestrator.engine.tools.schema import argument_problems, problems, shortened
+from orchestrator.engine.tools.registry import argument_problems, problems, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from orchestrator.core.messages import JsonObject, ToolDefinition, ToolResult
+    from orchestrator.core.messages import ToolDefinition, ToolResult
     from orchestrator.engine.contracts.base import Contract, ReadReply
     from orchestrator.engine.models.base import Request, Response
 

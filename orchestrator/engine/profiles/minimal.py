@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
-from orchestrator.engine.tools.apply_patch import apply_unified_patch
+from orchestrator.engine.tools.patches.apply import apply_unified_patch
 from orchestrator.engine.tools.registry import with_custom
 from orchestrator.engine.tools.step_set import grep_files, list_dir, read_file, shell_command
 from orchestrator.engine.tools.step_set import submit as submit_tool

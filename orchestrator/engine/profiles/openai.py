@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
-from orchestrator.engine.tools.apply_patch import apply_patch
 from orchestrator.engine.tools.core_set import glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.patches.apply import apply_patch
 from orchestrator.engine.tools.registry import with_custom
 
 if TYPE_CHECKING:

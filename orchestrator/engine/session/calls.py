@@ -18,9 +18,17 @@ from orchestrator.engine.contracts.base import Running
 from orchestrator.engine.models.base import invalid_arguments
 from orchestrator.engine.session.gate import Refusal, not_available, shows_all
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, interrupted
-from orchestrator.engine.tools.base import CommandTimes, Ends, Failed, Ok, Order, ToolContext
-from orchestrator.engine.tools.schema import argument_problems
-from orchestrator.engine.tools.truncation import OutputLimits, truncate
+from orchestrator.engine.tools.base import (
+    CommandTimes,
+    Ends,
+    Failed,
+    Ok,
+    Order,
+    OutputLimits,
+    ToolContext,
+    truncate,
+)
+from orchestrator.engine.tools.registry import argument_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

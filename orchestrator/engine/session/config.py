@@ -11,8 +11,13 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.session.budget import Limits
 from orchestrator.engine.session.calls import DEFAULT_WINDOW, unchanged
 from orchestrator.engine.session.gate import allow_all, shows_all
-from orchestrator.engine.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandTimes, Ledger
-from orchestrator.engine.tools.truncation import OutputLimits
+from orchestrator.engine.tools.base import (
+    DEFAULT_TIMEOUT_MS,
+    MAX_TIMEOUT_MS,
+    CommandTimes,
+    Ledger,
+    OutputLimits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigurationError, PullwrightError, ToolError
 from orchestrator.core.events import SessionState
-from orchestrator.engine.environments.scoped import ScopedEnvironment
+from orchestrator.engine.environments.wrappers import ScopedEnvironment
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.tools.base import Failed, Ledger, Ok, Order, Tool, ToolContext, ToolOutcome, define
 from orchestrator.engine.tools.registry import ToolRegistry

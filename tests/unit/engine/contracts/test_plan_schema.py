@@ -18,7 +18,7 @@ from orchestrator.engine.contracts.json_plan import (
     without_nulls,
 )
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.tools.schema import path_text
+from orchestrator.engine.tools.registry import path_text
 from tests.tables import table
 from tests.unit.engine.contracts.samples import FINISH, READ, TEXT, TOOLS, WRITE, call, plan, tool
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.journal.codec import decode, encode
+from orchestrator.bot.journal.records import decode, encode
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConnectionFailedError
 from orchestrator.core.events import Event, MessageAdded, ReplyReceived, SubagentEvent
