@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -9,6 +10,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from orchestrator.core.messages import Message, ToolCall, ToolDefinition, ToolResult
     from orchestrator.engine.models.base import Request, Response
+
+
+THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
+"""What a model thinks aloud at the beginning of a reply."""
 
 
 @dataclass(frozen=True, slots=True)

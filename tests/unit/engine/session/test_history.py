@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.journal.records import decode, encode
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ConnectionFailedError
+from orchestrator.core.errors import BadReplyError, ConnectionFailedError
 from orchestrator.core.events import Event, MessageAdded, ReplyReceived, SubagentEvent
 from orchestrator.core.messages import (
     FinishReason,
@@ -73,6 +73,18 @@ def test_the_last_reply_is_there_after_each_odd_one() -> None:
     assert texts(history(begin, reply, results, reply, results)) == ["user 0\n\ntool_results 4"]
     third = history(begin, reply, results, reply, results, reply, TurnKind.SYSTEM)
     assert texts(third) == ["user 0", "assistant 5", "system 6"]
+
+
+async def test_what_was_wrong_is_said_only_where_the_reply_is_shown(tmp_path: Path) -> None:
+    contract = WholeFile("gcd.py", tests="test_gcd fails.")
+    steps = [says("No."), says("No."), says("No.")]
+    async with session_in(tmp_path, *steps, contract=contract) as (session, model):
+        with pytest.raises(BadReplyError):
+            await session.run("Mend gcd")
+    shown = [[message.text for message in request.messages] for request in model.requests[1:]]
+    assert ["No." in texts for texts in shown] == [True, False]
+    assert ["no code block" in texts[-1] for texts in shown] == [True, False]
+    assert ["test_gcd fails." in texts[-1] for texts in shown] == [False, True]
 
 
 @given(st.lists(st.sampled_from(TurnKind)))
