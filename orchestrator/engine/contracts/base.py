@@ -94,7 +94,7 @@ class Contract(Protocol):
 
     @property
     def go_on(self) -> str:
-        """The words that ask a model to go on which called nothing."""
+        """The words by which a model that called nothing is asked to go on."""
 
     @property
     def wrap_up(self) -> str:
@@ -119,7 +119,7 @@ class Contract(Protocol):
         """Turn a reply into calls. Call ids are unique within the session."""
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
-        """The message that carries results back; `note` is a word from the program to the model."""
+        """The message that carries results back; `note` is a message of the program to the model."""
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """The message that asks for the reply again and names what was wrong."""

@@ -243,7 +243,7 @@ def test_a_request_without_a_reply_costs_its_worst_case_unless_it_was_turned_awa
     one = budget(above)
     room = held(reserve(one, need(10_000)))
     room.is_sent = sent
-    room.heard(heard)
+    room.received(heard)
     with pytest.raises(type(error)), room:
         raise error
     expected = need(10_000).usd(lost - 10_000) if lost else 0.0
@@ -258,11 +258,11 @@ def test_a_stream_that_breaks_is_paid_twice_and_not_asked_again_without_room() -
     one = budget(tokens=30_000)
     room = held(reserve(one, need(10_000)))
     room.is_sent = True
-    room.heard("x" * 200)
+    room.received("x" * 200)
     assert room.failed() == Same(10_100, need(10_000).usd(100))
     room.renew()
     assert one.uncertain_tokens == 10_100
-    room.heard("x" * 200)
+    room.received("x" * 200)
     with room:
         room.failed()
         with pytest.raises(NoRoomError):
