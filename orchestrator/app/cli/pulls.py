@@ -127,36 +127,16 @@ def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
     except PullwrightError as error:
         return [{"kind": "error", "error": str(error)}]
     of_pull = _by_pull(known)
-    return [
-        *(
-            {
-                "kind": "pull_request",
-                "repository": name,
-                **dataclasses.asdict(request),
-                "task": state.key if (state := of_pull.get(request.number)) is not None else None,
-                "task_state": str(state.kind) if state is not None else None,
-            }
-            for request in requests
-        ),
-        *(
-            {
-                "kind": "question",
-                "repository": name,
-                "number": one.number,
-                "key": one.key,
-                "body": one.body,
-                "url": one.url,
-            }
-            for one in _waiting(questions, known)
-        ),
-        *(
-            {
-                "kind": "task",
-                "repository": name,
-                "task": state.key,
-                "task_state": str(state.kind),
-            }
-            for state in known or ()
-            if state.pull is None
-        ),
-    ]
+    records: list[dict[str, Any]] = []
+    for request in requests:
+        state = of_pull.get(request.number)
+        task = {"task": state and state.key, "task_state": str(state.kind) if state else None}
+        records.append({"kind": "pull_request", "repository": name, **dataclasses.asdict(request), **task})
+    for one in _waiting(questions, known):
+        question = {"number": one.number, "key": one.key, "body": one.body, "url": one.url}
+        records.append({"kind": "question", "repository": name, **question})
+    for state in known or ():
+        if state.pull is None:
+            task = {"task": state.key, "task_state": str(state.kind)}
+            records.append({"kind": "task", "repository": name, **task})
+    return records

@@ -162,15 +162,14 @@ def make_parts(
         records: the hidden refs of the remote; None in a dry run.
         settings: the person's, or stricter ones.
     """
-    context, site, chosen = shared.context, shared.site, shared.chosen
+    context, site, chosen, sandbox = shared.context, shared.site, shared.chosen, shared.safeguards.sandbox
     profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
     ledger = RepositoryLedger(records, context.clock, new_nonce) if records else None
     budget = CycleBudget(context.home, context.clock, scope_caps(settings), ledger)
     least = smallest_request(settings, chosen)
-    claimer = recovery = kept = None
+    hidden = claimer = recovery = None
     if records is not None:
-        kept = kept_work(context.home, records)
-        hidden = _Hidden(records, make_claims(records, context), kept)
+        hidden = _Hidden(records, make_claims(records, context), kept_work(context.home, records))
         spent_up = partial(budget.why_not, needs=least)
         claimer = _make_claimer(shared, hidden, run, settings, guards, spent_up)
         recovery = _make_recovery(shared, hidden, run)
@@ -182,7 +181,7 @@ def make_parts(
         model=chosen.model,
         contract=choose_contract(settings, chosen),
         open_clone=partial(_open_clone, site, context, run),
-        environment=partial(_environment, context, shared.safeguards.sandbox),
+        environment=partial(_environment, context, sandbox),
         profile=partial(cycle_profile, profile, chosen, dangerous=runs_commands(settings), web=shared.web),
         guards=guards,
         profile_name=profile,
@@ -191,7 +190,7 @@ def make_parts(
         reply_tokens=chosen.reply_tokens,
         options=_options(settings, site, dry_run=shared.request.dry_run),
         records=records,
-        kept=kept,
+        kept=hidden.kept if hidden else None,
         clock=context.clock,
         emit=context.emit,
         stop=context.stop,
@@ -200,9 +199,7 @@ def make_parts(
         recovery=recovery,
         budget=budget,
         least=least,
-        verifier=partial(make_verifier, site, context, shared.safeguards.sandbox, settings)
-        if settings.test_command
-        else None,
+        verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
     )
 
