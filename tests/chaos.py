@@ -15,9 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.bot.worker.pace import Pace
-from orchestrator.bot.worker.waiting import Waiting
-from orchestrator.bot.worker.worker import Rhythm, work
+from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
@@ -44,7 +42,7 @@ PRELOADED = (
     "httpx2",
     "jinja2",
     "jsonschema",
-    "orchestrator.bot.forge.github",
+    "orchestrator.bot.forge.github.forge",
     "orchestrator.engine.profiles.planner",
     "orchestrator.engine.models.transport",
     "orchestrator.engine.models.openai_chat.encode",

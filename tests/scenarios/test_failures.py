@@ -32,9 +32,7 @@ from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
 from orchestrator.bot.journal.open_runs import is_open
-from orchestrator.bot.worker.pace import Pace
-from orchestrator.bot.worker.waiting import Waiting
-from orchestrator.bot.worker.worker import Rhythm, work
+from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
 from orchestrator.core.clock import ManualClock, SystemClock
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.model_server import ModelServer
@@ -60,7 +58,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.result import CycleResult
-    from orchestrator.bot.journal.pauses import Pause
+    from orchestrator.bot.journal.index import Pause
     from orchestrator.core.clock import Clock
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo

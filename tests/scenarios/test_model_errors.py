@@ -21,11 +21,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.bot.journal.pauses import last_pause
-from orchestrator.bot.worker.pace import Pace
-from orchestrator.bot.worker.pause_notes import note_pause
-from orchestrator.bot.worker.waiting import Waiting
-from orchestrator.bot.worker.worker import Rhythm, work
+from orchestrator.bot.journal.index import last_pause, note_pause
+from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
 from orchestrator.core.clock import ManualClock
 from tests.doubles.model_server import fail
 from tests.scenarios.stage import FIX_IT, Stage, add_commit, branches
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.result import CycleResult
-    from orchestrator.bot.journal.pauses import Pause
+    from orchestrator.bot.journal.index import Pause
 
 TRIES = 5  # of one call
 

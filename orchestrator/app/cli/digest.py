@@ -24,21 +24,21 @@ from orchestrator.app.cli.words import (
 )
 from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
-from orchestrator.bot.journal.run_note import note_run
 from orchestrator.bot.policy.lines import in_markdown
 from orchestrator.bot.worker.task_states import Kind, kind_of_outcome
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
-from orchestrator.engine.contracts.fence import one_line
+from orchestrator.core.fence import one_line
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Mapping
 
     from orchestrator.bot.journal.digest import Digest
-    from orchestrator.bot.journal.run_note import RunNote
+    from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
     from orchestrator.core.diff_stat import DiffStat
     from orchestrator.core.spent import Spent
@@ -65,7 +65,7 @@ def digest(options: argparse.Namespace) -> int:
     if options.run is not None:
         if options.post is not None or options.since is not None:
             raise ConfigurationError("digest --run prints one run: leave out --since and --post")
-        note = note_run(find_run(home, options.run))
+        note = summarise(find_run(home, options.run))
         _print(as_json_text(_run_fields(note, redactor)) if options.json else run_as_markdown(note, words))
         return DONE
     number = _issue(options.post)
@@ -139,7 +139,7 @@ def _print(text: str) -> None:
 
 
 def _fields(found: Digest, redactor: Redactor) -> dict[str, Any]:
-    def ids(runs: list[RunNote]) -> list[str]:
+    def ids(runs: list[RunSummary]) -> list[str]:
         return [run.id for run in runs]
 
     return {
@@ -162,7 +162,7 @@ def _fields(found: Digest, redactor: Redactor) -> dict[str, Any]:
     }
 
 
-def _run_fields(run: RunNote, redactor: Redactor) -> dict[str, Any]:
+def _run_fields(run: RunSummary, redactor: Redactor) -> dict[str, Any]:
     task, pull = run.task, run.pull
     fields = {
         "run": run.id,
@@ -351,7 +351,7 @@ def as_markdown(digest: Digest, words: Words) -> str:
     return "\n\n".join([head, *(_section(title, items) for title, items in sections if items)])
 
 
-def run_as_markdown(run: RunNote, words: Words) -> str:
+def run_as_markdown(run: RunSummary, words: Words) -> str:
     """Return one run, for the summary of a workflow job."""
     lines = [f"### Pullwright: {_outcome(run)}", ""]
     if run.repository:
@@ -400,11 +400,11 @@ def _section(title: str, items: list[str]) -> str:
     return "\n".join([f"**{title}**", "", *shown])
 
 
-def _outcome(run: RunNote) -> str:
+def _outcome(run: RunSummary) -> str:
     return run.outcome.replace("_", " ") if re.fullmatch(r"[a-z_]{1,30}", run.outcome) else "ended"
 
 
-def _what(run: RunNote, words: Words) -> str:
+def _what(run: RunSummary, words: Words) -> str:
     if run.task is None:
         return f"in {words.code(run.repository)}" if run.repository else f"run {words.code(run.id)}"
     title = words.line(run.task.title)
@@ -412,7 +412,7 @@ def _what(run: RunNote, words: Words) -> str:
     return f"{named} in {words.code(run.repository)}"
 
 
-def _pull(run: RunNote, words: Words) -> str:
+def _pull(run: RunSummary, words: Words) -> str:
     pull = run.pull
     if pull is None:
         return ""
@@ -421,7 +421,7 @@ def _pull(run: RunNote, words: Words) -> str:
     return f"#{pull.number} {words.line(pull.title)}{done} {words.link(pull.url)}".rstrip()
 
 
-def _tests(run: RunNote, words: Words) -> Iterator[str]:
+def _tests(run: RunSummary, words: Words) -> Iterator[str]:
     """Tell the runs of the repository's tests, and why a person should look at them."""
     if run.verified is None:
         return
@@ -430,7 +430,7 @@ def _tests(run: RunNote, words: Words) -> Iterator[str]:
     yield from (words.line(reason) for reason in run.verified.reasons[:_MOST_ITEMS])
 
 
-def _question(run: RunNote, words: Words) -> str:
+def _question(run: RunSummary, words: Words) -> str:
     answer = ""
     if run.task is not None and not run.question_url.startswith("http"):
         answer = words.code(Commands(run.repository).answer(run.task.key))
@@ -438,7 +438,7 @@ def _question(run: RunNote, words: Words) -> str:
     return " ".join(filter(None, (asked, words.link(run.question_url), answer)))
 
 
-def _undone(run: RunNote, times: int, words: Words) -> str:
+def _undone(run: RunSummary, times: int, words: Words) -> str:
     why = run.error or run.reason or "the process died before the end" * (run.outcome == "unfinished")
     said = f": {words.line(why)}" if why else ""
     kind = kind_of_outcome(run.outcome)
@@ -451,15 +451,15 @@ def _undone(run: RunNote, times: int, words: Words) -> str:
     return f"{state}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)}){again}"
 
 
-def _kept(run: RunNote, words: Words) -> str:
+def _kept(run: RunSummary, words: Words) -> str:
     return f"{_what(run, words)}: {_places(run, words)}"
 
 
-def _places(run: RunNote, words: Words) -> str:
+def _places(run: RunSummary, words: Words) -> str:
     return " and ".join(words.code(place) for place in (run.saved, run.patch) if place)
 
 
-def _changes(run: RunNote, words: Words) -> Iterator[str]:
+def _changes(run: RunSummary, words: Words) -> Iterator[str]:
     """Tell the files and lines of the pull request, or the files that tools wrote."""
     listed = run.changed.files or tuple(dict.fromkeys(run.touched))
     if not listed:

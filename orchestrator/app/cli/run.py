@@ -25,12 +25,9 @@ from orchestrator.app.cli.words import (
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.held_claim import outcome_words
 from orchestrator.bot.cycle.result import CycleResult
-from orchestrator.bot.journal.pauses import last_pause
-from orchestrator.bot.worker.pace import Pace
-from orchestrator.bot.worker.pause_notes import note_pause
+from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.worker.schedule import Alarms, make_schedule
-from orchestrator.bot.worker.waiting import Waiting
-from orchestrator.bot.worker.worker import Bell, Rhythm, work
+from orchestrator.bot.worker.worker import Bell, Pace, Rhythm, Waiting, work
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Warned
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.journal.pauses import Pause
+    from orchestrator.bot.journal.index import Pause
     from orchestrator.core.commands import Commands
 
 

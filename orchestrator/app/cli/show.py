@@ -19,10 +19,10 @@ from orchestrator.app.cli.words import (
     repair_note,
     short_line,
 )
-from orchestrator.bot.journal.codec import UnknownRecord
-from orchestrator.bot.journal.costs import cost_of_all
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.journal.reader import LAST, find_run, read_run, responses, runs, summarise
+from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
+from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.events import PlanAccepted, ReplyReceived, ReplyRejected, ToolCallEnded, TurnStarted
 
@@ -126,12 +126,17 @@ class _Printer:
 def _write_list(home: Home, *, as_json: bool) -> None:
     for folder in runs(home):
         found = summarise(folder)
+        outcome, usd = (
+            "damaged" if found.is_damaged else found.outcome,
+            None if found.is_damaged else found.spent.usd,
+        )
+        title = found.task.title if found.task else ""
         started = found.started.isoformat(timespec="seconds") if found.started else None
         if as_json:
-            record = {"run": found.id, "started": started, "outcome": found.outcome, "task": found.task}
-            sys.stdout.write(f"{as_json_text({**record, 'usd': found.usd})}\n")
+            record = {"run": found.id, "started": started, "outcome": outcome, "task": title}
+            sys.stdout.write(f"{as_json_text({**record, 'usd': usd})}\n")
         else:
             when = found.started.strftime("%Y-%m-%d %H:%M") if found.started else "-" * 16
-            cost = "unknown" if found.usd is None else money(found.usd)
-            text = f"{short_line(found.id)}  {when}  {short_line(found.outcome):11}  {cost:>8}"
-            sys.stdout.write(f"{text}  {short_line(found.task, 80)}".rstrip() + "\n")
+            cost = "unknown" if usd is None else money(usd)
+            text = f"{short_line(found.id)}  {when}  {short_line(outcome):11}  {cost:>8}"
+            sys.stdout.write(f"{text}  {short_line(title, 80)}".rstrip() + "\n")

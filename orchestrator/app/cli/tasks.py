@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
-    from orchestrator.bot.worker.by_hand import ByHand, Decided
-    from orchestrator.bot.worker.task_states import TaskState
+    from orchestrator.bot.worker.task_states import ByHand, Decided, TaskState
     from orchestrator.core.commands import Commands
 
 

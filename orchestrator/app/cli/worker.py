@@ -21,15 +21,11 @@ from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.journal.pauses import Pause, newest_run, pause_of
-from orchestrator.bot.worker.census import Tally
-from orchestrator.bot.worker.fleet import Fleet, Member
+from orchestrator.bot.journal.index import Pause, newest_run, note_pause
+from orchestrator.bot.worker.fleet import Fleet, Member, Tally
 from orchestrator.bot.worker.health import Health, serving
-from orchestrator.bot.worker.pace import Ended, Pace
-from orchestrator.bot.worker.pause_notes import note_pause
-from orchestrator.bot.worker.pauses import Halt
 from orchestrator.bot.worker.schedule import Alarms, make_schedule
-from orchestrator.bot.worker.waiting import Waiting
+from orchestrator.bot.worker.worker import Ended, Halt, Pace, Waiting
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError
@@ -46,8 +42,8 @@ if TYPE_CHECKING:
     from orchestrator.app.config.fleet import Address, FleetFile, FleetRepository
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.result import CycleResult
-    from orchestrator.bot.worker.pace import Onward
     from orchestrator.bot.worker.schedule import Schedule
+    from orchestrator.bot.worker.worker import Onward
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
@@ -71,6 +67,7 @@ class _WorkerRun:
     """The parts of one run of the worker."""
 
     def __init__(self, file: FleetFile, options: argparse.Namespace, redactor: Redactor) -> None:
+
         self._file = file
         self._options = options
         self._redactor = redactor
@@ -127,6 +124,7 @@ class _WorkerRun:
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
 
     def _report(self, member: Member, result: CycleResult, onward: Onward) -> None:
+
         self._outcomes.add(str(result.outcome))
         redact, now = self._redactor.redact, self._clock.now()
         if isinstance(onward, Pause):
@@ -217,7 +215,7 @@ class Members:
             label = label_of(name, settings.github_url)
             run = newest_run(self._home, repository=label, model=model)
             if run is not None:
-                return pause_of(run, self._clock.now()), run.name
+                return run.pause_at(self._clock.now()), run.id
         return None, None
 
     def _flags(self, repository: FleetRepository) -> Mapping[str, object]:

@@ -125,9 +125,9 @@ class _RepositoryGroups:
 
     def _on_github(self, site: Site, web: str) -> Iterator[Group]:
         from orchestrator.app.doctor.github import BY_ROLE, GitHubProbes, grant, role_fix
-        from orchestrator.bot.forge.github_rest import RestForge
+        from orchestrator.bot.forge.github.forge import GitHubForge
 
-        if not isinstance(site.forge, RestForge):
+        if not isinstance(site.forge, GitHubForge):
             return  # a place on GitHub has its forge
         known, web = credential_for(web, self.context), web.rstrip("/")
         probes = GitHubProbes(site.forge, self.context, web, writes=self.writes, known=known)

@@ -17,7 +17,7 @@ from orchestrator.app.doctor.findings import (
     warned,
 )
 from orchestrator.bot.forge.base import TokenKind
-from orchestrator.bot.forge.refusals import TOKEN_VARIABLE
+from orchestrator.bot.forge.github.address import TOKEN_VARIABLE
 from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import HostCredential
-    from orchestrator.bot.forge.github_rest import RestForge
-    from orchestrator.bot.forge.github_survey import RepositoryFacts
-    from orchestrator.bot.forge.github_token import TokenFacts
+    from orchestrator.bot.forge.github.forge import GitHubForge
+    from orchestrator.bot.forge.github.token import RepositoryFacts, TokenFacts
 
 
 PERMISSIONS = {
@@ -123,7 +122,7 @@ class GitHubProbes:
     """
 
     def __init__(
-        self, forge: RestForge, context: BuildContext, web: str, *, writes: bool, known: HostCredential
+        self, forge: GitHubForge, context: BuildContext, web: str, *, writes: bool, known: HostCredential
     ) -> None:
         self._forge, self._context, self._web, self._writes = forge, context, web, writes
         self._variable = known.variable

@@ -36,8 +36,8 @@ from orchestrator.app.wiring.model import (
 )
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
+from orchestrator.bot.journal.index import last_pause
 from orchestrator.bot.journal.open_runs import open_runs
-from orchestrator.bot.journal.pauses import last_pause
 from orchestrator.bot.journal.reader import find_run
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -160,7 +160,7 @@ def _sandbox(settings: Settings) -> ProbeFinding:
         return skipped(f"no command runs at the level {settings.permission} without --allow-command")
     if settings.sandbox == "off":
         return warned("off: commands run as you, with your files and network", "leave out --sandbox off")
-    from orchestrator.engine.environments.sandbox import find_sandbox
+    from orchestrator.engine.environments.sandbox.find import find_sandbox
 
     try:
         return ok(f"{find_sandbox(sandbox_options(settings)).name}, tried with a command")

@@ -24,13 +24,10 @@ from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
-from orchestrator.bot.worker.admission import Admission
-from orchestrator.bot.worker.backlog import Backlog, Wanted
-from orchestrator.bot.worker.idle import Idle
-from orchestrator.bot.worker.manners import Manners
-from orchestrator.bot.worker.reading import screen_answers
-from orchestrator.bot.worker.recovery import Recovery
-from orchestrator.bot.worker.remains import Remains
+from orchestrator.bot.worker.backlog import Backlog, Idle, Wanted
+from orchestrator.bot.worker.candidates import screen_answers
+from orchestrator.bot.worker.recovery import Recovery, Remains
+from orchestrator.bot.worker.task_rules import Admission, Manners
 from orchestrator.core.commands import Commands
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
@@ -41,9 +38,8 @@ from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
-from orchestrator.engine.profiles.catalog import make_profile
-from orchestrator.engine.session.limits import Limits
-from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS, Need
+from orchestrator.engine.profiles.base import make_profile
+from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
 if TYPE_CHECKING:
@@ -58,11 +54,10 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.guards import Guards
     from orchestrator.bot.cycle.parts import MayFinish, Propose, RunTests
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.spent import Spent
     from orchestrator.engine.contracts.base import Contract
-    from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.environments.confinement import Sandbox
+    from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.web.base import WebAccess

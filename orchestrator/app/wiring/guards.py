@@ -23,10 +23,10 @@ from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
 from orchestrator.bot.verification.suggest import suggest
-from orchestrator.bot.worker.reading import Seen
+from orchestrator.bot.worker.candidates import Seen
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import Warned
-from orchestrator.engine.contracts.fence import one_line
+from orchestrator.core.fence import one_line
 from orchestrator.engine.environments.local import LocalEnvironment, conditions
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.gate import Gatekeeper
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.bot.verification.suggest import Proposal
     from orchestrator.core.events import Emit
-    from orchestrator.engine.environments.confinement import Connect, Sandbox, SandboxOptions
+    from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
     from orchestrator.engine.policy.secrets import Redactor
 
 
@@ -154,7 +154,7 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     """
     if settings.sandbox == "off" or not runs_anything(settings):
         return None
-    from orchestrator.engine.environments.sandbox import find_sandbox
+    from orchestrator.engine.environments.sandbox.find import find_sandbox
 
     return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
 
@@ -172,7 +172,7 @@ def refuse_tracing(settings: Settings) -> None:
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
     """Return what the person allows commands in the sandbox."""
-    from orchestrator.engine.environments.confinement import SandboxOptions
+    from orchestrator.engine.environments.base import SandboxOptions
 
     container = "" if settings.sandbox in {"auto", "off"} else settings.sandbox
     return SandboxOptions(settings.allow_host, settings.sandbox_read, container=container)
@@ -180,10 +180,10 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
 
 def report_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Make the function that reports refused connections."""
-    from orchestrator.engine.environments.hosts import refusal
+    from orchestrator.engine.environments.sandbox.proxy import explain_refused
 
     def on_refused(place: str, command: str) -> None:
-        emit(Guarded(Defence.NETWORK, refusal(place), (command,)))
+        emit(Guarded(Defence.NETWORK, explain_refused(place), (command,)))
 
     return on_refused
 

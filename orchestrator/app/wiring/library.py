@@ -288,8 +288,7 @@ def choose_web(context: BuildContext) -> WebAccess | None:
 
 def tools_for(profile: str, web: WebAccess) -> tuple[Tool, ...]:
     """The web tools as this profile names them."""
-    from orchestrator.engine.tools.web import searches, web_fetch, web_tools
-    from orchestrator.engine.tools.web_text import PageReader
+    from orchestrator.engine.tools.web import PageReader, searches, web_fetch, web_tools
 
     if profile == "gemini":
         return *searches(web), web_fetch(PageReader(web))

@@ -31,10 +31,10 @@ from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
+from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import hold
 from orchestrator.bot.journal.reader import find_run, read_run
-from orchestrator.bot.journal.tasks import tasks_taken
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.backlog import Wanted
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, WorkspaceError

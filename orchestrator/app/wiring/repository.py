@@ -17,14 +17,20 @@ from orchestrator.app.wiring import BuildContext
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.forge.address import DEFAULT_API_URL, api_url_for, git_host_of, refuse_other_forge
-from orchestrator.bot.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
+from orchestrator.bot.forge.github.address import (
+    DEFAULT_API_URL,
+    ENTERPRISE_VARIABLE,
+    TOKEN_VARIABLE,
+    api_url_for,
+    git_host_of,
+    refuse_other_forge,
+)
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
-from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.journal.digest import Decision, note_decision
+from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
+from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs
-from orchestrator.bot.journal.tasks import Decision, note_decision, tasks_taken
-from orchestrator.bot.worker.by_hand import ByHand
+from orchestrator.bot.worker.task_states import ByHand
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
@@ -48,11 +54,10 @@ if TYPE_CHECKING:
     from orchestrator.app.config import Loaded, Settings
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.forge.base import Forge
-    from orchestrator.bot.forge.github import GitHubAuth
+    from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
     from orchestrator.bot.git.remote import GitCredential
-    from orchestrator.bot.worker.by_hand import Decided
-    from orchestrator.bot.worker.task_states import TaskState
+    from orchestrator.bot.worker.task_states import Decided, TaskState
     from orchestrator.core.clock import Clock
 
 
@@ -112,7 +117,8 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
 
 
 def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
-    from orchestrator.bot.forge.github import GitHubForge, Patience
+    from orchestrator.bot.forge.github.calls import Patience
+    from orchestrator.bot.forge.github.forge import GitHubForge
     from orchestrator.bot.git.remote import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
@@ -178,7 +184,7 @@ def credential_for(server: str, context: BuildContext) -> HostCredential:
     Raises:
         ConfigurationError: an address is none, or the App has no key.
     """
-    from orchestrator.bot.forge.github import GitHubApp, GitHubToken
+    from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 
     keys, settings = context.keys, context.settings
     asked, configured = api_url_for(server), api_url_for(settings.github_url)

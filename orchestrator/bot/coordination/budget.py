@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.journal.spent import spend_lock, spent_on
+from orchestrator.bot.journal.index import spend_lock, spent_on
 from orchestrator.core.cycle_events import Reserved
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS

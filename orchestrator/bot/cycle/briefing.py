@@ -18,10 +18,10 @@ from orchestrator.bot.cycle.library import (
 )
 from orchestrator.bot.cycle.relevance import query_of
 from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
 from orchestrator.core.test_paths import is_test_path
-from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 from orchestrator.engine.tools.base import Order
 

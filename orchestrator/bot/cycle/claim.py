@@ -33,7 +33,7 @@ from orchestrator.bot.cycle.unfinished import (
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ForgePermissionError, WorkspaceError
 from orchestrator.core.spent import Spent
-from orchestrator.engine.session.limits import Limits
+from orchestrator.engine.session.budget import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Comment, Forge
-    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.events import Event
 
 

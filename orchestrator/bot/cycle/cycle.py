@@ -27,8 +27,8 @@ from orchestrator.core.cycle_events import (
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
 from orchestrator.core.events import Warned
+from orchestrator.core.fence import one_line
 from orchestrator.core.spent import Spent
-from orchestrator.engine.contracts.fence import one_line
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:

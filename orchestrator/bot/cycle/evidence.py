@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted
-from orchestrator.engine.contracts.fence import one_line
+from orchestrator.core.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

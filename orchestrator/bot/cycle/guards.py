@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.engine.contracts.fence import one_line
+from orchestrator.core.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

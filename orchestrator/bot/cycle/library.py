@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.cycle.guards import shown_path
 from orchestrator.bot.cycle.relevance import named_files, path_overlap, query_of, word_scores
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.contracts.fence import fenced
+from orchestrator.core.fence import fenced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

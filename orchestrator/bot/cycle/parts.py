@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.clock import Clock
     from orchestrator.core.cycle_events import CycleStarted
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile
-    from orchestrator.engine.session.limits import Limits
+    from orchestrator.engine.session.budget import Limits
     from orchestrator.engine.tools.base import Ledger
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]

@@ -14,7 +14,7 @@ from orchestrator.bot.coordination.unfinished import drop_wip, save_wip, wip_sub
 from orchestrator.bot.cycle.result import Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.base import Packed
-from orchestrator.bot.journal.codec import UnknownRecord, decode, encode
+from orchestrator.bot.journal.records import UnknownRecord, decode, encode
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.core.cycle_events import Proposed, Proposing, WorkSaved
 from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
@@ -27,7 +27,7 @@ from orchestrator.core.events import (
     ToolCallEnded,
     Warned,
 )
-from orchestrator.engine.session.earlier import history_of
+from orchestrator.engine.session.history import history_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Remark, Task
-    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.events import Event
     from orchestrator.engine.session.history import Turn
 

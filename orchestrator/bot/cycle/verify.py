@@ -15,8 +15,8 @@ from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, Te
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, Warned
+from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.tools.control import RUN_TESTS
 
 if TYPE_CHECKING:

@@ -24,15 +24,17 @@ from weakref import WeakValueDictionary
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.masking import without, without_bytes
-from orchestrator.engine.web.addresses import (
+from orchestrator.engine.web.base import (
+    PageKind,
+    SearchHit,
     WebAddress,
+    WebPage,
     bracketed,
     joined,
     parse_address,
     public_ips,
     system_resolver,
 )
-from orchestrator.engine.web.base import PageKind, SearchHit, WebPage
 
 if TYPE_CHECKING:
     import ssl
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.engine.web.addresses import Resolver
+    from orchestrator.engine.web.base import Resolver
 
 
 MAX_RESULTS = 20

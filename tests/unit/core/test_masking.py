@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.forge.values import Credential
+from orchestrator.bot.forge.base import Credential
 from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.masking import REPLACEMENT, without, without_bytes
 

@@ -21,7 +21,7 @@ from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.forge.local import LocalForge, root_of
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.reader import read_run
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, JournalError, ProviderError

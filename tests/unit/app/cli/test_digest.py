@@ -25,8 +25,8 @@ from orchestrator.app.cli.digest import (
 )
 from orchestrator.bot.journal.digest import Digest
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.run_note import RunNote
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.index import RunSummary
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Proposed, TaskTaken
 from orchestrator.core.diff_stat import diff_stat
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SECRET = "hunter2-and-more-of-it"
 PULL = Proposed(7, "Make add() add", "https://github.com/o/r/pull/7", "b", "c", created=True)
-NOTE = RunNote(
+NOTE = RunSummary(
     "20260102-110000-abcdef",
     NOW,
+    NOW + timedelta(minutes=2.5),
     "o/r",
     "m:1",
     "proposed",
-    TaskTaken("issue-1", "add() subtracts", "", "issue", 1),
-    "https://github.com/o/r/issues/1",
+    task=TaskTaken("issue-1", "add() subtracts", "", "issue", 1),
+    task_url="https://github.com/o/r/issues/1",
     pull=PULL,
     costs={"m:1": Spent(0.25, 1_000, 0, 3)},
-    minutes=2.5,
     requests=12,
 )
 EVIL = "@octo/team fixes #1 ![x](https://evil.example/a.png) <img src=//evil.example> <!-- pullwright:x --> `x` | a"
@@ -68,7 +68,7 @@ def words() -> Words:
     return Words(Redactor([SECRET]).redact)
 
 
-def told(words: Words, *runs: RunNote) -> str:
+def told(words: Words, *runs: RunSummary) -> str:
     return as_markdown(Digest(NOW - timedelta(days=1), NOW, runs), words)
 
 

@@ -25,7 +25,7 @@ from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.open_runs import hold
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Paused
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError

@@ -23,7 +23,7 @@ from orchestrator.app.wiring.repository import (
 )
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.base import Proposal, PullRequestState
-from orchestrator.bot.forge.github import GitHubApp, GitHubToken
+from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError, WorkspaceError

@@ -24,9 +24,9 @@ from orchestrator.bot.coordination.budget import (
     nothing_left,
 )
 from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.index import spend_lock
 from orchestrator.bot.journal.open_runs import hold
-from orchestrator.bot.journal.spent import spend_lock
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError

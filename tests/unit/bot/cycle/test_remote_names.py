@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.bot.cycle.remote_names import RemoteNames
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, from_text, key_of
-from orchestrator.bot.forge.github_survey import Rule
+from orchestrator.bot.forge.github.token import Rule
 from orchestrator.bot.git.remote import in_the_way
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, RemoteRefusedError
 from tests.doubles.github.faults import Fault
