@@ -16,7 +16,6 @@ from orchestrator.app.wiring.guards import (
     rules_in_words,
     runs_commands,
 )
-from orchestrator.app.wiring.library import tools_for
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
 from orchestrator.bot.cycle.claim import Claimer
@@ -38,7 +37,7 @@ from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
-from orchestrator.engine.profiles.base import make_profile
+from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
@@ -453,7 +452,7 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
 
     Without `tests` no tool runs them.
     """
-    online = tools_for(name, web) if web else ()
+    online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
     controls = (*running, proposing, ask_question(), finish(may_finish))
