@@ -49,22 +49,16 @@ from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from typing import Any, Protocol
+    from typing import Any
 
     from orchestrator.app.config import Loaded, Settings
     from orchestrator.bot.cycle.parts import Stop
-    from orchestrator.bot.forge.base import Forge, Repository
+    from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
     from orchestrator.bot.git.remote import GitCredential
     from orchestrator.bot.worker.task_states import DecisionResult, TaskState
     from orchestrator.core.clock import Clock
-
-    class ListedRepository(Protocol):
-        """Knows its repository."""
-
-        def repository(self) -> Repository:
-            """The repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +468,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext) -> TaskDec
 
 
 def states_on_disk(
-    forge: ListedRepository, *, home: Home, environ: Mapping[str, str], cwd: Path
+    forge: LocalForge, *, home: Home, environ: Mapping[str, str], cwd: Path
 ) -> list[TaskState] | None:
     """Return the states of the tasks of a local repository; None if it is gone or empty.
 
