@@ -16,7 +16,6 @@ from orchestrator.app.wiring.guards import (
     rules_in_words,
     runs_commands,
 )
-from orchestrator.app.wiring.library import tools_for
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
 from orchestrator.bot.cycle.claim import Claimer
@@ -38,7 +37,7 @@ from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
-from orchestrator.engine.profiles.base import make_profile
+from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
@@ -157,15 +156,14 @@ def make_parts(
         records: the hidden refs of the remote; None in a dry run.
         settings: the person's, or stricter ones.
     """
-    context, site, chosen = shared.context, shared.site, shared.chosen
+    context, site, chosen, sandbox = shared.context, shared.site, shared.chosen, shared.safeguards.sandbox
     profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
     ledger = RepositoryLedger(records, context.clock, new_nonce) if records else None
     budget = CycleBudget(context.home, context.clock, scope_caps(settings), ledger)
     least = smallest_request(settings, chosen)
-    claimer = recovery = kept = None
+    hidden = claimer = recovery = None
     if records is not None:
-        kept = kept_work(context.home, records)
-        hidden = _Hidden(records, make_claims(records, context), kept)
+        hidden = _Hidden(records, make_claims(records, context), kept_work(context.home, records))
         spent_up = partial(budget.why_not, needs=least)
         claimer = _make_claimer(shared, hidden, run, settings, guards, spent_up)
         recovery = _make_recovery(shared, hidden, run)
@@ -177,7 +175,7 @@ def make_parts(
         model=chosen.model,
         contract=choose_contract(settings, chosen),
         open_clone=partial(_open_clone, site, context, run),
-        environment=partial(_environment, context, shared.safeguards.sandbox),
+        environment=partial(_environment, context, sandbox),
         profile=partial(cycle_profile, profile, chosen, dangerous=runs_commands(settings), web=shared.web),
         guards=guards,
         profile_name=profile,
@@ -186,7 +184,7 @@ def make_parts(
         reply_tokens=chosen.reply_tokens,
         options=_options(settings, site, dry_run=shared.request.dry_run),
         records=records,
-        kept=kept,
+        kept=hidden.kept if hidden else None,
         clock=context.clock,
         emit=context.emit,
         stop=context.stop,
@@ -195,9 +193,7 @@ def make_parts(
         recovery=recovery,
         budget=budget,
         least=least,
-        verifier=partial(make_verifier, site, context, shared.safeguards.sandbox, settings)
-        if settings.test_command
-        else None,
+        verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
     )
 
@@ -456,7 +452,7 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
 
     Without `tests` no tool runs them.
     """
-    online = tools_for(name, web) if web else ()
+    online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
     controls = (*running, proposing, ask_question(), finish(may_finish))

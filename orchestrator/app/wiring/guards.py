@@ -16,9 +16,8 @@ from orchestrator.app.options import AUTO
 from orchestrator.bot.cycle.guards import Guards
 from orchestrator.bot.cycle.verify import tell_runs
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.policy.change_size import ChangeLimits
+from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
-from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.runs import HostRuns, RunOptions

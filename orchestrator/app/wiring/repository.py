@@ -31,7 +31,7 @@ from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
 from orchestrator.bot.worker.task_states import TaskDecisions
-from orchestrator.core.addresses import is_loopback
+from orchestrator.core.addresses import holds_credential, is_loopback
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -49,22 +49,16 @@ from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from typing import Any, Protocol
+    from typing import Any
 
     from orchestrator.app.config import Loaded, Settings
     from orchestrator.bot.cycle.parts import Stop
-    from orchestrator.bot.forge.base import Forge, Repository
+    from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
     from orchestrator.bot.git.remote import GitCredential
     from orchestrator.bot.worker.task_states import DecisionResult, TaskState
     from orchestrator.core.clock import Clock
-
-    class ListedRepository(Protocol):
-        """Knows its repository."""
-
-        def repository(self) -> Repository:
-            """The repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +117,22 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
 
 
 def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
-    from orchestrator.bot.forge.github.calls import Patience
+    from orchestrator.bot.forge.github.calls import CallTiming
     from orchestrator.bot.forge.github.forge import GitHubForge
     from orchestrator.bot.git.remote import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
         context.emit(WaitStarted(seconds, reason))
 
-    def on_odd(text: str) -> None:
+    def on_unreadable(text: str) -> None:
         context.emit(Warned(text))
 
     # What GitHub asks for is no rule of a server on this machine.
     is_here = is_loopback(urlsplit(place.server).hostname or "")
     pacing = 0.0 if is_here else 1.0
-    patience = Patience(context.clock, context.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
+    timing = CallTiming(context.clock, context.stop.sleep, on_wait, on_unreadable, pacing_seconds=pacing)
     forge = GitHubForge(
-        *(place.name, known.auth, patience, api_url_for(place.server)),
+        *(place.name, known.auth, timing, api_url_for(place.server)),
         in_workflow=context.in_workflow,
         token_variable=known.variable,
     )
@@ -344,7 +338,7 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     if parts.scheme == "file":
         return _named_folder(unquote(parts.path), text)
     if parts.scheme in {"http", "https"}:
-        if parts.username or parts.password:
+        if holds_credential(text):
             raise ConfigurationError("--repo holds a credential: take it out, and set GITHUB_TOKEN instead")
         return _from_url(f"{parts.scheme}://{parts.netloc}", parts.path, text)
     if match := SSH_ADDRESS.fullmatch(text):
@@ -474,7 +468,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext) -> TaskDec
 
 
 def states_on_disk(
-    forge: ListedRepository, *, home: Home, environ: Mapping[str, str], cwd: Path
+    forge: LocalForge, *, home: Home, environ: Mapping[str, str], cwd: Path
 ) -> list[TaskState] | None:
     """Return the states of the tasks of a local repository; None if it is gone or empty.
 

@@ -15,7 +15,7 @@ from orchestrator.bot.cycle.result import Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.bot.journal.records import UnknownRecord, decode_event, encode_event
-from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import Proposed, Proposing, WorkSaved
 from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
 from orchestrator.core.events import (

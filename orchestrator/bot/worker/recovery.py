@@ -25,7 +25,7 @@ from orchestrator.bot.cycle.unfinished import (
 from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, is_open, lock_run, open_runs
 from orchestrator.bot.journal.reader import read_run
-from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, WorkSaved
 from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import CallStatus, ReplyReceived, ToolCallEnded, Warned

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
@@ -76,8 +76,8 @@ class World:
 
 def _open(github: GitHub, name: str) -> GitHubForge:
     clock = ManualClock()
-    patience = Patience(clock, clock.advance, pacing_seconds=0)
-    return GitHubForge(name, GitHubToken(github.token()), patience, api_url_for(github.web_url))
+    timing = CallTiming(clock, clock.advance, pacing_seconds=0)
+    return GitHubForge(name, GitHubToken(github.token()), timing, api_url_for(github.web_url))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import Home, KeptWork, create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import lock_run
@@ -21,6 +20,7 @@ from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import Claimed, Cloned, CycleStarted, TaskTaken
+from tests.doubles.memory_forge import MemoryForge
 from tests.unit.bot.git.rig import US, clone, make_source
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import pytest
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, TaskKind, from_text
 from orchestrator.bot.forge.base import Permission, Proposal
 from orchestrator.bot.forge.local import LocalForge
-from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.worker.backlog import LONGEST, TaskSelection
 from orchestrator.bot.worker.candidates import CLAIMS_LOOK_AGAIN
 from orchestrator.bot.worker.task_rules import ReviewLimits
@@ -21,6 +20,7 @@ from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import server_error
 from tests.doubles.github.server import START
+from tests.doubles.memory_forge import MemoryForge
 from tests.unit.bot.worker.choosing import Backlog
 
 if TYPE_CHECKING:
