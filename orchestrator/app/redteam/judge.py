@@ -20,7 +20,7 @@ from orchestrator.app.redteam.world import OutgoingText, changes, hidden, refere
 from orchestrator.bot.verification.page import read_block
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
-from orchestrator.engine.policy.secrets import REPLACEMENT
+from orchestrator.core.masking import REPLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

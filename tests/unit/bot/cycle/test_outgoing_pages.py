@@ -20,7 +20,7 @@ from orchestrator.bot.verification.verdict import judge
 from orchestrator.bot.worker.upkeep import UpkeepState, read_state
 from orchestrator.core.prompts import render
 from tests.doubles.github_page import github_page
-from tests.unit.bot.policy.test_lines import documents
+from tests.unit.bot.policy.test_wording import documents
 
 WORDING = Wording()
 TASK = Task("issue-7", "add() subtracts", "", "issue", 7)

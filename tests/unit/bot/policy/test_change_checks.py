@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import difflib
 import string
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.policy import protected
-from orchestrator.bot.policy.protected import PathPolicy
+from orchestrator.bot.policy import change_checks
+from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy, places_of_secrets
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.engine.policy.secrets import Redactor
+from tests.fuzz.growth import grows
 from tests.tables import table
 
 POLICY = PathPolicy()
@@ -242,29 +246,18 @@ def test_a_large_change_is_judged() -> None:
 @table(
     "path",
     [
-        *(
-            "a/" * 100_000 + "x",
-            "a" * 1_000_000,
-            "package.json/" * 20_000,
-            ".github/" * 30_000,
-            "../" * 100_000,
-        ),
-        *(
-            "azure" * 800,
-            "azurepipeline" * 300,
-            "compose" * 500,
-            "a-requirements" * 290,
-            "src/main/features/" * 220,
-        ),
+        "a/" * 100_000 + "x", "a" * 1_000_000, "package.json/" * 20_000, ".github/" * 30_000, "../" * 100_000,
+        "azure" * 800, "azurepipeline" * 300, "compose" * 500, "a-requirements" * 290,
+        "src/main/features/" * 220,
     ],
     ids=range(10),
-)
+)  # fmt: skip
 def test_a_hostile_path_does_not_stall_the_check(path: str) -> None:
     POLICY(written(path))
 
 
 def data_of(name: str) -> dict[str, Any]:
-    return tomllib.loads(Path(protected.__file__).with_name(name).read_text("utf-8"))
+    return tomllib.loads(Path(change_checks.__file__).with_name(name).read_text("utf-8"))
 
 
 MANAGERS = data_of("renovate.toml")["managers"]
@@ -305,3 +298,199 @@ def test_each_manager_that_is_left_out_has_a_reason_and_exists() -> None:
 def test_a_link_in_place_of_a_folder_brings_what_would_be_in_it() -> None:
     for path in ("node_modules", "gradle/wrapper", "githooks", "sub/node_modules"):
         assert POLICY(link(path, "src")) is not None
+
+
+WIDE = 10**9
+LINES = st.lists(st.sampled_from([b"a", b"b", b"", b"cc"]), max_size=8).map(b"\n".join)
+
+
+def version(content: bytes) -> FileVersion:
+    return FileVersion("100644", content, len(content))
+
+
+def change(old: bytes | None, new: bytes | None) -> FileChange:
+    return FileChange("x", None if old is None else version(old), None if new is None else version(new))
+
+
+def counted(*changes: FileChange) -> tuple[int, int]:
+    """Lines and bytes, found by trying limits."""
+
+    def least(make: type[ChangeLimits], name: str) -> int:
+        low, high = -1, WIDE
+        while high - low > 1:
+            middle = (low + high) // 2
+            limits = {"files": WIDE, "lines": WIDE, "bytes": WIDE, name: middle}
+            low, high = (low, middle) if make(**limits)(changes) is None else (middle, high)
+        return high
+
+    return least(ChangeLimits, "lines"), least(ChangeLimits, "bytes")
+
+
+@table(
+    ("old", "new", "expected"),
+    [
+        (None, b"a\nb\n", (2, 4)),
+        (b"a\nb\n", None, (2, 4)),
+        (b"a\nb\n", b"a\nc\n", (2, 4)),
+        (b"a\n", b"a\na\n", (1, 2)),
+        (b"a\nb\n", b"b\na\n", (0, 0)),
+        (None, b"", (0, 0)),
+        (None, b"no end", (1, 7)),
+        (b"same", b"same", (0, 0)),
+        (b"\0\1", b"\0\1\2", (0, 5)),
+        (b"text\n", b"\0\1", (0, 7)),
+        (None, b"a\rb\r", (1, 5)),
+    ],
+)
+def test_what_counts(old: bytes | None, new: bytes | None, expected: tuple[int, int]) -> None:
+    assert counted(change(old, new)) == expected
+
+
+def test_what_was_too_large_to_be_read_counts_whole() -> None:
+    large = FileVersion("100644", None, 2_000_000)
+    assert counted(FileChange("x", version(b"a\n"), large)) == (0, 2_000_002)
+    assert counted(FileChange("x", large, None)) == (0, 2_000_000)
+
+
+def test_a_change_within_the_limits_is_let_through() -> None:
+    limits = ChangeLimits(files=2, lines=3, bytes=6)
+    assert limits([change(None, b"a\nb\n"), change(None, b"c\n")]) is None
+    assert limits([]) is None
+
+
+def test_what_is_too_much_is_said_in_one_line_with_the_flag() -> None:
+    changes = [change(None, b"a\n" * 1500), change(b"b\n", b"c\n")]
+    said = ChangeLimits(files=1, lines=1501, bytes=10)(changes)
+    assert said == (
+        "the change is too large: 2 changed files, at most 1 are allowed (--max-files); "
+        "1,502 added and removed lines, at most 1,501 are allowed (--max-lines); "
+        "3,004 added and removed bytes, at most 10 are allowed (--max-bytes)"
+    )
+    assert ChangeLimits(files=0, lines=WIDE, bytes=WIDE)([change(b"x", b"x")]) is not None
+
+
+@given(LINES, LINES)
+def test_it_is_never_more_than_a_diff_shows(old: bytes, new: bytes) -> None:
+    before = old.removesuffix(b"\n").split(b"\n") if old else []
+    after = new.removesuffix(b"\n").split(b"\n") if new else []
+    codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    shown = sum(end - start + stop - begin for tag, start, end, begin, stop in codes if tag != "equal")
+    lines, _ = counted(change(old, new))
+    assert lines <= shown
+    assert (lines == 0) == (sorted(before) == sorted(after))
+
+
+def test_time_is_linear() -> None:
+    """A comparison of each line with each is quadratic."""
+    limits = ChangeLimits(1, 1, 1)
+    piece = "".join(f"line {number}\n" for number in range(7))
+    grows(
+        lambda text: limits([change(text.encode(), text[::-1].encode())]),
+        ("", piece, ""),
+        small_chars=100_000,
+    )
+
+
+SECRET = "made-up-" + "value-0123456789"
+HOLDS = Redactor([SECRET]).holds_secret
+
+
+def diff(before: str, after: str, path: str = "a.txt") -> str:
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
+    )
+    return "".join(lines)
+
+
+def test_an_added_secret_is_named_with_its_place() -> None:
+    assert places_of_secrets(diff("one\n", f"one\nkey = {SECRET}\n"), HOLDS) == ["a.txt:2"]
+
+
+def test_a_secret_that_was_there_before_does_not_count() -> None:
+    assert places_of_secrets(diff(f"{SECRET}\none\n", f"{SECRET}\ntwo\n"), HOLDS) == []
+    assert places_of_secrets(diff(f"{SECRET}\none\n", "one\n"), HOLDS) == []
+
+
+def test_a_line_that_looks_like_a_file_header_hides_nothing() -> None:
+    assert places_of_secrets(diff("one\n", f"one\n++ {SECRET}\n"), HOLDS) == ["a.txt:2"]
+
+
+def test_a_key_of_several_lines_is_found() -> None:
+    holds = Redactor(["line-one-of-it\nline-two-of-it"]).holds_secret
+    after = "one\nline-one-of-it\nline-two-of-it\n"
+    assert places_of_secrets(diff("one\n", after), holds) == ["a.txt:2"]
+
+
+@table("text", ["", "no diff at all\n", "Binary files a/x and b/x differ\n"])
+def test_what_adds_nothing_is_clean(text: str) -> None:
+    assert places_of_secrets(text, HOLDS) == []
+
+
+def test_a_diff_that_cannot_be_read_is_looked_at_whole() -> None:
+    broken = f"--- a/x\n+++ b/x\n@@ -1,1 +1,9 @@\n+{SECRET}\n"
+    assert places_of_secrets(broken, HOLDS) == ["the change"]
+
+
+@given(st.lists(st.sampled_from(["one", "++", "--", "@@ -1 +1 @@", "diff --git a/x b/x", ""])), st.data())
+def test_no_added_line_hides_a_secret(lines: list[str], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(lines)))
+    after = [*lines[:at], f"x {SECRET}", *lines[at:]]
+    before = "".join(f"{line}\n" for line in lines)
+    assert places_of_secrets(diff(before, "".join(f"{line}\n" for line in after)), HOLDS)
+
+
+def git_diff(folder: Path, files: dict[str, bytes]) -> str:
+    """What git says of files that are new."""
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    for words in (("init", "-q"), ("add", "-A")):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    done = subprocess.run(["git", "diff", "--text", "--cached"], cwd=folder, check=True, capture_output=True)
+    return done.stdout.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (f"a\n{SECRET}\n".encode("utf-16"), 2),
+        (b"\x00\xff\n" + SECRET.encode(), 2),
+        (f'x = "{SECRET[:6]}" +\n  "{SECRET[6:]}"\n'.encode(), 2),
+        (b'x = ["ghp" + "_",\n "' + b"a1B2" * 9 + b'"]', 1),
+        (f"a\r{SECRET}\u2028\x0c\n".encode(), 1),
+        ("\n".join(SECRET).encode(), 1),
+    ],
+)
+def test_what_git_calls_binary_and_what_is_in_parts(tmp_path: Path, content: bytes, line: int) -> None:
+    assert places_of_secrets(git_diff(tmp_path, {"f": content}), HOLDS) == [f"f:{line}"]
+
+
+@pytest.mark.parametrize("name", [f"{SECRET}.txt", f"\u00fc {SECRET}"])
+@pytest.mark.parametrize("content", [b"", b"x\n", b"\0"])
+def test_the_name_of_a_new_file_counts_and_is_not_repeated(tmp_path: Path, name: str, content: bytes) -> None:
+    assert places_of_secrets(git_diff(tmp_path, {name: content}), HOLDS) == ["the name of a file"]
+
+
+def test_a_new_name_counts_and_an_old_one_does_not() -> None:
+    head = f"diff --git a/x b/{SECRET}\nsimilarity index 100%\nrename from x\nrename to {SECRET}\n"
+    assert places_of_secrets(head, HOLDS) == ["the name of a file"]
+    assert places_of_secrets(diff("a\n", "b\n", SECRET), HOLDS) == []
+
+
+def test_five_megabytes_are_searched() -> None:
+    text = diff("", "".join(f"line {number} of it is here\n" for number in range(180_000)))
+    assert places_of_secrets(text, HOLDS) == []
+
+
+def test_a_list_of_hashes_is_no_secret_and_a_key_in_a_list_is() -> None:
+    hashes = ", ".join(
+        f'"{"0123456789abcdef"[n:] + "9f3b7c"[: n % 6] + "c0ffee1234567890" * 2:.40}"' for n in range(6)
+    )
+    key = "gh" + "p_" + "a8Kq0Zr3Tn5Wx7Yb2Vc4Md6Fg9Hj1Lp0Qs2R"
+    parts = ", ".join(f'"{key[at : at + 9]}"' for at in range(0, len(key), 9))
+
+    def diff(line: str) -> str:
+        return f"diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -0,0 +1 @@\n+{line}\n"
+
+    holds = Redactor().holds_secret
+    assert places_of_secrets(diff(f"x = [{hashes}]"), holds) == []
+    assert places_of_secrets(diff(f"x = [{parts}]"), holds) == ["x.py:1"]

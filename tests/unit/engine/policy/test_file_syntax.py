@@ -6,7 +6,12 @@ import threading
 import warnings
 
 from orchestrator.core.changes import FileChange, FileVersion
-from orchestrator.engine.policy.syntax import MAX_BYTES, newly_unreadable, unreadable_files, without_warnings
+from orchestrator.engine.policy.file_syntax import (
+    MAX_BYTES,
+    newly_unreadable,
+    unreadable_files,
+    without_warnings,
+)
 from tests.tables import table
 
 

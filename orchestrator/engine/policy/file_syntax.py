@@ -116,7 +116,7 @@ def unreadable_files(changes: Iterable[FileChange]) -> list[Unreadable]:
 
 
 def _regular(version: FileVersion | None) -> bytes | None:
-    """The bytes of a file; None for what is none, and for one that was not read."""
+    """The content of a file. None for a link, a submodule, and a file that was not read."""
     if version is None or version.mode in {LINK_MODE, SUBMODULE_MODE}:
         return None
     return version.content

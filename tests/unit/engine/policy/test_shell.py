@@ -1,4 +1,4 @@
-"""The strict parser against real shells: what it accepts means to them exactly what it says."""
+"""The reader of shell text against real shells: what the strict door accepts means to them exactly what it says."""
 
 from __future__ import annotations
 
@@ -12,51 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.policy.shell_scan import scan
-from orchestrator.engine.policy.shell_syntax import Line, Unparsed, parse_line
+from orchestrator.engine.policy.shell import CommandLine, Unparsed, parse_line, scan
 from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ALPHABET = (
-    *" \t \n'\"\\$`|&;<>(){}[]*?!#~=%+@^,.-:/A12ap\x00\x1b\u00a0\u00e9\u2028\ue000\r",
-    *(
-        "p ",
-        "p ",
-        "p ",
-        "p ",
-        " p",
-        "' '",
-        '"a"',
-        "||",
-        "&&",
-        "$(p)",
-        "2>&1",
-        ">&2",
-        " >a",
-        "A=1 ",
-        "A+=1 ",
-        "''",
-    ),
-    *(
-        "\\'",
-        "if ",
-        "{a,b}",
-        "a=~",
-        "<<a",
-        "<(p)",
-        "$'a'",
-        " -x",
-        "\\\n",
-        "| p ",
-        "; p ",
-        "a:~",
-        "12>a",
-        "''2>a",
-        "--",
-    ),
-)
+    *" \t \n'\"\\$`|&;<>(){}[]*?!#~=%+@^,.-:/A12ap\x00\x1b\u00a0\u00e9\u2028\ue000\r", "p ", "p ", "p ", "p ",
+    " p", "' '", '"a"', "||", "&&", "$(p)", "2>&1", ">&2", " >a", "A=1 ", "A+=1 ", "''", "\\'", "if ", "{a,b}",
+    "a=~", "<<a", "<(p)", "$'a'", " -x", "\\\n", "| p ", "; p ", "a:~", "12>a", "''2>a", "--",
+)  # fmt: skip
 TEXTS = st.one_of(
     st.lists(st.sampled_from(ALPHABET), min_size=1, max_size=14).map("".join),
     st.lists(st.sampled_from(ALPHABET), min_size=1, max_size=14).map(lambda parts: "p " + "".join(parts)),
@@ -97,7 +63,7 @@ def said_by_shell(shell: str, folder: Path, lines: list[str], status: int) -> li
     return [[call.split("\037")[:-1] for call in record.split("\036")[:-1]] for record in records]
 
 
-def ours(line: Line) -> list[list[str]]:
+def ours(line: CommandLine) -> list[list[str]]:
     calls = []
     for command in line.commands:
         value = "".join(word.text.partition("=")[2] for word in command.assignments)
@@ -105,7 +71,7 @@ def ours(line: Line) -> list[list[str]]:
     return calls
 
 
-def harmless(line: Line) -> bool:
+def harmless(line: CommandLine) -> bool:
     """Whether it can be run here: nothing but `p`, no redirection out of the folder, no files that a star finds."""
     writes = any(command.redirects for command in line.commands)
     return all(
@@ -117,7 +83,7 @@ def harmless(line: Line) -> bool:
     )
 
 
-def parsed(text: str) -> Line | None:
+def parsed(text: str) -> CommandLine | None:
     try:
         return parse_line(text)
     except Unparsed:
@@ -156,8 +122,35 @@ def test_the_scanner_finds_what_the_parser_reads(text: str) -> None:
     if line is None:
         scan(text)
         return
-    expected = [(*(word.text for word in command.assignments), *command.argv) for command in line.commands]
-    assert [found.words for found in scan(text)] == expected
+    assert scan(text) == list(line.commands)
+
+
+@table(
+    ("text", "found"),
+    [
+        ("p 'a b' | q > x", [("p", "a b"), ("q",), ">x"]),
+        ("A=1 p\n! q", [("p",), ("!", "q")]),
+        ("p \\ #a; q", [("p", " #a"), ("q",)]),
+        ("p # a; b\nq", [("p",), ("q",)]),
+        ("`p # a`; q", [("p",), ("$()",), ("q",)]),
+        ("p a\r#b; q", [("p", "a", "#b"), ("q",)]),
+        ('p $(q "$(r)") s', [("r",), ("q", "$()"), ("p", "$()", "s")]),
+        ("(p; q) 2>x", [("p",), ("q",), ">x"]),
+        ("p <<a 12>x\nb\na\nq", [("p",), ">x", ("q",)]),
+        ("p <<a | sh\nb\na\nq", [("p",), ("sh",), ("sh", "-c", "\nb\n"), ("q",)]),
+        ("p <<a\nb", [("p",), ("b",)]),
+        ("p $'\\x2f\\057' \"a'\\\"b\" c\\\nd", [("p", "//", "a'\"b", "cd")]),
+        ("p &>x >|y <>z", [("p",), ">x", ">y", ">z"]),
+        ("p 'a", [("p", "a")]),
+        ("1&>x p; p 2&>y", [("p",), ">x", ("p",), ">y"]),
+    ],
+)
+def test_the_commands_of_any_text(text: str, found: list[object]) -> None:
+    seen: list[object] = []
+    for command in scan(text):
+        seen += [command.argv] if command.words else []
+        seen += [f">{redirect.target.text}" for redirect in command.redirects]
+    assert seen == found
 
 
 @table(

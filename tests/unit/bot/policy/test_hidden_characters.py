@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.policy.hidden_characters import hidden_characters
-from orchestrator.bot.policy.visible_text import visible_text, without_unseen
+from orchestrator.bot.policy.hidden_characters import hidden_characters, visible_text, without_unseen
 from tests.tables import table
 
 PIECES = [

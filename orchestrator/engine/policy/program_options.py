@@ -2,8 +2,11 @@
 
 A star behind any other program may grant every program, and `starts_others` says so. The table of options
 makes that harder where the rule names what runs nothing of the clone's, as `pip list *` and `node --check *`
-do; what always runs it, such as `pytest`, `make` and `python`, is not in the table. For git see
-`git_options`, whose refusals no rule lifts.
+do; what always runs it, such as `pytest`, `make` and `python`, is not in the table.
+
+_Options and subcommands of git that run another program are granted by no rule, not even by name. Git takes every
+long option cut short, and letters in clusters: https://git-scm.com/docs/gitcli. Remote helpers, by which an address
+runs a program: https://git-scm.com/docs/gitremote-helpers.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class _Options:
     """What a program must be granted by name.
 
     Attributes:
@@ -44,11 +47,11 @@ class Options:
         if word in self.words or (self.starts and word.startswith(self.starts)):
             return True
         if word.startswith("--"):
-            return has_long(word, self.long.split(), cut=self.cut)
-        return word.startswith("-") and has_short(word[1:], self.short, self.takes)
+            return _has_long(word, self.long.split(), cut=self.cut)
+        return word.startswith("-") and _has_short(word[1:], self.short, self.takes)
 
 
-def has_long(word: str, names: Sequence[str], *, cut: bool) -> bool:
+def _has_long(word: str, names: Sequence[str], *, cut: bool) -> bool:
     """Whether `--word` or `--word=value` is one of these options, or (if `cut`) the beginning of one."""
     name = word[2:].partition("=")[0]
     if not name:
@@ -56,7 +59,7 @@ def has_long(word: str, names: Sequence[str], *, cut: bool) -> bool:
     return any(known == name or (cut and known.startswith(name)) for known in names)
 
 
-def has_short(cluster: str, letters: str, takes: str) -> bool:
+def _has_short(cluster: str, letters: str, takes: str) -> bool:
     """Whether a cluster of one-letter options holds one of `letters`, before a value begins."""
     for letter in cluster:
         if letter in letters:
@@ -66,20 +69,20 @@ def has_short(cluster: str, letters: str, takes: str) -> bool:
     return False
 
 
-_FIND = Options(starts=("-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from"))
-_TAR = Options(
+_FIND = _Options(starts=("-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from"))
+_TAR = _Options(
     short="IF",
     takes="bCfgHKLNTVX",
     long="to-command checkpoint-action use-compress-program info-script new-volume-script rsh-command rmt-command",
     cut=True,
 )
-_NODE = Options(short="epr", long="eval print require import loader experimental-loader", words=("-",))
-_PACKAGES = Options(
+_NODE = _Options(short="epr", long="eval print require import loader experimental-loader", words=("-",))
+_PACKAGES = _Options(
     long="script-shell node-options prefix userconfig globalconfig",
     words=("config", "c", "set", "exec", "x", "explore", "dlx"),
 )
-_VI = Options(short="cSuswWq", starts=("+", "--cmd"))
-_SHELL = Options(short="cs", long="init-file rcfile", words=("-",))
+_VI = _Options(short="cSuswWq", starts=("+", "--cmd"))
+_SHELL = _Options(short="cs", long="init-file rcfile", words=("-",))
 
 STARTS_NOTHING = frozenset(
     "awk b2sum base32 base64 basename basenc cat cd cksum cmp comm cut date df dirname du echo expand expr "  # noqa: SIM905  words read best without quotes
@@ -95,50 +98,50 @@ do, by options that are left to rules which name them. Not among them is what wr
 names, such as `cp` and `uniq`: that may be a hook of git, or the program of another rule.
 """
 
-_TABLE: dict[str, Options] = {
+_TABLE: dict[str, _Options] = {
     "find": _FIND,
-    "fd": Options(short="xX", takes="dteEcjS", long="exec exec-batch"),
+    "fd": _Options(short="xX", takes="dteEcjS", long="exec exec-batch"),
     "tar": _TAR,
     "bsdtar": _TAR,
-    "zip": Options(starts=("-T",), long="unzip-command test"),
-    "split": Options(long="filter", cut=True),
-    "env": Options(short="S", takes="uC", long="split-string", cut=True),
-    "man": Options(short="PHpCl", long="pager html preprocessor config-file local-file", cut=True),
-    "less": Options(short="koO", starts=("+",), long="lesskey-file lesskey-src log-file LOG-FILE", cut=True),
-    "more": Options(starts=("+",)),
+    "zip": _Options(starts=("-T",), long="unzip-command test"),
+    "split": _Options(long="filter", cut=True),
+    "env": _Options(short="S", takes="uC", long="split-string", cut=True),
+    "man": _Options(short="PHpCl", long="pager html preprocessor config-file local-file", cut=True),
+    "less": _Options(short="koO", starts=("+",), long="lesskey-file lesskey-src log-file LOG-FILE", cut=True),
+    "more": _Options(starts=("+",)),
     **dict.fromkeys(("vi", "vim", "nvim", "view", "ex"), _VI),
-    "cargo": Options(short="C", long="config manifest-path"),
-    "rg": Options(short="z", takes="ABCEMTdefgjmrt", long="pre hostname-bin search-zip"),
-    "sort": Options(short="oT", takes="kSt", long="compress-program output files0-from", cut=True),
+    "cargo": _Options(short="C", long="config manifest-path"),
+    "rg": _Options(short="z", takes="ABCEMTdefgjmrt", long="pre hostname-bin search-zip"),
+    "sort": _Options(short="oT", takes="kSt", long="compress-program output files0-from", cut=True),
     "node": _NODE,
-    "perl": Options(short="eEMmIid", words=("-",)),
-    "ruby": Options(short="eriI", words=("-",)),
-    "php": Options(short="rdBREF"),
+    "perl": _Options(short="eEMmIid", words=("-",)),
+    "ruby": _Options(short="eriI", words=("-",)),
+    "php": _Options(short="rdBREF"),
     **dict.fromkeys(("sh", "bash", "dash", "zsh"), _SHELL),
     **dict.fromkeys(("npm", "pnpm", "yarn"), _PACKAGES),
-    "pip": Options(long="python config-settings global-option", cut=True, words=("config",)),
-    "go": Options(
+    "pip": _Options(long="python config-settings global-option", cut=True, words=("config",)),
+    "go": _Options(
         starts=tuple(f"{dash}{name}" for dash in ("-", "--") for name in ("exec", "toolexec", "vettool"))
     ),
-    "curl": Options(
+    "curl": _Options(
         short="KoOTDcJ",
         takes="dHXAbeEFmruUwxYyzQP",
         long="config output remote-name upload-file dump-header cookie-jar libcurl trace trace-ascii output-dir "
         "remote-name-all stderr etag-save hsts alt-svc",
         cut=True,
     ),
-    "wget": Options(
+    "wget": _Options(
         short="OoaPei",
         takes="tTwQUlABDIXR",
         long="output-document output-file append-output directory-prefix execute use-askpass post-file body-file "
         "config input-file",
         cut=True,
     ),
-    "ssh": Options(short="oFEwSI", takes="bcDeiJLlmOpQRW"),
-    "scp": Options(short="oFSD", takes="cilPX"),
-    "rsync": Options(short="eM", takes="fT", long="rsh rsync-path remote-option", cut=True),
-    "test": Options(starts=("-v", "-R")),
-    "printf": Options(starts=("-v",)),
+    "ssh": _Options(short="oFEwSI", takes="bcDeiJLlmOpQRW"),
+    "scp": _Options(short="oFSD", takes="cilPX"),
+    "rsync": _Options(short="eM", takes="fT", long="rsh rsync-path remote-option", cut=True),
+    "test": _Options(starts=("-v", "-R")),
+    "printf": _Options(starts=("-v",)),
 }
 
 _SUBSCRIPTS = frozenset(
@@ -162,7 +165,7 @@ _SED_SCRIPT = re.compile(
 
 def named_only(argv: Sequence[str]) -> dict[int, str]:
     """Which words of a command a star must not grant, by their place, with the reason."""
-    name = program(argv[0])
+    name = program_name(argv[0])
     reasons: dict[int, str] = {}
     if options := _TABLE.get(name):
         for place, word in enumerate(argv[1:], 1):
@@ -178,7 +181,7 @@ def starts_others(words: Sequence[str]) -> bool:
     return words[0] not in STARTS_NOTHING or bool(named_only(words))
 
 
-def program(word: str) -> str:
+def program_name(word: str) -> str:
     """The name under which a program is known: no folder, no version as in `python3.11`."""
     name = basename(word)
     return re.sub(r"(?<=[a-z])[0-9.]+\Z", "", name) or name
@@ -193,7 +196,7 @@ def _special(name: str, argv: Sequence[str]) -> Iterator[tuple[int, str]]:
             if _AWK_RUNS.search(word):
                 yield place, "a program of awk may run others and write files: a rule must name it"
     for place, word in enumerate(argv[1:], 1):
-        if name == "tar" and place == 1 and word[:1] != "-" and has_short(word, "IF", ""):
+        if name == "tar" and place == 1 and word[:1] != "-" and _has_short(word, "IF", ""):
             yield place, "I and F of tar run a program: a rule must name them"
         if name == "tee" and word[:1] != "-" and not stays_inside(word):
             yield place, f"tee would write {word[:60]}, which is outside of the clone"
@@ -217,3 +220,125 @@ def _sed(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
 def stays_inside(path: str) -> bool:
     """Whether a path is relative, never goes up, and enters no `.git`, however it is spelled."""
     return bool(path) and not isabs(path) and ".." not in path.split("/") and not is_git_name(path)
+
+
+_GLOBAL = frozenset(
+    {"--no-pager", "-P", "--version", "-v", "--no-optional-locks", "--no-replace-objects"}
+) | {f"--{kind}-pathspecs" for kind in ("literal", "glob", "noglob", "icase")}
+"""The options before the subcommand that pass. The others set configuration, or make another folder the repository,
+whose configuration may run programs."""
+
+_LONG = (
+    "upload-pack",
+    "receive-pack",
+    "exec",
+    "exec-path",
+    "config-env",
+    "config",
+    "open-files-in-pager",
+    "ext-diff",
+    "textconv",
+    "extcmd",
+    "template",
+    "strategy",
+    "output",
+    "upload-archive",
+    "separate-git-dir",
+)
+_WHOLE = frozenset({"--text"})
+"""_Options that are also the beginning of one above; git takes a whole name first."""
+
+_SHORT: dict[str, tuple[str, str]] = {
+    "clone": ("cu", "bjo"),
+    "fetch": ("u", "jo"),
+    "pull": ("us", "jorX"),
+    "ls-remote": ("u", "o"),
+    "fetch-pack": ("u", ""),
+    "archive": ("uo", ""),
+    "grep": ("O", "efmABC"),
+    "rebase": ("xs", "CSrX"),
+    "merge": ("s", "mFSX"),
+    "difftool": ("x", ""),
+    "format-patch": ("o", ""),
+}
+"""By subcommand: the letters, and those whose value may follow in the same word."""
+
+_NEVER = frozenset(
+    "credential credential-cache credential-store cvsserver daemon difftool fast-import filter-branch for-each-repo "  # noqa: SIM905  words read best without quotes
+    "gui citool hook http-backend instaweb mergetool p4 receive-pack remote-ext remote-fd send-email shell sh-setup "
+    "svn upload-archive upload-pack upload-archive--writer web--browse cvsimport archimport quiltimport help".split()
+)
+_NEVER_WITH: dict[str, frozenset[str]] = {
+    "bisect": frozenset({"run", "visualize", "view"}),
+    "submodule": frozenset({"foreach"}),
+    "interpret-trailers": frozenset({"--trailer"}),
+}
+_CONFIG_READS = frozenset({"get", "list", "--get", "--get-all", "--get-regexp", "--list", "-l"})
+
+_USUAL = frozenset(
+    "add blame branch cat-file checkout cherry-pick commit describe diff diff-tree grep log ls-files ls-tree "  # noqa: SIM905  words read best without quotes
+    "merge-base mv name-rev reflog reset restore rev-list rev-parse revert rm shortlog show show-ref stash status "
+    "switch tag whatchanged".split()
+)
+"""What a star grants as a subcommand; the others run hooks or helpers, reach a network, or leave the clone."""
+
+_HELPER = re.compile(r"(?:^|=)[\w.+-]*::")
+
+
+def git_refusal(argv: Sequence[str]) -> str | None:
+    """Why a call of git never passes, or None. `argv[0]` is git.
+
+    The rule `git config *` grants reading; whatever else of `config` writes what git runs later.
+    """
+    place = subcommand_at(argv)
+    for word in argv[1:place]:
+        if word not in _GLOBAL:
+            return (
+                f"git {word[:60]} before the subcommand is never granted: it can make git run other programs"
+            )
+    if place == len(argv):
+        return None
+    name, rest = argv[place], argv[place + 1 :]
+    if name in _NEVER or "/" in name:
+        return f"git {name[:60]} is never granted: it runs other programs"
+    if name == "config" and (not rest or rest[0] not in _CONFIG_READS):
+        return "git config is never granted but for reading: git config get NAME, git config list"
+    return next((reason for word in rest if (reason := _word_refusal(name, word))), None)
+
+
+def _word_refusal(subcommand: str, word: str) -> str | None:
+    letters, takes = _SHORT.get(subcommand, ("", ""))
+    shown = f"git {subcommand} {word[:60]}"
+    if _HELPER.search(word):
+        return f"{shown} is never granted: an address with :: makes git run a program"
+    if word in _NEVER_WITH.get(subcommand, ()):
+        return f"{shown} is never granted: it runs other programs"
+    if word.startswith("--"):
+        executes = word not in _WHOLE and _has_long(word, _LONG, cut=True)
+    else:
+        executes = word.startswith("-") and _has_short(word[1:], letters, takes)
+    return f"{shown} is never granted: it can make git run a program or write anywhere" if executes else None
+
+
+def subcommand_at(argv: Sequence[str]) -> int:
+    """The place of the subcommand: the first word that is no option; the length if there is none."""
+    return next((place for place, word in enumerate(argv[1:], 1) if not word.startswith("-")), len(argv))
+
+
+def unusual_subcommand(argv: Sequence[str]) -> int | None:
+    """The place of a subcommand that a star does not grant."""
+    place = subcommand_at(argv)
+    return place if place < len(argv) and argv[place] not in _USUAL else None
+
+
+def without_options(argv: Sequence[str]) -> tuple[str, ...]:
+    """The call without the options before the subcommand and their values. Rules that deny are compared with it."""
+    place = 1
+    while place < len(argv) and argv[place].startswith("-"):
+        place += 2 if argv[place] in _WITH_VALUE else 1
+    return (argv[0], *argv[place:])
+
+
+_WITH_VALUE = frozenset(
+    {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env", "--super-prefix"}
+)
