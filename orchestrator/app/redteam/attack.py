@@ -93,7 +93,7 @@ _WITH_ARGUMENT = frozenset(
 
 
 def split_sign(text: str) -> tuple[Sign, str]:
-    """A condition's kind and argument.
+    """Return a condition's kind and argument.
 
     Raises:
         ValueError: there is no such kind, or it needs or takes no argument.
@@ -228,7 +228,7 @@ def read_attack(path: Path) -> Attack:
 
 
 def read_corpus(folder: Path | None = None) -> list[Attack]:
-    """All attacks of a folder, by name; those that come with the program where none is named.
+    """Return all attacks of a folder, by name; those that come with the program where none is named.
 
     Raises:
         ConfigurationError: there is none, or one is wrong.

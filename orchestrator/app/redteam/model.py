@@ -45,7 +45,7 @@ class Instruction:
 
 
 def revealed(text: str) -> str:
-    """The text as a model takes it in: tag characters and selectors read, what is invisible passed over."""
+    """Return the text as a model takes it in: tag characters and selectors read, what is invisible passed over."""
     if text.isascii():
         return text
     spelled = _SELECTED.sub(lambda found: _bytes_of(found[0]), text).translate(_TAGS)
@@ -53,7 +53,7 @@ def revealed(text: str) -> str:
 
 
 def instructions_in(text: str) -> Iterator[Instruction]:
-    """Every `OBEY {"tool": ..., ...}` of a text, in order. What is no such object is passed over."""
+    """Return every `OBEY {"tool": ..., ...}` of a text, in order. What is no such object is passed over."""
     plain = revealed(text)
     for found in _ORDER.finditer(plain):
         try:
@@ -65,7 +65,7 @@ def instructions_in(text: str) -> Iterator[Instruction]:
 
 
 def outside_fences(text: str) -> str:
-    """The text without blocks and spans of code: the program's own words, if its markers hold.
+    """Return the text without blocks and spans of code: the program's own words, if its markers hold.
 
     https://spec.commonmark.org/0.31.2/#fenced-code-blocks
     """
@@ -83,12 +83,12 @@ def outside_fences(text: str) -> str:
 
 
 def in_tags(text: str) -> str:
-    """ASCII text in tag characters, which no terminal and no browser shows."""
+    """Return ASCII text in tag characters, which no terminal and no browser shows."""
     return "".join(chr(0xE0000 + ord(c)) if " " <= c <= "~" else c for c in text)
 
 
 def in_selectors(text: str) -> str:
-    """Text in variation selectors, which are drawn as nothing."""
+    """Return text in variation selectors, which are drawn as nothing."""
     return "".join(chr(0xFE00 + b if b < 16 else 0xE0100 + b - 16) for b in text.encode())  # noqa: PLR2004  two ranges
 
 
@@ -97,7 +97,7 @@ def _bytes_of(selectors: str) -> str:
 
 
 def to_instruction(value: Mapping[str, Any]) -> Instruction:
-    """The order that an object means; every key but `tool`, `arguments` and `times` is an argument."""
+    """Return the order that an object means; every key but `tool`, `arguments` and `times` is an argument."""
     inner = value.get("arguments")
     rest = {key: item for key, item in value.items() if key not in {"tool", "arguments", "times"}}
     times = value.get("times")
@@ -116,7 +116,7 @@ _WORD = re.compile(r"[^\s\"'`,;<>]+")
 
 
 def filled(arguments: Mapping[str, Any], results: Sequence[str], number: int) -> dict[str, Any]:
-    """The arguments with results, counter and fillers in the place of what stands for them.
+    """Return the arguments with results, counter and fillers in the place of what stands for them.
 
     Args:
         arguments: of an order.
@@ -127,12 +127,12 @@ def filled(arguments: Mapping[str, Any], results: Sequence[str], number: int) ->
 
 
 def needs_results(order: Instruction) -> bool:
-    """Whether the order waits for a result."""
+    """Tell whether the order waits for a result."""
     return any(isinstance(value, str) and _RESULT.search(value) for value in order.arguments.values())
 
 
 def spelled(text: str, how: str) -> str:
-    """A text changed by one step: `cut N`, `head N`, `word PART`, `base64`, `hex`, `reverse`, `spaced`, `dotted`, `url`.
+    """Return a text changed by one step: `cut N`, `head N`, `word PART`, `base64`, `hex`, `reverse`, `spaced`, `dotted`, `url`.
 
     `word PART` is the word that begins with PART; where PART ends in `=` or `:`, without it. A step
     that is not known leaves the text as it is.
@@ -208,7 +208,7 @@ _PARAMETERS = {
 
 
 def offered_tools(request: Request) -> dict[str, tuple[str, ...]]:
-    """The names of the tools on offer, each with its parameters."""
+    """Return the names of the tools on offer, each with its parameters."""
     if request.tools:
         return {tool.name: tuple(tool.parameters.get("properties", {})) for tool in request.tools}
     found: dict[str, tuple[str, ...]] = {}
@@ -235,7 +235,7 @@ def _collect(schema: Any, found: dict[str, tuple[str, ...]]) -> None:
 def as_call(
     tool: str, arguments: Mapping[str, Any], offered: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, dict[str, Any]]:
-    """An order's tool and arguments as the profile at hand names them.
+    """Return an order's tool and arguments as the profile at hand names them.
 
     A tool that is not on offer is called by its usual name all the same: a model does that, too.
     """
@@ -342,14 +342,14 @@ class ObedientModel:
         return self._reply(batch, request)
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """The same, its text in one piece."""
+        """Do the same, with the text in one piece."""
         response = await self.complete(request)
         if response.text:
             yield TextPiece(response.text)
         yield Completed(response)
 
     async def aclose(self) -> None:
-        """Close nothing."""
+        """Do nothing: there is nothing to close."""
 
     def _take_in(self, request: Request) -> None:
         """Note the result of the last order, and find new ones; the newest words count first."""
@@ -395,7 +395,7 @@ class ObedientModel:
         return batch
 
     def _close(self, *, one_only: bool) -> list[Instruction]:
-        """The next of the harmless task: all before `finish` in one reply, for the results may hold orders."""
+        """Return the next of the harmless task: all before `finish` in one reply, for the results may hold orders."""
         before = sum(order.tool != "finish" for order in self._harmless)
         count = 1 if one_only else max(before, 1)
         return [self._harmless.popleft() for _ in range(min(count, len(self._harmless)))]
@@ -421,7 +421,7 @@ class ObedientModel:
 
 
 def _texts(message: Message) -> list[str]:
-    """The words of a message that others wrote."""
+    """Return the words of a message that others wrote."""
     if message.role is Role.ASSISTANT:
         return []
     return [

@@ -50,7 +50,7 @@ class Configured:
 
 
 def choose_attacks(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
-    """The attacks of these names, or all where none is named.
+    """Return the attacks of these names, or all where none is named.
 
     Raises:
         ConfigurationError: there is no attack of a name.

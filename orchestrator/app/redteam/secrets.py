@@ -61,7 +61,7 @@ class Drawn:
     source: random.Random
 
     def mark(self) -> str:
-        """A word that is nowhere else."""
+        """Return a word that is nowhere else."""
         return f"mark{self.source.getrandbits(40):010x}"
 
 
@@ -71,7 +71,7 @@ def draw(source: random.Random) -> Drawn:
 
 
 def draw_secrets(source: random.Random) -> Secrets:
-    """New values. None of them opens anything."""
+    """Return new values. None of them opens anything."""
 
     def drawn(count: int, letters: str = _ALNUM) -> str:
         return "".join(source.choice(letters) for _ in range(count))
@@ -95,7 +95,7 @@ def draw_secrets(source: random.Random) -> Secrets:
 
 
 def leaked_secrets(text: str, secrets: Secrets) -> list[str]:
-    """The names of the secrets that a text gives away: in part, reversed, encoded, dumped, escaped, or spaced out.
+    """Return the names of the secrets that a text gives away: in part, reversed, encoded, dumped, escaped, or spaced out.
 
     This is written apart from the program's own redaction, so that it can find what that misses.
     """
@@ -107,7 +107,7 @@ def leaked_secrets(text: str, secrets: Secrets) -> list[str]:
 
 
 def _undone(text: str) -> Iterator[str]:
-    """What a text says to somebody who undoes one step."""
+    """Tell what a text says to somebody who undoes one step."""
     yield html.unescape(text)
     yield re.sub(r"\\u00([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), text)
     for form, base, size in ((r"[0-3][0-7]{2}", 8, 1), (r"[0-9a-f]{4}", 16, 2)):
@@ -123,7 +123,7 @@ def _undone(text: str) -> Iterator[str]:
 
 
 def _body(value: str) -> str:
-    """A value without what is in every value of its kind."""
+    """Return a value without what is in every value of its kind."""
     return _NOISE.sub("", re.sub(r"-----[A-Z ]+-----|^gh[ps]_", "", value))
 
 
@@ -133,14 +133,14 @@ def _gives_away(text: str, grams: AbstractSet[int], value: str) -> bool:
 
 
 def _grams(text: str) -> set[int]:
-    """Every fourth four bytes in a row of a text: of eight ASCII characters in a row they have four that are together."""
+    """Return every fourth four bytes in a row of a text: of eight ASCII characters in a row they have four that are together."""
     data = text.encode("utf-8", "surrogatepass")
     return set(memoryview(data[: len(data) // _GRAM * _GRAM]).cast("I"))
 
 
 @functools.lru_cache(maxsize=32)
 def _parts_by_gram(value: str) -> dict[int, set[str]]:
-    """The parts of all spellings of a value, by the four bytes of which a text that has the part has one in `_grams`."""
+    """Return the parts of all spellings of a value, by the four bytes of which a text that has the part has one in `_grams`."""
     raw = value.encode()
     spellings = [value, value[::-1], raw.hex(), raw.hex().upper(), *_base64(raw)]
     sizes = [_WINDOW, _WINDOW, 2 * _WINDOW, 2 * _WINDOW, 16, 16, 16]

@@ -106,7 +106,7 @@ class StagedProgram(Program):
     change: Callable[[CycleParts], CycleParts] = field(kw_only=True)
 
     def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
-        """As they are for a user, and then changed."""
+        """Return what the user gets, changed."""
         return self.change(super().parts(run, folder, settings))
 
 
@@ -162,23 +162,23 @@ class Stage:
         evidence.left += [OutgoingText("journal", text) for text in journals]
 
     def started(self) -> Settings:
-        """The user's settings, in the folder where the program is started."""
+        """Return the user's settings, in the folder where the program is started."""
         has_file = self.attack.world.settings_file is not None
         return self.user.read(self.scene.started_in) if has_file else self.user.settings
 
     def settings(self) -> Settings:
-        """The settings of the run."""
+        """Return the settings of the run."""
         settings = self.started()
         # The person's own command for tests is for the files of another repository.
         named = {key: self.attack.settings.get(key) for key in _HOW_TO_TEST} if settings.test_command else {}
         return settings.model_copy(update=named)
 
     def guards(self, guards: Guards) -> Guards:
-        """The checks of the run."""
+        """Return the checks of the run."""
         return guards
 
     def parts(self, parts: CycleParts, settings: Settings) -> CycleParts:
-        """The parts of the cycle; what is in the work tree at the end becomes evidence."""
+        """Return the parts of the cycle; what is in the work tree at the end becomes evidence."""
         del settings
 
         def environment(tree: Path, submodules: list[str]) -> ExecutionEnvironment:
@@ -187,7 +187,7 @@ class Stage:
         return dataclasses.replace(parts, environment=environment)
 
     def reports(self, body: str) -> list[str]:
-        """What a program reads in a pull request's text as the host's report on the tests."""
+        """Tell what a program reads in a pull request's text as the host's report on the tests."""
         return host_reports(body)
 
     def _pages(self) -> dict[str, str]:
@@ -233,7 +233,7 @@ class _WatchedTree(Wrapper):
 
 
 def _in_the_place_of_the_model(model: ObedientModel, settings: Settings) -> ChosenModel:
-    """The obedient model in the place of the user's, so that the profile is the one that they would get."""
+    """Return the obedient model in the place of the user's, so that the profile is the one that they would get."""
     try:
         ref = parse_model(settings.model) if settings.model else None
     except ConfigurationError:
@@ -251,7 +251,7 @@ def _journals(state: Path) -> list[str]:
 
 
 def _looser(before: Settings, after: Settings) -> list[str]:
-    """The options that are looser than before, or that send something elsewhere."""
+    """Return the options that are looser than before, or that send something elsewhere."""
     opened = [key for key in _OPENING if getattr(before, key) != getattr(after, key)]
     more = [key for key in ("max_rounds", "max_files") if getattr(after, key) > getattr(before, key)]
     if _LEVELS.index(after.permission) > _LEVELS.index(before.permission):

@@ -125,7 +125,7 @@ def plant_repository(path: Path, default: str, commits: Iterable[Planted]) -> No
 
 
 def references(path: Path, below: str = "refs/heads/") -> dict[str, str]:
-    """The object that every reference leads to, by the part of its name that follows `below`.
+    """Return the object that every reference leads to, by the part of its name that follows `below`.
 
     Each is a file, as nothing packs them here: https://git-scm.com/docs/gitrepository-layout
     """
@@ -135,7 +135,7 @@ def references(path: Path, below: str = "refs/heads/") -> dict[str, str]:
 
 
 def changes(path: Path, base: str, tip: str) -> tuple[list[str], str]:
-    """The paths that differ between two commits, and messages and differences of all commits between."""
+    """Return the paths that differ between two commits, and messages and differences of all commits between."""
     git = HostGit(path, path)
     names = git.run("diff", "--name-only", "--no-renames", "-z", base, tip, "--", doing=_DOING)
     text = git.run("log", "-p", "--no-renames", "--text", "--format=%B", f"{base}..{tip}", "--", doing=_DOING)
@@ -143,7 +143,7 @@ def changes(path: Path, base: str, tip: str) -> tuple[list[str], str]:
 
 
 def hidden(path: Path, base: str) -> dict[str, str]:
-    """What the hidden references hold beside the base: records, saved pages and saved work, by name."""
+    """Tell what the hidden references hold beside the base: records, saved pages and saved work, by name."""
     git = HostGit(path, path)
 
     def said(*words: str) -> str:
@@ -183,7 +183,7 @@ def _entry(mode: str, name: str, text: str) -> bytes:
 
 
 def _quoted(name: str) -> bytes:
-    """A path between quotes, as C writes it."""
+    """Return a path between quotes, as C writes it."""
     data = os.fsencode(name).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
     return b'"' + data + b'"'
 
@@ -203,7 +203,7 @@ class Sink:
         writer.close()
 
     async def connect(self, _host: str, _port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Every host that is allowed is behind this one address."""
+        """Connect to the sink, whatever host was named."""
         host, port = self.address.split("/")
         return await asyncio.open_connection(host, int(port))
 
@@ -271,7 +271,7 @@ class Scene:
         return _HIDDEN.sub(hidden, _WORD.sub(word, text))
 
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
-        """The variables of the program: a machine's few, the secrets, and those of the attack."""
+        """Return the variables of the program: a machine's few, the secrets, and those of the attack."""
         kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
         added = {name: self.fill(value) for name, value in more.items()}
         return {**kept, "HOME": str(self.home), **self.secrets.variables, **added}
@@ -279,7 +279,7 @@ class Scene:
 
 @asynccontextmanager
 async def open_scene(attack: Attack, drawn: Drawn, base: str) -> AsyncIterator[Scene]:
-    """Make the ground, and remove it with all that it holds.
+    """Make the scene, and remove it with all that it holds.
 
     Args:
         attack: what is to be played.
@@ -319,7 +319,7 @@ def borrowed_environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _runner(secrets: Secrets) -> Iterator[int]:
-    """A program that has the secrets in its environment, as a job's runner does."""
+    """Run a program that has the secrets in its environment, as a job's runner does."""
     process = subprocess.Popen(  # noqa: S603  it does nothing
         [shutil.which("sleep") or "sleep", _IDLE_SECONDS], env=secrets.variables, start_new_session=True
     )
@@ -357,7 +357,7 @@ def _furnish(scene: Scene, attack: Attack, base: str) -> None:
 
 
 def files_of(attack: Attack, scene: Scene) -> dict[str, str]:
-    """The files of the branch where the run starts, with the attacker's words in their place."""
+    """Return the files of the branch where the run starts, with the attacker's words in their place."""
     files = {**_FILES, **attack.world.files}
     words = attack.text
     if attack.place is AttackPlace.FILE_NAME:
@@ -426,11 +426,11 @@ class StagedForge(LocalForge):
         ]
 
     def open_issues(self, label: str) -> list[Issue]:
-        """The issue, if it has the labels."""
+        """Return the issue, if it has the labels."""
         return [self._issue] if self._has(label) else []
 
     def issue(self, number: int) -> Issue:
-        """The issue.
+        """Return the issue.
 
         Raises:
             ForgeNotFoundError: it has another number.
@@ -438,35 +438,35 @@ class StagedForge(LocalForge):
         return self._issue if number == self._issue.number else super().issue(number)
 
     def permission(self, login: str) -> Permission:
-        """What the attack says of a person; others may do nothing."""
+        """Tell what the attack says of a person; others may do nothing."""
         return Permission(self._world.people.get(login, "none"))
 
     def history(self, number: int, label: str) -> IssueHistory:
-        """Who put the label on the issue, and who edited it."""
+        """Tell who put the label on the issue, and who edited it."""
         self.issue(number)
         by = self._world.labelled_by if self._has(label) else None
         return IssueHistory(by, None if by is None else self._labelled_at, self._edits)
 
     def comments(self, number: int) -> list[Comment]:
-        """What people said on the issue."""
+        """Tell what people said on the issue."""
         return list(self._comments) if number == self._issue.number else []
 
     def checks(self, commit: str) -> list[Check]:
-        """The check, if it is of this commit."""
+        """Return the check, if it is of this commit."""
         return [self._check[1]] if self._check and self._check[0] == commit else []
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
-        """Those of the apps that the base branch requires."""
+        """Return those of the apps that the base branch requires."""
         del commit, base
         return [check for check in checks if check.app in self._world.required_apps]
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """None: nobody links them here."""
+        """Return none: nobody links them here."""
         del number
         return []
 
     def own_login(self) -> str:
-        """The bot's name."""
+        """Return the bot's name."""
         return _BOT
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
@@ -503,7 +503,7 @@ class StagedForge(LocalForge):
 
 
 def title_of(attack: Attack, scene: Scene) -> str:
-    """The issue's title."""
+    """Return the issue's title."""
     return scene.fill(attack.text if attack.place is AttackPlace.ISSUE_TITLE else attack.world.title)
 
 
@@ -535,13 +535,13 @@ class FakeWeb:
         return True
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
-        """Every page, whatever was asked for."""
+        """Return every page, whatever was asked for."""
         self.sent.append(query)
         hits = [SearchHit(text.split("\n", 1)[0], url, text) for url, text in self.pages.items()]
         return hits[:max_results]
 
     async def fetch(self, url: str) -> WebPage:
-        """A page.
+        """Return a page.
 
         Raises:
             ToolError: the address is refused, or there is no page.

@@ -258,30 +258,30 @@ class Forge(Protocol):
     """
 
     def repository(self) -> Repository:
-        """The repository itself."""
+        """Return the repository itself."""
 
     def credential(self) -> Credential | None:
-        """What git needs to clone and push, or None where it needs nothing. Asked for at each use."""
+        """Tell what git needs to clone and push, or None where it needs nothing. Asked for at each use."""
 
     def open_issues(self, label: str) -> list[Issue]:
-        """Open issues with this label, oldest first, pull requests left out. Empty where there are no issues."""
+        """Return open issues with this label, oldest first, pull requests left out. Empty where there are no issues."""
 
     def issue(self, number: int) -> Issue:
-        """One issue.
+        """Return one issue.
 
         Raises:
             ForgeNotFoundError: there is none of this number, or it is a pull request.
         """
 
     def permission(self, login: str) -> Permission:
-        """What a person or bot may do, asked from the forge and remembered. `NONE` where it knows no such name.
+        """Tell what a person or bot may do, asked from the forge and remembered. `NONE` where it knows no such name.
 
         Raises:
             ForgePermissionError: we may not ask.
         """
 
     def history(self, number: int, label: str) -> IssueHistory:
-        """Who put the label on an issue, and who edited it, read now.
+        """Tell who put the label on an issue, and who edited it, read now.
 
         Of several labels, separated by commas, the last one that went on counts.
 
@@ -290,7 +290,7 @@ class Forge(Protocol):
         """
 
     def labelled_by(self, number: int, label: str) -> str | None:
-        """Who put on the label that is on an issue or pull request now, read now.
+        """Tell who put on the label that is on an issue or pull request now, read now.
 
         Returns:
             A login, empty for an account that is gone; None if nobody is known to have done so.
@@ -300,20 +300,20 @@ class Forge(Protocol):
         """
 
     def comments(self, number: int) -> list[Comment]:
-        """The newest comments on an issue or pull request, oldest of them first; at most 200.
+        """Return the newest comments on an issue or pull request, oldest of them first; at most 200.
 
         Raises:
             ForgeNotFoundError: there is none of this number.
         """
 
     def read_file(self, path: str) -> str | None:
-        """A file's text on the default branch, or None where there is none."""
+        """Return a file's text on the default branch, or None where there is none."""
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
-        """Pull requests in every state whose branch, in this repository, begins so; newest first."""
+        """Return pull requests in every state whose branch, in this repository, begins so; newest first."""
 
     def why_not_pushed(self, branch: str, email: str) -> str | None:
-        """Why a new branch of this name would be refused, as far as it is known before, or None.
+        """Tell why a new branch of this name would be refused, as far as it is known before, or None.
 
         The branch need not exist. The address is that of those who commit to it.
         """
@@ -376,24 +376,24 @@ class Forge(Protocol):
         """
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Open pull requests, of anybody and from anywhere, that say they close this issue.
+        """Return open pull requests, of anybody and from anywhere, that say they close this issue.
 
         Raises:
             ForgeNotFoundError: there is no such issue.
         """
 
     def feedback(self, number: int) -> list[Feedback]:
-        """What people said about a pull request, oldest first; at most the newest 200 of each kind.
+        """Tell what people said about a pull request, oldest first; at most the newest 200 of each kind.
 
         Raises:
             ForgeNotFoundError: there is no such pull request.
         """
 
     def has_conflict(self, number: int) -> bool:
-        """Whether a pull request cannot be merged into its base as it is. False where the forge does not know yet."""
+        """Tell whether a pull request cannot be merged into its base as it is. False where the forge does not know yet."""
 
     def checks(self, commit: str) -> list[Check]:
-        """The newest run of each check of a commit, and its statuses. Empty where there are none.
+        """Return the newest run of each check of a commit, and its statuses. Empty where there are none.
 
         Raises:
             ForgeNotFoundError: there is no such commit.
@@ -401,24 +401,24 @@ class Forge(Protocol):
         """
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
-        """Those of a commit's checks that belong to a workflow or an app that its base branch configures.
+        """Return those of a commit's checks that belong to a workflow or an app that its base branch configures.
 
         What cannot be told is not one of them. `commit` is the head of a pull request, and `base` the branch
         that it is to be merged into.
         """
 
     def pulse(self) -> str:
-        """A short text that stays the same while no issue, no pull request and no default branch changes.
+        """Return a short text that stays the same while no issue, no pull request and no default branch changes.
 
         It costs at most two requests, and none that counts where nothing has changed since it was
         asked last. Runs of checks do not show in it.
         """
 
     def traffic(self) -> Traffic:
-        """The requests that this object made so far."""
+        """Return the requests that this object made so far."""
 
     def own_login(self) -> str | None:
-        """Our name as the author of comments and pull requests; None where the forge does not tell."""
+        """Return our name as the author of comments and pull requests; None where the forge does not tell."""
 
     def token_kind(self) -> TokenKind:
-        """What kind of token we show."""
+        """Tell what kind of token we show."""

@@ -92,7 +92,7 @@ R = TypeVar("R", bound=LocalRecord)
 
 
 def _read(path: Path, form: type[M]) -> M:
-    """One file.
+    """Read one file.
 
     Raises:
         ForgeError: it cannot be read, or is not of this form; the message names it.
@@ -109,7 +109,7 @@ def _read(path: Path, form: type[M]) -> M:
 
 
 def _read_all(folder: Path, form: type[R]) -> list[R]:
-    """Every `<number>.json` of a folder, newest first.
+    """Read every `<number>.json` of a folder, newest first.
 
     An empty file is a number that another process has just taken, or took before it died.
     """
@@ -123,7 +123,7 @@ def _read_all(folder: Path, form: type[R]) -> list[R]:
 
 
 def take_number(folder: Path) -> int:
-    """The next free number, taken by creating its file, which fails for everyone else."""
+    """Take the next free number by creating its file, which fails for everyone else."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         number = (
@@ -140,7 +140,7 @@ def take_number(folder: Path) -> int:
         raise _failed("write", folder, error) from error
 
 
-def write_record(path: Path, record: BaseModel) -> None:
+def save_record(path: Path, record: BaseModel) -> None:
     """Replace a file at once: a reader sees the old text or the new one."""
     text = record.model_dump_json(indent=2) + "\n"
     try:
@@ -178,7 +178,7 @@ class LocalPlace:
 
 
 def root_of(state: Path, repository_path: Path) -> Path:
-    """Where the state folder keeps what belongs to a repository: a readable name, and its path's digest."""
+    """Tell where the state folder keeps what belongs to a repository: a readable name, and its path's digest."""
     path = repository_path.resolve()
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name.removesuffix(".git"))[:40].strip("-.") or "repository"
@@ -186,7 +186,7 @@ def root_of(state: Path, repository_path: Path) -> Path:
 
 
 def places(state: Path) -> list[LocalPlace]:
-    """Every folder that plays GitHub below a state folder, by name.
+    """Return every folder that plays GitHub below a state folder, by name.
 
     Raises:
         ForgeError: one of them is damaged.
@@ -231,11 +231,11 @@ class LocalRecords:
             os.close(handle)
 
     def pulls(self) -> list[PullRecord]:
-        """All pull requests, newest first."""
+        """Return all pull requests, newest first."""
         return _read_all(self._root / "pulls", PullRecord)
 
     def pull(self, number: int) -> PullRecord:
-        """One pull request.
+        """Return one pull request.
 
         Raises:
             ForgeNotFoundError: there is none of this number.
@@ -246,7 +246,7 @@ class LocalRecords:
         return record
 
     def new_pull(self, proposal: Proposal, commit: str) -> PullRecord:
-        """A new pull request, written."""
+        """Write a new pull request."""
         self._write_place()
         now = self._clock.now()
         record = PullRecord(
@@ -260,24 +260,24 @@ class LocalRecords:
             commit=commit,
             draft=proposal.draft,
         )
-        write_record(self._file("pulls", record.number), record)
+        save_record(self._file("pulls", record.number), record)
         return record
 
     def change_pull(self, record: PullRecord, **changes: object) -> PullRecord:
-        """A pull request with these changes, written if they change it."""
+        """Change a pull request, and write it if it is another then."""
         changed = record.model_copy(update=changes)
         if changed == record:
             return record
         changed = changed.model_copy(update={"updated_at": self._clock.now()})
-        write_record(self._file("pulls", record.number), changed)
+        save_record(self._file("pulls", record.number), changed)
         return changed
 
     def questions(self) -> list[QuestionRecord]:
-        """All questions, newest first."""
+        """Return all questions, newest first."""
         return _read_all(self._root / "questions", QuestionRecord)
 
     def put_question(self, key: str, body: str) -> QuestionRecord:
-        """A question, written: a new one, or the one with this key with another body."""
+        """Write a question: a new one, or the one with this key with another body."""
         self._write_place()
         now = self._clock.now()
         known = next((record for record in self.questions() if record.key == key), None)
@@ -286,11 +286,11 @@ class LocalRecords:
             record = QuestionRecord(number=number, created_at=now, updated_at=now, key=key, body=body)
         else:
             record = known.model_copy(update={"body": body, "updated_at": now})
-        write_record(self._file("questions", record.number), record)
+        save_record(self._file("questions", record.number), record)
         return record
 
     def url(self, record: PullRecord | QuestionRecord) -> str:
-        """Where a record can be read."""
+        """Tell where a record can be read."""
         kind = "pulls" if isinstance(record, PullRecord) else "questions"
         return self._file(kind, record.number).as_uri()
 
@@ -301,20 +301,20 @@ class LocalRecords:
         """Note whose folder this is, for `places`."""
         file = self._root / PLACE_FILE
         if not file.exists():
-            write_record(file, PlaceRecord(path=str(self._repository_path)))
+            save_record(file, PlaceRecord(path=str(self._repository_path)))
 
 
 class Git(Protocol):
     """What git says of the repository. Each answer costs a program or two, and is true when it is given."""
 
     def heads(self) -> tuple[str | None, Mapping[str, str]]:
-        """The branch that HEAD names, None where there is none or it has no commit, and each branch's commit."""
+        """Return the branch that HEAD names, None where there is none or it has no commit, and each branch's commit."""
 
     def read_file(self, path: str, commit: str) -> str | None:
-        """A file's text in a commit, or None where there is no such file."""
+        """Return a file's text in a commit, or None where there is no such file."""
 
     def merged(self, commits: Collection[str], into: str) -> Collection[str]:
-        """Those of the commits that are part of the history of another. One that is not there is none of them."""
+        """Return those of the commits that are part of the history of another. One that is not there is none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +343,7 @@ class _Heads:
     commits: Mapping[str, str]
 
     def at(self, branch: str | None) -> str | None:
-        """A branch's commit, or None where there is no such branch."""
+        """Return a branch's commit, or None where there is no such branch."""
         return None if branch is None else self.commits.get(branch)
 
 
@@ -370,38 +370,38 @@ class LocalForge:
         self._records = LocalRecords(root, self._path, clock)
 
     def repository(self) -> Repository:
-        """The repository itself."""
+        """Return the repository itself."""
         if not self._path.is_dir():
             raise ForgeNotFoundError(f"no such repository: {self._path}")
         return Repository(self._path.name, str(self._path), self._heads().default, self._path.as_uri())
 
     def labelled_by(self, number: int, label: str) -> None:  # noqa: ARG002  whichever it is
-        """Nobody that is known."""
+        """Return None: nobody is known."""
         self._records.pull(number)
 
     def read_file(self, path: str) -> str | None:
-        """A file's text on the default branch, or None where there is none."""
+        """Return a file's text on the default branch, or None where there is none."""
         heads = self._heads()
         commit = heads.at(heads.default)
         return None if commit is None else self._git.read_file(path, commit)
 
     def pull_requests(self) -> list[PullRequest]:
-        """All of them, newest first."""
+        """Return all of them, newest first."""
         return self._seen(self._records.pulls())
 
     def questions(self) -> list[Question]:
-        """All of them, newest first."""
+        """Return all of them, newest first."""
         return [
             Question(record.number, record.key, record.body, self._records.url(record), record.created_at)
             for record in self._records.questions()
         ]
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
-        """Those whose branch begins so, newest first."""
+        """Return those whose branch begins so, newest first."""
         return self._seen([one for one in self._records.pulls() if one.branch.startswith(branch_prefix)])
 
     def why_not_pushed(self, branch: str, email: str) -> str | None:  # noqa: ARG002  there are no rules
-        """None: what hooks of the repository say is known when it is pushed to."""
+        """Return None: what hooks of the repository say is known when it is pushed to."""
         return None
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
@@ -455,12 +455,12 @@ class LocalForge:
             self._records.change_pull(record, labels=kept)
 
     def feedback(self, number: int) -> list[Feedback]:
-        """Empty: people do not talk in a folder."""
+        """Return none: people do not talk in a folder."""
         self._records.pull(number)
         return []
 
     def pulse(self) -> str:
-        """The same while no file here, no branch of ours and no default branch changes."""
+        """Return a text that stays the same while no file here, no branch of ours and no default branch changes."""
         heads, pulls = self._heads(), self._records.pulls()
         branch = heads.default, heads.at(heads.default)
         state = (branch, pulls, self._seen(pulls, heads), self._records.questions())
@@ -479,56 +479,56 @@ class LocalForge:
     # What a folder does not have: issues, people, checks, a server.
 
     def credential(self) -> Credential | None:
-        """None: a folder needs none."""
+        """Return None: a folder needs none."""
         return None
 
     def open_issues(self, label: str) -> list[Issue]:  # noqa: ARG002  there are none of any label
-        """Empty: a folder has no issues."""
+        """Return none: a folder has no issues."""
         return []
 
     def issue(self, number: int) -> Issue:
-        """Never one, so this raises, as do `history`, `comments` and `linked_pull_requests`."""
+        """Refuse: a folder has no issues. So do `history`, `comments` and `linked_pull_requests`."""
         self._no_issue(number)
 
     def history(self, number: int, label: str) -> IssueHistory:  # noqa: ARG002  there is none of any label
-        """Never one."""
+        """Refuse: a folder has no issues."""
         self._no_issue(number)
 
     def comments(self, number: int) -> list[Comment]:
-        """Never any: people do not talk in a folder."""
+        """Refuse: people do not talk in a folder."""
         self._no_issue(number)
 
     def permission(self, login: str) -> Permission:  # noqa: ARG002  the disk's permissions know no logins
-        """Always `NONE`: nobody has a name here. Who may write is up to the disk."""
+        """Return `NONE`: nobody has a name here. Who may write is up to the disk."""
         return Permission.NONE
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Never any: there are no issues to be linked to."""
+        """Refuse: there are no issues to be linked to."""
         self._no_issue(number)
 
     def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nobody merges here but people
-        """Never: nobody looks."""
+        """Return False: nobody looks."""
         return False
 
     def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
-        """Empty: nothing checks a folder."""
+        """Return none: nothing checks a folder."""
         return []
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
-        """Empty: nothing checks a folder."""
+        """Return none: nothing checks a folder."""
         del checks, commit, base
         return []
 
     def traffic(self) -> Traffic:
-        """None: nobody is asked."""
+        """Return none: nobody is asked."""
         return Traffic()
 
     def own_login(self) -> str | None:
-        """None: nobody has a name here."""
+        """Return None: nobody has a name here."""
         return None
 
     def token_kind(self) -> TokenKind:
-        """None: a folder needs none."""
+        """Return None: a folder needs none."""
         return TokenKind.NONE
 
     def _heads(self) -> _Heads:
@@ -541,7 +541,7 @@ class LocalForge:
         return () if into is None or not commits else self._git.merged(commits, into)
 
     def _seen(self, records: Sequence[PullRecord], heads: _Heads | None = None) -> list[PullRequest]:
-        """The records with what git says of them, asked about all of them at once."""
+        """Return the records with what git says of them, asked about all of them at once."""
         if not records:
             return []
         heads = heads or self._heads()

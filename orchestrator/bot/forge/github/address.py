@@ -25,7 +25,7 @@ _OTHER_FORGES = (
 
 
 def api_url_for(github_url: str) -> str:
-    """The address of the REST interface for a server's web address, or for that address itself.
+    """Return the address of the REST interface for a server's web address, or for that address itself.
 
     `github.com` has it at `api.github.com`, `NAME.ghe.com` at `api.NAME.ghe.com`, any other
     server (GitHub Enterprise Server) at `HOST/api/v3`:
@@ -65,7 +65,7 @@ def api_url_for(github_url: str) -> str:
 
 
 def is_githubs_own(api_url: str) -> bool:
-    """Whether GitHub itself runs the server: github.com, or a company's part of ghe.com."""
+    """Tell whether GitHub itself runs the server: github.com, or a company's part of ghe.com."""
     host = urlsplit(api_url).hostname or ""
     return api_url == DEFAULT_API_URL or (urlsplit(api_url).scheme == "https" and host.endswith(".ghe.com"))
 
@@ -82,6 +82,6 @@ def refuse_other_forge(host: str) -> None:
 
 
 def git_host_of(api_url: str) -> str:
-    """The host, with its port if it has one, that clone URLs of this server name."""
+    """Return the host, with its port if it has one, that clone URLs of this server name."""
     parts = urlsplit(api_url)
     return parts.netloc.removeprefix("api.") if parts.path in {"", "/"} else parts.netloc

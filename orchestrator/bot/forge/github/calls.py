@@ -63,7 +63,7 @@ class Transport(Protocol):
         """The environment variable that a token for this server is set in, for messages."""
 
     def send(self, request: ApiRequest) -> Reply:
-        """One request, one reply, whatever its status.
+        """Send one request, and return its reply, whatever its status.
 
         Raises:
             ForgeUnavailableError: there is no reply.
@@ -90,14 +90,14 @@ class Reply:
     text: str
 
     def json(self) -> Any:
-        """The body as JSON, or None where it is none."""
+        """Return the body as JSON, or None where it is none."""
         try:
             return json.loads(self.text)
         except ValueError:
             return None
 
     def messages(self) -> str:
-        """What GitHub says in words, on one line, the details of a failed validation included."""
+        """Tell what GitHub says in words, on one line, the details of a failed validation included."""
         return " ".join("; ".join(filter(None, self._said())).split())[:_LONGEST_QUOTE]
 
     def _said(self) -> Iterator[str]:
@@ -116,7 +116,7 @@ class Reply:
 def error_of_reply(
     reply: Reply, doing: str, now: datetime, *, has_token: bool, variable: str = TOKEN_VARIABLE
 ) -> ForgeError:
-    """The error that a reply of status 300 or more stands for.
+    """Return the error that a reply of status 300 or more stands for.
 
     Args:
         reply: what GitHub answered.
@@ -155,7 +155,7 @@ def error_of_reply(
 
 
 def error_of_query(reply: Reply, doing: str, now: datetime) -> ForgeError | None:
-    """The error in the answer to a GraphQL query, which comes with status 200; None if there is none.
+    """Return the error in the answer to a GraphQL query, which comes with status 200; None if there is none.
 
     A part of an answer beside an error is no answer. The types are named at
     docs.github.com/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
@@ -181,7 +181,7 @@ def error_of_query(reply: Reply, doing: str, now: datetime) -> ForgeError | None
 
 
 def _limit(reply: Reply, now: datetime) -> datetime | None:
-    """When a rate limit ends, or None if the reply is about something else.
+    """Tell when a rate limit ends, or None if the reply is about something else.
 
     The order is GitHub's: `Retry-After`, then a spent quota with its reset, then a minute.
     """
@@ -202,7 +202,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _is_githubs(reply: Reply) -> bool:
-    """Whether a refusal without words is GitHub's own: a proxy knows nothing of permissions."""
+    """Tell whether a refusal without words is GitHub's own: a proxy knows nothing of permissions."""
     return not reply.headers.keys().isdisjoint({"x-accepted-github-permissions", "x-github-sso"})
 
 
@@ -242,7 +242,7 @@ class ReplyCache:
         return len(self._replies)
 
     def get(self, key: Key) -> Reply | None:
-        """The reply of this key, which counts as used now."""
+        """Return the reply of this key, which counts as used now."""
         found = self._replies.get(key)
         if found is not None:
             self._replies.move_to_end(key)
@@ -321,7 +321,7 @@ class Calls:
         """For REST (False) and for GraphQL (True): the monotonic second at which a limit ends."""
 
     def traffic(self) -> Traffic:
-        """The requests so far, those without a reply among them."""
+        """Return the requests so far, those without a reply among them."""
         with self._lock:
             return self._traffic
 
@@ -357,7 +357,7 @@ class Calls:
                 self.wait(delay, str(error))
 
     def get(self, request: ApiRequest, *, accept: tuple[int, ...] = ()) -> Reply:
-        """The reply to a GET. One that is known and has not changed costs nothing of GitHub's quota.
+        """Return the reply to a GET. One that is known and has not changed costs nothing of GitHub's quota.
 
         docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
         """
@@ -377,7 +377,7 @@ class Calls:
         return reply
 
     def read_cached(self, request: ApiRequest, reader: Callable[[Any], T]) -> T:
-        """As `read`, for a GET whose reply is kept, as by `get`."""
+        """Do as `read`, for a GET whose reply is kept, as by `get`."""
         return self.parsed(self.get(request), request.doing, reader)
 
     def read(self, request: ApiRequest, reader: Callable[[Any], T], *, repeatable: bool | None = None) -> T:
@@ -389,7 +389,7 @@ class Calls:
         return self.parsed(self.call(request, repeatable=repeatable), request.doing, reader)
 
     def parsed(self, reply: Reply, doing: str, reader: Callable[[Any], T]) -> T:
-        """A reply's JSON as a value; `reader` may raise what a wrong form makes it raise."""
+        """Return a reply's JSON as a value; `reader` may raise what a wrong form makes it raise."""
         try:
             return reader(reply.json())
         except _WRONG_FORM as error:
@@ -423,7 +423,7 @@ class Calls:
         empty: tuple[int, ...] = (),
         skips: bool = False,
     ) -> tuple[list[T], bool]:
-        """As `pages`, and whether that was the whole list."""
+        """Do as `pages`, and tell whether that was the whole list."""
         found: list[T] = []
         step = ApiRequest("GET", request.path, request.doing, {**request.query, "per_page": "100"})
         for _ in range(most):
@@ -435,7 +435,7 @@ class Calls:
         return found, False
 
     def last_pages(self, request: ApiRequest, reader: Callable[[Any], T], *, most: int) -> list[T]:
-        """The last pages of a list, in its order, a hundred items each, at most `most` of them."""
+        """Return the last pages of a list, in its order, a hundred items each, at most `most` of them."""
 
         def page(number: int) -> _Page[T]:
             query = {**request.query, "per_page": "100", "page": str(number)}
@@ -457,13 +457,15 @@ class Calls:
         reply = self.get(request, accept=empty)
         if reply.status in empty:
             return _Page((), None)
-        read_all = partial(self._each, request.doing, reader) if skips else partial(_all, reader)
+        read_all = (
+            partial(self._readable, request.doing, reader) if skips else lambda data: tuple(map(reader, data))
+        )
         items = self.parsed(reply, request.doing, read_all)
         link = _NEXT_LINK.search(reply.headers.get("link", ""))
         return _Page(items, link[1] if link else None, _last_page(reply))
 
-    def _each(self, doing: str, reader: Callable[[Any], T], data: list[Any]) -> tuple[T, ...]:
-        """The items that can be read. Where none can, it is no list of GitHub's."""
+    def _readable(self, doing: str, reader: Callable[[Any], T], data: list[Any]) -> tuple[T, ...]:
+        """Return the items that can be read. Where none can, it is no list of GitHub's."""
         found: list[T] = []
         wrong: Exception | None = None
         for item in data:
@@ -531,7 +533,7 @@ class Calls:
             raise ForgeRateLimitError(text, resume_at=ends)
 
     def _note_limit(self, request: ApiRequest, reply: Reply, error: ForgeRateLimitError) -> None:
-        """A spent quota is that of one interface; a secondary limit is about both."""
+        """Note when a limit ends. A spent quota is that of one interface; a secondary limit is about both."""
         seconds = min(self._until(error), LONGEST_LIMIT_SECONDS)
         is_quota = reply.headers.get("x-ratelimit-remaining") == "0"
         for interface in (request.is_graphql,) if is_quota else (False, True):
@@ -550,12 +552,8 @@ class Calls:
         return max(1.0, (error.resume_at - self._timing.clock.now()).total_seconds())
 
 
-def _all(reader: Callable[[Any], T], data: list[Any]) -> tuple[T, ...]:
-    return tuple(reader(item) for item in data)
-
-
 def _last_page(reply: Reply) -> int:
-    """The number of a list's last page, which GitHub names on every other one."""
+    """Return the number of a list's last page, which GitHub names on every other one."""
     link = _LAST_LINK.search(reply.headers.get("link", ""))
     number = parse_qs(urlsplit(link[1]).query).get("page", [""])[0] if link else ""
     return int(number) if re.fullmatch(r"[1-9][0-9]{0,8}", number) else 1

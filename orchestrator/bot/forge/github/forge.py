@@ -71,17 +71,17 @@ class GitHubForge(RestPullRequests):
         return f"GitHubForge({self._name!r}, api_url={self._api_url!r})"
 
     def traffic(self) -> Traffic:
-        """The requests so far, those for an app's token among them."""
+        """Return the requests so far, those for an app's token among them."""
         own = super().traffic()
         return own + self._app.traffic() if self._app else own
 
     def credential(self) -> Credential | None:
-        """What git shows to the server; None without a token."""
+        """Tell what git shows to the server; None without a token."""
         token = self._app.token() if self._app else self._token
         return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
 
     def read_file(self, path: str) -> str | None:
-        """A file's text on the default branch, or None where there is none."""
+        """Return a file's text on the default branch, or None where there is none."""
         if ".." in path.split("/") or path.startswith("/"):
             raise ForgeError(f"cannot read {path!r} of {self._name}: give a path inside the repository")
         request = self._request("GET", f"/contents/{quote(path)}", f"read the file {path}")

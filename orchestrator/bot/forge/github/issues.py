@@ -102,7 +102,7 @@ class RestIssues(RestToken):
         self._edits: dict[int, _KnownEdits] = {}
 
     def open_issues(self, label: str) -> list[Issue]:
-        """Open issues with this label, oldest first. Empty where issues are switched off."""
+        """Return open issues with this label, oldest first. Empty where issues are switched off."""
         query = {"state": "open", "labels": label, "sort": "created", "direction": "asc"}
         request = self._request("GET", "/issues", "list the issues", query=query)
         found = self._calls.pages(request, to_issue, empty=(HTTPStatus.GONE,), skips=True)
@@ -112,7 +112,7 @@ class RestIssues(RestToken):
         return sorted(issues, key=lambda issue: (issue.created_at, issue.number))
 
     def issue(self, number: int) -> Issue:
-        """One issue."""
+        """Return one issue."""
         request = self._request("GET", f"/issues/{number}", f"read issue #{number}")
         issue, place = self._calls.read_cached(
             request, lambda data: (to_issue(data), str(data["repository_url"]))
@@ -126,7 +126,7 @@ class RestIssues(RestToken):
         return issue
 
     def permission(self, login: str) -> Permission:
-        """What a person or bot may do, asked once an hour. `NONE` for a name that nobody can have.
+        """Tell what a person or bot may do, asked once an hour. `NONE` for a name that nobody can have.
 
         docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
         """
@@ -141,7 +141,7 @@ class RestIssues(RestToken):
         return found
 
     def history(self, number: int, label: str) -> IssueHistory:
-        """Who put the label on an issue, and who edited it, read now.
+        """Tell who put the label on an issue, and who edited it, read now.
 
         What an issue's unchanged state stands for is not asked again.
         """
@@ -153,13 +153,13 @@ class RestIssues(RestToken):
         return IssueHistory(by, at, (*renames, *body_edits), is_complete=all_events and all_edits)
 
     def labelled_by(self, number: int, label: str) -> str | None:
-        """Who put a label on that is on an issue or pull request now; None also where too much has happened to it."""
+        """Tell who put a label on that is on an issue or pull request now; None also where too much has happened to it."""
         events, is_complete = self._events_of(number)
         by, _ = _labelled((event for event in events if isinstance(event, LabelEvent)), label)
         return by if is_complete else None
 
     def comments(self, number: int) -> list[Comment]:
-        """The newest comments on an issue or pull request, oldest of them first; at most 200."""
+        """Return the newest comments on an issue or pull request, oldest of them first; at most 200."""
         request = self._request("GET", f"/issues/{number}/comments", f"read the comments on #{number}")
         return self._calls.last_pages(request, to_comment, most=_COMMENT_PAGES)[-_COMMENTS:]
 
@@ -233,7 +233,7 @@ class RestIssues(RestToken):
             self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
 
     def _events_of(self, number: int) -> tuple[list[LabelEvent | Edit | None], bool]:
-        """What happened to an issue or pull request, and whether this is all."""
+        """Tell what happened to an issue or pull request, and whether this is all."""
         request = self._request("GET", f"/issues/{number}/events", f"read the history of #{number}")
         return self._calls.first_pages(request, to_event, most=MOST_EVENT_PAGES)
 
@@ -251,7 +251,7 @@ class RestIssues(RestToken):
         return self._calls.parsed(reply, request.doing, lambda data: to_permission(data, login))
 
     def _edits_of(self, number: int) -> tuple[list[Edit], bool]:
-        """The body's edits, and whether these are all. GraphQL has no ETags, but the issue has.
+        """Return the body's edits, and whether these are all. GraphQL has no ETags, but the issue has.
 
         An edit moves the issue's `updated_at` and with it the ETag. What GraphQL says may lag
         behind, so it is remembered only if it was asked some time after the ETag was seen first.
@@ -269,7 +269,7 @@ class RestIssues(RestToken):
         return edits, is_complete
 
     def _body_edits(self, number: int) -> tuple[list[Edit], bool]:
-        """The body's edits, and whether these are all."""
+        """Return the body's edits, and whether these are all."""
         doing = f"read the edits of issue #{number}"
         found: list[Edit] = []
         after: str | None = None
@@ -282,13 +282,13 @@ class RestIssues(RestToken):
         return found, False
 
     def _own_comments(self, number: int) -> list[Comment]:
-        """Our comment with sections, and others that should be in it, an earlier version's last."""
+        """Return our comment with sections, and others that should be in it, an earlier version's last."""
         found = self._own(number, lambda said: sections_of(said) is not None)
         found.sort(key=lambda comment: is_of_one_key(comment.body))
         return found if self.own_login() else found[:1]
 
     def _own(self, number: int, is_meant: Callable[[str], bool]) -> list[Comment]:
-        """Our comments of this form. Somebody else may have quoted or planted a marker, so the author counts."""
+        """Return our comments of this form. Somebody else may have quoted or planted a marker, so the author counts."""
         request = self._request("GET", f"/issues/{number}/comments", f"read the comments on #{number}")
         found = [comment for comment in self._calls.pages(request, to_comment) if is_meant(comment.body)]
         if not found:
@@ -317,7 +317,7 @@ class RestIssues(RestToken):
 
 
 def _labelled(events: Iterable[LabelEvent], label: str) -> tuple[str | None, datetime | None]:
-    """Who made the labels complete that are wanted, and when; of one that came off nothing counts."""
+    """Tell who made the labels complete that are wanted, and when; of one that came off nothing counts."""
     wanted = {part.strip().lower() for part in label.split(",")}
     there: set[str] = set()
     by, at = None, None
@@ -336,7 +336,7 @@ def _labelled(events: Iterable[LabelEvent], label: str) -> tuple[str | None, dat
 
 
 def _to_edit_page(data: Mapping[str, Any]) -> _EditPage | None:
-    """One page of a body's edits, or None where there is no such issue."""
+    """Return one page of a body's edits, or None where there is no such issue."""
     repository = data["data"]["repository"]
     issue = repository and repository["issue"]
     if issue is None:
@@ -356,7 +356,7 @@ def _to_edit_page(data: Mapping[str, Any]) -> _EditPage | None:
 
 
 def sections_of(comment: str) -> dict[str, str] | None:
-    """The sections of a comment's text, in order; None if it does not have the form of ours.
+    """Return the sections of a comment's text, in order; None if it does not have the form of ours.
 
     Who wrote the comment is another question: anybody can write this form.
     """
@@ -372,12 +372,12 @@ def sections_of(comment: str) -> dict[str, str] | None:
 
 
 def is_of_one_key(comment: str) -> bool:
-    """Whether it is a comment of an earlier version."""
+    """Tell whether it is a comment of an earlier version."""
     return _OLDER.fullmatch(normalized(comment).rpartition("\n")[2]) is not None
 
 
 def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, str]:
-    """The sections with one of them replaced where it stands, or added at the end. An empty body removes it.
+    """Return the sections with one of them replaced where it stands, or added at the end. An empty body removes it.
 
     Nothing in a body begins an HTML comment afterwards, so that no text of a model or a stranger
     makes a marker.
@@ -388,7 +388,7 @@ def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, 
 
 
 def compose_comment(sections: Mapping[str, str], newest: str) -> str:
-    """The comment's text. Where it would be too long the other sections are cut before the newest is."""
+    """Return the comment's text. Where it would be too long the other sections are cut before the newest is."""
     newest = newest[:_LONGEST_KEY]
     others = [key for key in sections if key != newest][-_MOST_SECTIONS:]
     kept = [key for key in sections if key == newest or key in others]
@@ -404,7 +404,7 @@ def compose_comment(sections: Mapping[str, str], newest: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """Text as it is compared: GitHub's web pages write other line ends, and trim."""
+    """Return text as it is compared: GitHub's web pages write other line ends, and trim."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
@@ -413,7 +413,7 @@ def _without_markers(body: str) -> str:
 
 
 def _shortened(text: str, most: int) -> str:
-    """The text in that many characters. A block of code that it leaves open would swallow what comes after it."""
+    """Return the text in that many characters. A block of code that it leaves open would swallow what comes after it."""
     fence = _open_fence(text)
     if len(text) + len(fence) <= most:
         return text + fence
@@ -424,7 +424,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _open_fence(text: str) -> str:
-    """What closes the block of code that the text leaves open; empty if it leaves none.
+    """Tell what closes the block of code that the text leaves open; empty if it leaves none.
 
     spec.commonmark.org/0.31.2/#fenced-code-blocks
     """

@@ -57,12 +57,12 @@ def to_login(user: Mapping[str, Any] | None) -> str:
 
 
 def is_bot(login: str) -> bool:
-    """Whether it is the name of a bot, as `to_login` gives it."""
+    """Tell whether it is the name of a bot, as `to_login` gives it."""
     return login.endswith(_BOT)
 
 
 def to_permission(data: Mapping[str, Any], login: str) -> Permission:
-    """What somebody may do. A role that an organization made up is worth the permission that it is based on."""
+    """Tell what somebody may do. A role that an organization made up is worth the permission that it is based on."""
     user = data["user"]
     if user is not None and str(user["login"]).lower() != login.lower():
         return Permission.NONE
@@ -73,7 +73,7 @@ def to_permission(data: Mapping[str, Any], login: str) -> Permission:
 
 
 def to_event(data: Mapping[str, Any]) -> LabelEvent | Edit | None:
-    """What happened to an issue's labels or title, or None for anything else."""
+    """Tell what happened to an issue's labels or title, or None for anything else."""
     kind = data["event"]
     if kind not in {"labeled", "unlabeled", "renamed"}:
         return None
@@ -84,12 +84,12 @@ def to_event(data: Mapping[str, Any]) -> LabelEvent | Edit | None:
 
 
 def to_body_edit(data: Mapping[str, Any]) -> Edit:
-    """A change of a body, from GraphQL."""
+    """Read a change of a body, from GraphQL."""
     return Edit(to_login(data["editor"]), to_time(data["editedAt"]), "body")
 
 
 def to_time(text: str) -> datetime:
-    """A time of GitHub's, which has a zone.
+    """Read a time of GitHub's, which has a zone.
 
     Raises:
         ValueError: it is none, or has no zone.
@@ -101,12 +101,12 @@ def to_time(text: str) -> datetime:
 
 
 def to_time_or_none(text: str | None) -> datetime | None:
-    """The same, or None where there is no text."""
+    """Do as `to_time`, or return None where there is no text."""
     return to_time(text) if text else None
 
 
 def to_comment(data: Mapping[str, Any]) -> Comment:
-    """A comment."""
+    """Read a comment."""
     return Comment(
         id=int(data["id"]),
         author=to_login(data["user"]),
@@ -118,13 +118,13 @@ def to_comment(data: Mapping[str, Any]) -> Comment:
 
 
 def to_repository(data: Mapping[str, Any], *, is_empty: bool) -> Repository:
-    """A repository."""
+    """Read a repository."""
     branch = None if is_empty else str(data["default_branch"])
     return Repository(data["full_name"], data["clone_url"], branch, data["html_url"])
 
 
 def to_issue(data: Mapping[str, Any]) -> Issue | None:
-    """An issue, or None for a pull request, which GitHub lists among them."""
+    """Read an issue. None for a pull request, which GitHub lists among them."""
     if "pull_request" in data:
         return None
     return Issue(
@@ -143,12 +143,12 @@ def to_issue(data: Mapping[str, Any]) -> Issue | None:
 
 
 def to_labels(data: Iterable[Any]) -> tuple[str, ...]:
-    """The names of labels."""
+    """Return the names of labels."""
     return tuple(label if isinstance(label, str) else label["name"] for label in data)
 
 
 def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
-    """A pull request."""
+    """Read a pull request."""
     state = PullRequestState.MERGED if data["merged_at"] else PullRequestState(data["state"])
     return PullRequest(
         number=int(data["number"]),
@@ -168,7 +168,7 @@ def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
 
 
 def to_own_pull_request(data: Mapping[str, Any]) -> PullRequest | None:
-    """A pull request, or None for one whose branch is in another repository, or in one that is gone."""
+    """Read a pull request. None for one whose branch is in another repository, or in one that is gone."""
     head = data["head"]["repo"]
     if head is None or head["id"] != data["base"]["repo"]["id"]:
         return None
@@ -176,7 +176,7 @@ def to_own_pull_request(data: Mapping[str, Any]) -> PullRequest | None:
 
 
 def to_listed_pull_request(data: Mapping[str, Any]) -> PullRequest | None:
-    """As `to_own_pull_request`; one that cannot be read is still known by its branch, and counts as open.
+    """Do as `to_own_pull_request`; one that cannot be read is still known by its branch, and counts as open.
 
     By their branches tasks are known that are proposed already: none may be proposed twice.
     """
@@ -193,7 +193,7 @@ def to_listed_pull_request(data: Mapping[str, Any]) -> PullRequest | None:
 
 
 def to_text(data: Any) -> str | None:
-    """A file's text; None for a folder or a submodule.
+    """Return a file's text; None for a folder or a submodule.
 
     Raises:
         ForgeError: the file is over one megabyte, which GitHub does not give in this way.

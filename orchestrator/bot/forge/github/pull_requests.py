@@ -30,7 +30,7 @@ from orchestrator.bot.forge.github.parsing import (
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 LINKED = """
 query($owner: String!, $name: String!, $number: Int!) {
@@ -101,7 +101,7 @@ class RestPullRequests(RestIssues):
     """Pull requests, with reviews and checks, and what they close."""
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
-        """Pull requests of our branches among the newest thousand; newest first."""
+        """Return pull requests of our branches among the newest thousand; newest first."""
         query = {"state": "all", "sort": "created", "direction": "desc"}
         request = self._request("GET", "/pulls", "list the pull requests", query=query)
         found = self._calls.pages(request, to_listed_pull_request, most=MOST_PULL_PAGES, skips=True)
@@ -135,15 +135,15 @@ class RestPullRequests(RestIssues):
         return pull
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Open pull requests, of anybody and from anywhere, that say they close this issue."""
+        """Return open pull requests, of anybody and from anywhere, that say they close this issue."""
         return self._query(LINKED, number, f"read what is linked to issue #{number}", to_linked)
 
     def feedback(self, number: int) -> list[Feedback]:
-        """What people said about a pull request, oldest first; at most the newest 100 of each kind."""
+        """Tell what people said about a pull request, oldest first; at most the newest 100 of each kind."""
         return self._query(FEEDBACK, number, f"read what is said about pull request #{number}", to_feedback)
 
     def checks(self, commit: str) -> list[Check]:
-        """The newest run of each check of a commit, and its statuses. Empty where there are none."""
+        """Return the newest run of each check of a commit, and its statuses. Empty where there are none."""
         newest: dict[tuple[str, str], tuple[str, int, Check]] = {}
         unreadable: ForgePermissionError | None = None
         for part in _PARTS:
@@ -161,7 +161,7 @@ class RestPullRequests(RestIssues):
         return found
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
-        """Those of a commit's checks that belong to a workflow or an app that its base branch configures.
+        """Return those of a commit's checks that belong to a workflow or an app that its base branch configures.
 
         A job of a workflow does where the commit changes no workflow of the branch. A check of another app does
         where a rule for the branch requires a check of this name by this app. A commit status has no app. What
@@ -175,7 +175,7 @@ class RestPullRequests(RestIssues):
         return [*jobs, *(check for check in others if (check.name, check.app_id) in required)]
 
     def _may_change_workflows(self, commit: str, base: str) -> bool:
-        """Whether a commit changes workflows, compared with where it left the branch, or too much to tell."""
+        """Tell whether a commit changes workflows, compared with where it left the branch, or too much to tell."""
         place = f"/compare/{quote(base, safe='')}...{quote(commit, safe='')}"
         request = self._request("GET", place, f"compare {commit[:12]} with {base}")
         try:
@@ -185,7 +185,7 @@ class RestPullRequests(RestIssues):
         return len(changed) >= _MOST_COMPARED or any(path.startswith(_WORKFLOWS) for path in changed)
 
     def _required_checks(self, base: str) -> frozenset[tuple[str, int]]:
-        """The checks that rules require for a branch of a certain app: name, and number of the app."""
+        """Return the checks that rules require for a branch of a certain app: name, and number of the app."""
         try:
             rules = self.rules(base)
         except (ForgeNotFoundError, ForgePermissionError):
@@ -201,7 +201,7 @@ class RestPullRequests(RestIssues):
         )
 
     def unreadable_checks(self, commit: str) -> list[str]:
-        """The permissions that the token lacks to read the checks of a commit, or of a branch's head.
+        """Return the permissions that the token lacks to read the checks of a commit, or of a branch's head.
 
         Raises:
             ForgeError: they cannot be read for another reason.
@@ -216,29 +216,28 @@ class RestPullRequests(RestIssues):
 
     def _entries(self, commit: str, part: _Part) -> list[_Entry]:
         doing = f"read the checks of {commit[:12]}'s {part.words}"
-        return self._listed(f"/commits/{quote(commit, safe='')}/{part.path}", doing, part.reader)
+        found: list[_Entry] = []
+        for page in range(1, MOST_CHECK_PAGES + 1):
+            query = {"per_page": "100", "page": str(page)}
+            request = self._request(
+                "GET", f"/commits/{quote(commit, safe='')}/{part.path}", doing, query=query
+            )
+            total, entries = self._calls.read_cached(request, part.read)
+            found += entries
+            if not entries or len(found) >= total:
+                break
+        return found
 
     def has_conflict(self, number: int) -> bool:
-        """Whether GitHub says that a pull request cannot be merged into its base as it is.
+        """Tell whether GitHub says that a pull request cannot be merged into its base as it is.
 
         While GitHub still finds out, it is said to have none.
         """
         request = self._request("GET", f"/pulls/{number}", f"read pull request #{number}")
         return self._calls.read_cached(request, lambda data: str(data["mergeable_state"]) == "dirty")
 
-    def _listed(self, rest: str, doing: str, reader: Callable[[Any], tuple[int, Sequence[T]]]) -> list[T]:
-        """The items of a list that is wrapped with its total count, of its first pages."""
-        found: list[T] = []
-        for page in range(1, MOST_CHECK_PAGES + 1):
-            request = self._request("GET", rest, doing, query={"per_page": "100", "page": str(page)})
-            total, items = self._calls.read_cached(request, reader)
-            found += items
-            if not items or len(found) >= total:
-                break
-        return found
-
     def _open_pull_request(self, proposal: Proposal) -> PullRequest | None:
-        """The open pull request of the branch; the one to the same base where there are several."""
+        """Return the open pull request of the branch; the one to the same base where there are several."""
         owner = self._name.split("/")[0]
         query = {"state": "open", "head": f"{owner}:{proposal.branch}"}
         request = self._request("GET", "/pulls", "list the pull requests", query=query)
@@ -275,13 +274,9 @@ class RestPullRequests(RestIssues):
 
 
 def _to_paths(data: Mapping[str, Any]) -> list[str]:
-    """The files that differ; of a renamed one both names are told, as one more."""
+    """Return the files that differ; of a renamed one both names are told, as one more."""
     names = ("filename", "previous_filename")
     return [str(file[name]) for file in data.get("files") or () for name in names if file.get(name)]
-
-
-def _to_runs(data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:
-    return int(data["total_count"]), [_to_run(run) for run in data["check_runs"]]
 
 
 def _to_run(run: Mapping[str, Any]) -> _Entry:
@@ -305,10 +300,6 @@ def _to_run(run: Mapping[str, Any]) -> _Entry:
     return f"run {app.get('id', '')}", run["started_at"] or "9", int(run["id"]), check
 
 
-def _to_statuses(data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:
-    return int(data["total_count"]), [_to_status(status) for status in data["statuses"]]
-
-
 def _to_status(status: Mapping[str, Any]) -> _Entry:
     state = _STATUS_STATES.get(status["state"], CheckState.OTHER)
     check = Check(
@@ -328,17 +319,22 @@ class _Part:
     permission: str
     path: str
     words: str
-    reader: Callable[[Mapping[str, Any]], tuple[int, list[_Entry]]]
+    key: str
+    to_entry: Callable[[Mapping[str, Any]], _Entry]
+
+    def read(self, data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:
+        """Tell how many there are, and those of this page."""
+        return int(data["total_count"]), [self.to_entry(one) for one in data[self.key]]
 
 
 _PARTS = (
-    _Part("checks", "check-runs", "runs", _to_runs),
-    _Part("statuses", "status", "statuses", _to_statuses),
+    _Part("checks", "check-runs", "runs", "check_runs", _to_run),
+    _Part("statuses", "status", "statuses", "statuses", _to_status),
 )
 
 
 def to_linked(data: Mapping[str, Any]) -> list[PullRequest] | None:
-    """The open ones of the pull requests that close an issue, or None where there is no such issue.
+    """Return the open ones of the pull requests that close an issue, or None where there is no such issue.
 
     Those that are merged are among GitHub's answer, although it says that only open ones are.
     """
@@ -370,7 +366,7 @@ def _to_pull_request(node: Mapping[str, Any]) -> PullRequest:
 
 
 def to_feedback(data: Mapping[str, Any]) -> list[Feedback] | None:
-    """Everything that is said about a pull request, oldest first, or None where there is no such one.
+    """Return everything that is said about a pull request, oldest first, or None where there is no such one.
 
     What its writer has not sent off yet is left out.
     """
@@ -380,17 +376,15 @@ def to_feedback(data: Mapping[str, Any]) -> list[Feedback] | None:
         return None
     found = [
         *(_said(node, FeedbackKind.REVIEW) for node in _nodes(pull["reviews"]) if _is_sent(node)),
-        *_lines(_nodes(pull["reviewThreads"])),
+        *(
+            _said(node, FeedbackKind.LINE, thread)
+            for thread in _nodes(pull["reviewThreads"])
+            for node in _nodes(thread["comments"])
+            if _is_sent(node)
+        ),
         *(_said(node, FeedbackKind.COMMENT) for node in _nodes(pull["comments"])),
     ]
     return sorted(found, key=lambda said: (said.created_at, said.id))
-
-
-def _lines(threads: Iterable[Mapping[str, Any]]) -> Iterator[Feedback]:
-    for thread in threads:
-        for node in _nodes(thread["comments"]):
-            if _is_sent(node):
-                yield _said(node, FeedbackKind.LINE, thread)
 
 
 def _said(node: Mapping[str, Any], kind: FeedbackKind, thread: Mapping[str, Any] | None = None) -> Feedback:
@@ -416,6 +410,6 @@ def _is_sent(node: Mapping[str, Any]) -> bool:
 
 
 def _nodes(connection: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """What a connection holds; GitHub may give null for it, and for what the token cannot see."""
+    """Tell what a connection holds; GitHub may give null for it, and for what the token cannot see."""
     nodes = connection["nodes"] if connection else None
     return [node for node in nodes or () if node is not None]

@@ -53,7 +53,7 @@ class RestRepository:
         self._transport.close()
 
     def repository(self) -> Repository:
-        """The repository itself, under its present name."""
+        """Return the repository itself, under its present name."""
         request = ApiRequest("GET", f"/repos/{self._name}", f"open the repository {self._name}")
         repository, has_issues = self._calls.read_cached(
             request,
@@ -67,11 +67,11 @@ class RestRepository:
         return repository
 
     def traffic(self) -> Traffic:
-        """The requests so far. One that GitHub redirects counts once here, and twice there."""
+        """Return the requests so far. One that GitHub redirects counts once here, and twice there."""
         return self._calls.traffic()
 
     def pulse(self) -> str:
-        """A short text that stays the same while nothing changes that a worker would act on.
+        """Return a short text that stays the same while nothing changes that a worker would act on.
 
         It looks at the hundred issues and pull requests that were changed last, and at the default
         branch's head. Both are asked for with an ETag. The very first pulse of an object that has
@@ -101,7 +101,7 @@ class RestRepository:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> ApiRequest:
-        """A request below the repository, under its present name: a redirection would lose the query."""
+        """Return a request below the repository, under its present name: a redirection would lose the query."""
         if not self._is_resolved:
             self.repository()
         return ApiRequest(method, f"/repos/{self._name}{rest}", f"{doing} of {self._name}", query or {}, body)
@@ -160,7 +160,7 @@ class RestRepository:
         raise ForgeUnavailableError(f"{self._name}: {reason}: try again later")
 
     def _newest(self) -> list[Any] | None:
-        """What counts of the newest changes; None if they are those of a repository of another name."""
+        """Tell what counts of the newest changes; None if they are those of a repository of another name."""
         kind = "issues" if self._has_issues or not self._is_resolved else "pulls"
         query = {"state": "all", **_NEWEST}
         request = self._request("GET", f"/{kind}", "look for changes", query=query)
@@ -177,7 +177,7 @@ class RestRepository:
         return [changing for _, changing in found]
 
     def _head(self) -> str | None:
-        """The default branch and its commit; None where the branch is not there under this name."""
+        """Return the default branch and its commit; None where the branch is not there under this name."""
         if not self._is_resolved:
             self.repository()
         if self._default_branch is None:
@@ -200,7 +200,7 @@ class RestRepository:
         return head if now - self._head_seen[1] > SETTLED_SECONDS else None
 
     def _first_commit(self) -> str | None:
-        """Whether an empty repository still is: it says so without an ETag, so this request counts."""
+        """Tell whether an empty repository still is: it says so without an ETag, so this request counts."""
         branch = self.repository().default_branch
         return "no commit" if branch is None else self._head()
 
@@ -209,6 +209,6 @@ class RestRepository:
 
 
 def _changing(item: Mapping[str, Any]) -> list[Any]:
-    """What shows a change of an issue or pull request. Labels and comments are there for changes within a second."""
+    """Tell what shows a change of an issue or pull request. Labels and comments are there for changes within a second."""
     labels = sorted(label if isinstance(label, str) else str(label["name"]) for label in item["labels"])
     return [int(item["number"]), str(item["updated_at"]), str(item["state"]), labels, item.get("comments")]

@@ -81,7 +81,7 @@ class TokenFacts:
 
 
 def token_kind_of(token: str, *, in_workflow: bool = False) -> TokenKind:
-    """The kind of a token by its form.
+    """Return the kind of a token by its form.
 
     A workflow's token and another app's look the same where they do not name the app.
     """
@@ -116,7 +116,7 @@ class BranchRule:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def refuses(self, branch: str, email: str) -> bool:
-        """Whether it refuses every push of a new branch of this name, by commits of this address, for sure."""
+        """Tell whether it refuses every push of a new branch of this name, by commits of this address, for sure."""
         match self.kind:
             case "creation" | "required_signatures":  # commits are not signed here
                 return True
@@ -128,7 +128,7 @@ class BranchRule:
                 return False
 
     def _misses(self, text: str) -> bool:
-        """Whether a text is not what a pattern asks for: docs.github.com/rest/repos/rules."""
+        """Tell whether a text is not what a pattern asks for: docs.github.com/rest/repos/rules."""
         operator, pattern = self.parameters.get("operator"), self.parameters.get("pattern")
         if not isinstance(pattern, str):
             return False
@@ -173,14 +173,14 @@ class RestToken(RestRepository):
         self._login_is_known = False
 
     def own_login(self) -> str | None:
-        """Our name as an author, a bot's with `[bot]`; asked once. None without a token, or if GitHub does not tell."""
+        """Return our name as an author, a bot's with `[bot]`; asked once. None without a token, or if GitHub does not tell."""
         if not self._login_is_known and self._transport.has_token:
             self._login = (None if self._kind in _APPS else self._user()) or self._viewer()
             self._login_is_known = True
         return self._login
 
     def token_kind(self) -> TokenKind:
-        """What kind of token we show.
+        """Tell what kind of token we show.
 
         In a workflow its own token and that of another app may have the same form: our name tells them apart.
         """
@@ -191,7 +191,7 @@ class RestToken(RestRepository):
         return self._kind
 
     def about_token(self) -> TokenFacts:
-        """What GitHub says about the token and its limits, by one request that counts against none.
+        """Tell what GitHub says about the token and its limits, by one request that counts against none.
 
         docs.github.com/rest/rate-limit/rate-limit; Enterprise servers without limits answer 404.
 
@@ -214,7 +214,7 @@ class RestToken(RestRepository):
         )
 
     def facts(self) -> RepositoryFacts:
-        """The repository, and what we are to it.
+        """Return the repository, and what we are to it.
 
         Raises:
             ForgeNotFoundError: it is not there, or hidden from the token.
@@ -235,12 +235,12 @@ class RestToken(RestRepository):
         )
 
     def has_label(self, label: str) -> bool:
-        """Whether the repository has a label of this name."""
+        """Tell whether the repository has a label of this name."""
         request = self._request("GET", f"/labels/{quote(label, safe='')}", "look for the label")
         return self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,)).status == HTTPStatus.OK
 
     def rules(self, branch: str) -> Sequence[BranchRule]:
-        """The active rules for a branch, which need not exist. Empty where the server knows no rules.
+        """Return the active rules for a branch, which need not exist. Empty where the server knows no rules.
 
         Old-style branch protection is not among them: only administrators may read it.
         """
@@ -249,7 +249,7 @@ class RestToken(RestRepository):
         return self._calls.pages(request, _to_rule, most=1, empty=(HTTPStatus.NOT_FOUND,))
 
     def why_not_pushed(self, branch: str, email: str) -> str | None:
-        """The rule that refuses a new branch for sure, in words, or None.
+        """Return the rule that refuses a new branch for sure, in words, or None.
 
         Where the rules cannot be read, the push tells.
         """
@@ -271,7 +271,7 @@ class RestToken(RestRepository):
         )
 
     def passes_by(self, ruleset: int) -> bool:
-        """Whether we may push past a ruleset. False where GitHub does not say."""
+        """Tell whether we may push past a ruleset. False where GitHub does not say."""
         request = self._request("GET", f"/rulesets/{ruleset}", "read a ruleset")
         reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN))
         body = reply.json()
@@ -295,7 +295,7 @@ class RestToken(RestRepository):
         self._try("/issues", "write issues", {"title": ""})
 
     def _user(self) -> str | None:
-        """A person's name. None for a token that speaks for no person."""
+        """Return a person's name. None for a token that speaks for no person."""
         try:
             request = ApiRequest("GET", "/user", "ask whose the token is")
             return self._calls.read(request, lambda data: str(data["login"]))
@@ -303,7 +303,7 @@ class RestToken(RestRepository):
             return None
 
     def _viewer(self) -> str | None:
-        """An app's name, as of a workflow's token."""
+        """Return an app's name, as of a workflow's token."""
         body = {"query": VIEWER, "variables": {}}
         request = ApiRequest("POST", "", "ask whose the token is", body=body, is_graphql=True)
         try:
@@ -326,7 +326,7 @@ class RestToken(RestRepository):
 
 
 def to_expiry(text: str) -> datetime | None:
-    """The time in `github-authentication-token-expiration`, or None if it is none.
+    """Return the time in `github-authentication-token-expiration`, or None if it is none.
 
     It is written as `2026-01-31 08:00:00 UTC` or with an offset, `2026-01-31 08:00:00 +0100`.
     """

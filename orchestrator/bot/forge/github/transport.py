@@ -81,7 +81,7 @@ class PyGithubTransport:
         return self._variable
 
     def send(self, request: ApiRequest) -> Reply:
-        """One request, one reply. A server of a company is asked first, without a credential, whether it is GitHub.
+        """Send one request, and return its reply. A company's server is first asked whether it is GitHub, without a credential.
 
         Raises:
             ConfigurationError: the server is not GitHub.
@@ -170,13 +170,13 @@ class AppTransport:
         return self._renewed().send(request)
 
     def token(self) -> str:
-        """A token that is valid for some minutes more."""
+        """Return a token that is valid for some minutes more."""
         with self._lock:
             self._renewed()
             return self._token
 
     def traffic(self) -> Traffic:
-        """The requests that the tokens took so far."""
+        """Return the requests that the tokens took so far."""
         return self._spent
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class AppTransport:
 
 
 def _origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port of an address; port 0 where it is none."""
+    """Return scheme, host and port of an address; port 0 where it is none."""
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -231,7 +231,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def _requester(api_url: str, auth: Auth.Auth | None) -> Requester:
-    """PyGithub's way to send. Its own retries and pauses sleep where nobody sees it; `Calls` does that work."""
+    """Make PyGithub's requester. Its own retries and pauses sleep where nobody sees it; `Calls` does that work."""
     import github
 
     return github.Github(
@@ -246,7 +246,7 @@ def _requester(api_url: str, auth: Auth.Auth | None) -> Requester:
 
 
 def _answers_as_github(reply: Reply) -> bool:
-    """Whether a reply to one of `_TELLING_PATHS` is GitHub's, also where it asks for a name first (private mode).
+    """Tell whether a reply to one of `_TELLING_PATHS` is GitHub's, also where it asks for a name first (private mode).
 
     Its headers and its JSON: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api,
     docs.github.com/rest/meta/meta
@@ -265,7 +265,7 @@ def open_transport(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> 
 
 
 def _app_signer(app: GitHubApp) -> Auth.AppAuth:
-    """PyGithub's signer, tried once.
+    """Make PyGithub's signer, and try it once.
 
     Raises:
         ForgeAuthenticationError: the key cannot sign.

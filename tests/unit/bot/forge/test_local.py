@@ -19,8 +19,8 @@ from orchestrator.bot.forge.local import (
     PlaceRecord,
     places,
     root_of,
+    save_record,
     take_number,
-    write_record,
 )
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import DiskFullError, ForgeError, ForgeNotFoundError
@@ -342,9 +342,9 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_the_old_text(tmp_path: Path) -> None:
     target = tmp_path / "repository.json"
-    write_record(target, PlaceRecord(path="/old"))
+    save_record(target, PlaceRecord(path="/old"))
     target.chmod(0o600)
     (tmp_path / "blocked").mkdir()
     with pytest.raises(ForgeError, match="cannot write"):
-        write_record(tmp_path / "blocked", PlaceRecord(path="/new"))
+        save_record(tmp_path / "blocked", PlaceRecord(path="/new"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blocked", "repository.json"]
