@@ -377,11 +377,6 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 
 def _add_redteam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", type=_text, metavar="NAME", help="only this attack")
-    parser.add_argument(
-        "--prove",
-        action="store_true",
-        help="also run each attack with its defence off, and say whether it then succeeds",
-    )
     _add_json(parser, "print one JSON object an attack")
     add_settings(parser)
 

@@ -26,8 +26,9 @@ from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
-from orchestrator.bot.policy.lines import in_markdown
-from orchestrator.bot.worker.task_states import Kind, kind_of_outcome
+from orchestrator.bot.policy.wording import in_markdown
+from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
@@ -224,7 +225,7 @@ def webhook_of(environ: Mapping[str, str]) -> str | None:
         return None
     try:
         parts = urlsplit(address)
-        good = parts.scheme == "https" and bool(parts.hostname) and parts.username is None
+        good = parts.scheme == "https" and bool(parts.hostname) and not holds_credential(address)
     except ValueError:
         good = False
     if not good or not address.isascii() or not address.isprintable() or " " in address:
@@ -440,12 +441,14 @@ def _question(run: RunSummary, words: Words) -> str:
 def _undone(run: RunSummary, times: int, words: Words) -> str:
     why = run.error or run.reason or "the process died before the end" * (run.outcome == "unfinished")
     said = f": {words.line(why)}" if why else ""
-    kind = kind_of_outcome(run.outcome)
+    kind = status_of_outcome(run.outcome)
     state = (
-        str(kind) if kind in {Kind.FAILED, Kind.OPEN} or kind == run.outcome else f"{kind} ({_outcome(run)})"
+        str(kind)
+        if kind in {TaskStatus.FAILED, TaskStatus.OPEN} or kind == run.outcome
+        else f"{kind} ({_outcome(run)})"
     )
     again = ""
-    if kind is Kind.FAILED and run.task is not None:
+    if kind is TaskStatus.FAILED and run.task is not None:
         again = f"; for another try: {words.code(Commands(run.repository).retry(run.task.key))}"
     return f"{state}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)}){again}"
 

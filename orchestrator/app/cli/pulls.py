@@ -14,7 +14,7 @@ from orchestrator.app.cli.tasks import close
 from orchestrator.app.cli.words import as_json_text, clean, short_line
 from orchestrator.app.wiring.repository import local_forges, states_on_disk
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.worker.task_states import Kind
+from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import PullwrightError
@@ -88,7 +88,7 @@ def _block(forge: LocalForge, states: States) -> list[str]:
         lines.append(f"  ?{question.number}  {short_line(asked(question.body), _MAX_LINE_CHARS)}")
         lines.append(f"      {short_line(question.url, _MAX_LINE_CHARS)}")
     for state in known or ():
-        if state.pull is None and state.kind is not Kind.OPEN:
+        if state.pull is None and state.status is not TaskStatus.OPEN:
             lines += _task_lines(state, name, "  ")
     return [clean(name), *lines] if lines else []
 
@@ -101,7 +101,7 @@ def _by_pull(known: Sequence[TaskState] | None) -> dict[int | None, TaskState]:
 def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
     """Tell a task's state, and what a person may type next."""
     step = state.next_step(Commands(repository))
-    lines = [f"{indent}{short_line(state.key)}: {short_line(state.words(), _MAX_LINE_CHARS)}"]
+    lines = [f"{indent}{short_line(state.key)}: {short_line(state.describe(), _MAX_LINE_CHARS)}"]
     return [*lines, f"{indent}    {short_line(step, _MAX_LINE_CHARS)}"] if step else lines
 
 
@@ -109,7 +109,7 @@ def _waiting(questions: Sequence[Question], known: Sequence[TaskState] | None) -
     """Return the questions that still wait. All of them, if the states are not known."""
     if known is None:
         return questions
-    asked = {state.left.question_url for state in known if state.kind is Kind.ASKED and state.left}
+    asked = {state.left.question_url for state in known if state.status is TaskStatus.ASKED and state.left}
     return [question for question in questions if question.url in asked]
 
 
@@ -130,13 +130,13 @@ def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     for request in requests:
         state = of_pull.get(request.number)
-        task = {"task": state and state.key, "task_state": str(state.kind) if state else None}
+        task = {"task": state and state.key, "task_state": str(state.status) if state else None}
         records.append({"kind": "pull_request", "repository": name, **dataclasses.asdict(request), **task})
     for one in _waiting(questions, known):
         question = {"number": one.number, "key": one.key, "body": one.body, "url": one.url}
         records.append({"kind": "question", "repository": name, **question})
     for state in known or ():
         if state.pull is None:
-            task = {"task": state.key, "task_state": str(state.kind)}
+            task = {"task": state.key, "task_state": str(state.status)}
             records.append({"kind": "task", "repository": name, **task})
     return records

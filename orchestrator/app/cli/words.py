@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
-from orchestrator.bot.policy.lines import printable
+from orchestrator.bot.policy.hidden_characters import printable_text
 from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
@@ -79,7 +79,7 @@ def clean(text: str) -> str:
 
     Newlines and tabs stay. Of all else only printable characters do.
     """
-    plain = printable(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
+    plain = printable_text(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
     return _LOG_COMMAND.sub(r"\g<0> ", plain)
 
 

@@ -23,10 +23,10 @@ from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
-from orchestrator.bot.worker.backlog import Backlog, Idle, Wanted
-from orchestrator.bot.worker.candidates import screen_answers
-from orchestrator.bot.worker.recovery import Recovery, Remains
-from orchestrator.bot.worker.task_rules import Admission, Manners
+from orchestrator.bot.worker.backlog import Backlog, LastSearch, TaskSelection
+from orchestrator.bot.worker.candidates import filter_answers
+from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
+from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.commands import Commands
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
@@ -91,7 +91,7 @@ class TaskRequest:
         commands: what a message tells a person to type.
     """
 
-    wanted: Wanted = Wanted()  # noqa: RUF009  a frozen value
+    wanted: TaskSelection = TaskSelection()  # noqa: RUF009  a frozen value
     answer: str | None = None
     dry_run: bool = False
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
@@ -107,12 +107,12 @@ class BacklogMemory:
     """
 
     attempted: set[str] = field(default_factory=set)
-    idle: Idle = field(default_factory=Idle)
+    idle: LastSearch = field(default_factory=LastSearch)
 
     def forget(self) -> None:
         """Let the next cycle try again what was tried before."""
         self.attempted.clear()
-        self.idle = Idle(told=self.idle.told)
+        self.idle = LastSearch(told=self.idle.told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         comments_policy=settings.comments,
         clean=as_lines(guards.words, guards.redact),
         clean_name=as_lines(guards.names, guards.redact),
-        manners=Manners(
+        limits=ReviewLimits(
             settings.max_open_prs,
             settings.max_prs_per_day,
             sys.maxsize if shared.site.is_local else settings.max_unreviewed,
@@ -226,7 +226,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         commands=request.commands,
         has_conflict=forge.has_conflict,
         clock=shared.context.clock,
-        idle=memory.idle,
+        last_search=memory.idle,
         **claimed,
     )
 
@@ -255,9 +255,9 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         forge,
         run,
         (),
-        named=request.wanted != Wanted(),
-        may=Admission(forge, settings.label, settings.allow_actor).may,
-        clean=screen_answers(
+        named=request.wanted != TaskSelection(),
+        may=TaskAuthorization(forge, settings.label, settings.allow_actor).may_cause_work,
+        clean=filter_answers(
             as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), emit
         ),
         spent_up=spent_up,
@@ -273,7 +273,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
 def _make_recovery(shared: RunParts, hidden: _Hidden, run: str) -> Recovery:
     context, site, redactor = shared.context, shared.site, shared.safeguards.redactor
     temporary = Path(tempfile.gettempdir())
-    remains = Remains(
+    remains = DeadRunSaver(
         hidden.records,
         hidden.kept,
         partial(_reopen, site, context),

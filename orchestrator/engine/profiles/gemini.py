@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
-from orchestrator.engine.tools.core_set import (
-    edit_file_counted,
-    glob,
-    grep,
-    list_dir,
-    read_file,
-    read_many_files,
-    shell,
-    write_file,
-)
+from orchestrator.engine.tools.edit import edit_string_counted
+from orchestrator.engine.tools.files import overwrite_file, read_many_files, read_text_or_image
 from orchestrator.engine.tools.registry import with_custom
+from orchestrator.engine.tools.search import glob, grep, list_dir
+from orchestrator.engine.tools.shell import shell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,14 +22,14 @@ if TYPE_CHECKING:
 def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     """The tools of section 3.6 of the coding agent loop specification, without those for subagents."""
     return (
-        read_file(),
+        read_text_or_image(),
         read_many_files(),
-        write_file(),
-        edit_file_counted(),
+        overwrite_file(),
+        edit_string_counted(),
         shell(),
-        grep(),
-        glob(),
-        list_dir(),
+        grep("core/grep"),
+        glob("core/glob"),
+        list_dir("core/list_dir", needs_path=True),
         *web,
     )
 
