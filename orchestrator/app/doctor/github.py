@@ -133,18 +133,15 @@ class GitHubProbes:
     def group(self, name: str, stop: Impatient) -> Group:
         """The probes, in order."""
         network = "check the network and --github-url; https://www.githubstatus.com tells of outages"
+        new_token = f"make a new token ({self._web}/settings/tokens) and set {self._variable}"
         label = self._context.settings.label
         looks: tuple[tuple[str, Callable[[], ProbeFinding], str], ...] = (
-            (
-                "token",
-                self._token,
-                f"make a new token ({self._web}/settings/tokens) and set {self._variable}",
-            ),
+            ("token", self._token, new_token),
             ("expiry", self._expiry, network),
             ("rate limits", self._limits, network),
             ("clock", self._clock, network),
             ("repository", self._repository, "check --repo; a private one needs a token that may see it"),
-            ("read issues", lambda: self._reads("issues", "issues"), network),
+            ("read issues", self._read_issues, network),
             ("write issues", lambda: self._writes_part("issues"), network),
             ("label", self._label, f"make the label {label!r}"),
             ("pull requests", lambda: self._writes_part("pull_requests"), network),
@@ -234,17 +231,15 @@ class GitHubProbes:
         roles = f", your roles: {', '.join(sorted(facts.roles or ()))}" if shows else ""
         return ok(f"{words}, default branch {facts.default_branch}{roles}")
 
-    def _reads(self, part: str, permission: str) -> ProbeFinding:
+    def _read_issues(self) -> ProbeFinding:
         facts = self._needed()
-        if part == "issues" and not facts.has_issues:
-            page = f"{facts.url}/settings"
-            return warned(
-                "issues are switched off: there is no backlog but TODO.md", f"switch Issues on: {page}"
-            )
+        if not facts.has_issues:
+            found = "issues are switched off: there is no backlog but TODO.md"
+            return warned(found, f"switch Issues on: {facts.url}/settings")
         try:
-            self._forge.try_reading(part)
+            self._forge.try_reading("issues")
         except ForgePermissionError:
-            return failed(f"the token may not read {part}", self._grant(permission))
+            return failed("the token may not read issues", self._grant("issues"))
         return ok("yes")
 
     def _grant(self, permission: str) -> str:

@@ -29,7 +29,6 @@ from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anyth
 from orchestrator.app.wiring.model import (
     CAPS_IN_USD,
     KEY_OF,
-    ModelEndpoint,
     connected,
     fallback_named,
     first_named,
@@ -59,7 +58,7 @@ from orchestrator.engine.policy.command_rules import CommandRules
 if TYPE_CHECKING:
     from orchestrator.app.config import Settings
     from orchestrator.app.wiring import BuildContext
-    from orchestrator.app.wiring.model import Addressed
+    from orchestrator.app.wiring.model import AddressedModel
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.engine.models.listing import Presence
@@ -241,7 +240,7 @@ class _Model:
         return "pass --model PROVIDER:NAME, such as --model anthropic:claude-sonnet-4-5, and set its key"
 
     @cached_property
-    def named(self) -> Addressed:
+    def named(self) -> AddressedModel:
         """The model and its key. Raises `ConfigurationError` where it cannot be asked."""
         if self._first is None:
             return first_named(self._context)
@@ -256,7 +255,7 @@ class _Model:
         now = self._context.clock.now()
         return look_for(named.ref, named.api_url, named.wire, named.key, now=now, seconds=_LIST_SECONDS)
 
-    def _need(self) -> Addressed:
+    def _need(self) -> AddressedModel:
         """Return the model, or skip the probe if there is nothing to ask."""
         try:
             named = self.named
@@ -279,7 +278,7 @@ class _Model:
             return ok(f"none is set; {host_of(named.wire.url)} may need none")
         return ok(f"{variable}, for {host_of(named.wire.url)}")
 
-    def _variable(self, named: Addressed) -> str:
+    def _variable(self, named: AddressedModel) -> str:
         """Return the variable whose key goes to the model's server; empty for none."""
         if named.key is None:
             return ""
@@ -309,7 +308,7 @@ class _Model:
         judge = failed if is_vendor or not presence.names else warned
         return judge(f"{where} does not list {name}", fix)
 
-    def _refused(self, named: Addressed, error: ModelError) -> ProbeFinding:
+    def _refused(self, named: AddressedModel, error: ModelError) -> ProbeFinding:
         """Say what to do about a server's refusal."""
         where, variable = host_of(named.wire.url), self._variable(named) or OTHER_KEY
         match error:
@@ -349,7 +348,7 @@ class _Model:
             f"unknown, so that {flag} cannot be kept", f"{fix}, or use {flag.replace('usd', 'tokens')}"
         )
 
-    def _usd(self, named: Addressed, usage: Usage) -> float | None:
+    def _usd(self, named: AddressedModel, usage: Usage) -> float | None:
         from orchestrator.engine.models.catalog import price_usd
 
         return price_usd(named.api_url, named.ref.name, usage, now=self._context.clock.now())
@@ -370,8 +369,7 @@ class _Model:
 
     def _reply(self) -> ProbeFinding:
         named, timeout = self._need(), self._context.settings.request_timeout_seconds
-        connection = ModelEndpoint(named.api_url, named.key, min(timeout, _REPLY_SECONDS))
-        chosen = connected(named.ref, connection, self._context.clock, None)
+        chosen = connected(named, min(timeout, _REPLY_SECONDS), self._context.clock, None)
 
         async def ask() -> ProbeFinding:
             request = Request("", [Message.user("Say ok.")], max_output_tokens=_REPLY_TOKENS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config import ApiKeys
-from orchestrator.app.wiring.model import KEY_OF, ChosenModel, ModelEndpoint, connected
+from orchestrator.app.wiring.model import KEY_OF, AddressedModel, ChosenModel, connected
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -244,8 +244,8 @@ def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:
     official = detect_provider(url) is detect_provider(OFFICIAL_URLS[ref.provider])
     if ref.provider is Provider.OPENAI:
         ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
-    connection = ModelEndpoint(url, named.api_key or _key(ref, official=official), READ_SECONDS)
-    return connected(ref, connection, SystemClock(), named.on_wait)
+    addressed = AddressedModel(ref, url, named.api_key or _key(ref, official=official))
+    return connected(addressed, READ_SECONDS, SystemClock(), named.on_wait)
 
 
 def _key(ref: ModelRef, *, official: bool) -> str | None:

@@ -54,7 +54,7 @@ KEY_OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class Addressed:
+class AddressedModel:
     """A model that the configuration names, where it is asked, and the key that goes there."""
 
     ref: ModelRef
@@ -67,24 +67,24 @@ class Addressed:
         return wire_of(self.ref, self.api_url)
 
 
-def first_named(context: BuildContext) -> Addressed:
+def first_named(context: BuildContext) -> AddressedModel:
     """Return the first model that is asked. Of a recorded run, the name of `ref` is the run's.
 
     Raises:
         ConfigurationError: no model is named, or a key is missing.
     """
     ref = _reference(context.settings)
-    return Addressed(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(context, ref)
+    return AddressedModel(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(context, ref)
 
 
-def fallback_named(context: BuildContext, text: str, first: Addressed) -> Addressed:
+def fallback_named(context: BuildContext, text: str, first: AddressedModel) -> AddressedModel:
     """Return the model that a `--fallback-model` names.
 
     Raises:
         ConfigurationError: it names none, or a key is missing.
     """
     ref, api_url = _fallback_address(text, first.ref, first.api_url, context.settings.api_url)
-    return Addressed(ref, api_url, _key(context, ref, api_url))
+    return AddressedModel(ref, api_url, _key(context, ref, api_url))
 
 
 def name_in_journals(settings: Settings) -> str | None:
@@ -97,14 +97,14 @@ def name_in_journals(settings: Settings) -> str | None:
     return f"{ref}" if ref.name and ref.provider is not Provider.REPLAY else None
 
 
-def _addressed(context: BuildContext, ref: ModelRef) -> Addressed:
+def _addressed(context: BuildContext, ref: ModelRef) -> AddressedModel:
     api_url = context.settings.api_url or OFFICIAL_URLS[ref.provider]
     key = _key(context, ref, api_url)
     if not ref.name:
         from orchestrator.engine.models.listing import only_model
 
         ref = ModelRef(ref.provider, only_model(api_url, key))
-    return Addressed(ref, api_url, key)
+    return AddressedModel(ref, api_url, key)
 
 
 def _fallback_address(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
@@ -236,16 +236,15 @@ def choose_model(context: BuildContext) -> ChosenModel:
     return _in_order(context, [first, *others]) if others else first
 
 
-def _ask(context: BuildContext, named: Addressed) -> ChosenModel:
+def _ask(context: BuildContext, named: AddressedModel) -> ChosenModel:
     def on_wait(seconds: float, error: ModelError) -> None:
         context.emit(WaitStarted(seconds, str(error)))
 
-    connection = ModelEndpoint(named.api_url, named.key, context.settings.request_timeout_seconds)
-    chosen = connected(named.ref, connection, context.clock, on_wait)
+    chosen = connected(named, context.settings.request_timeout_seconds, context.clock, on_wait)
     return replace(chosen, is_small=_is_small(context.settings, named))
 
 
-def _is_small(settings: Settings, named: Addressed) -> bool:
+def _is_small(settings: Settings, named: AddressedModel) -> bool:
     """Say whether the model is known to be small. If its name does not say, a server on this machine is asked."""
     name, address = named.ref.name, named.api_url
     is_known = bool(settings.profile or family_of(name) or parameters_named(name))
@@ -254,7 +253,7 @@ def _is_small(settings: Settings, named: Addressed) -> bool:
     return is_small(name, parameters_served(address, named.key, name))
 
 
-def _fallbacks(context: BuildContext, first: ChosenModel, at: Addressed) -> list[ChosenModel]:
+def _fallbacks(context: BuildContext, first: ChosenModel, at: AddressedModel) -> list[ChosenModel]:
     """Build the fallback models, each with its own key."""
     found: list[ChosenModel] = []
     for text in context.settings.fallback_model:
@@ -265,7 +264,7 @@ def _fallbacks(context: BuildContext, first: ChosenModel, at: Addressed) -> list
     return found
 
 
-def _checked_fallback(context: BuildContext, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
+def _checked_fallback(context: BuildContext, named: AddressedModel, before: list[ChosenModel]) -> ChosenModel:
     if any((named.ref, named.api_url) == (one.ref, one.api_url) for one in before):
         raise ConfigurationError("the same model is named before it")
     chosen = _ask(context, named)
@@ -297,35 +296,35 @@ def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEndpoint:
-    """How to reach a provider. `read_seconds` is the longest silence."""
+def connected(
+    named: AddressedModel, read_seconds: float, clock: Clock, on_wait: OnWait | None
+) -> ChosenModel:
+    """Make a model that speaks its provider's protocol. Nothing is opened before the first request.
 
-    api_url: str
-    key: str | None = field(repr=False)
-    read_seconds: float
-
-
-def connected(ref: ModelRef, connection: ModelEndpoint, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
-    """Make a model that speaks its provider's protocol. Nothing is opened before the first request."""
+    Args:
+        read_seconds: the longest silence of the server.
+    """
     from orchestrator.engine.models.transport import HttpModel, HttpOptions
 
     model = HttpModel(
-        str(ref),
-        wire_of(ref, connection.api_url),
-        api_key=connection.key,
+        str(named.ref),
+        named.wire,
+        api_key=named.key,
         clock=clock,
         random=random.random,
         on_wait=on_wait,
-        options=HttpOptions(read_seconds=connection.read_seconds),
+        options=HttpOptions(read_seconds=read_seconds),
     )
-    known = facts(connection.api_url, ref.name)
+    ref = named.ref
+    known = facts(named.api_url, ref.name)
     return ChosenModel(
         model,
-        partial(price_usd, connection.api_url, ref.name),
+        partial(price_usd, named.api_url, ref.name),
         ref,
-        connection.api_url,
-        lambda name: connected(ModelRef(ref.provider, name), connection, clock, on_wait),
+        named.api_url,
+        lambda name: connected(
+            replace(named, ref=ModelRef(ref.provider, name)), read_seconds, clock, on_wait
+        ),
         known.output_tokens,
         known.reasoning,
         known.streaming,
