@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.web.base import WebAccess
 
 
 def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
@@ -31,6 +32,13 @@ def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
         list_dir("core/list_dir", needs_path=True),
         *web,
     )
+
+
+def gemini_web_tools(access: WebAccess) -> tuple[Tool, ...]:
+    """`web_search`, if there is an engine for it, and `web_fetch`, as Google's models know them."""
+    from orchestrator.engine.tools.web import PageReader, searches, web_fetch
+
+    return *searches(access), web_fetch(PageReader(access))
 
 
 def gemini(

@@ -10,9 +10,9 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
+from orchestrator.core.masking import REPLACEMENT
 from orchestrator.core.messages import Image
-from orchestrator.engine.policy.secrets import REPLACEMENT
-from orchestrator.engine.policy.syntax import newly_unreadable
+from orchestrator.engine.policy.file_syntax import newly_unreadable
 from orchestrator.engine.tools.base import (
     DEFAULT_MAX_CHARS,
     FROM_ONE,
