@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.tools.patches.formats import Action, FileChange, parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.formats import Action, FilePatch, parse_unified, parse_v4a
 from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.fuzz.target import Target, pieces, text_of
 
@@ -41,7 +41,7 @@ def _says(error: ToolError) -> None:
     assert str(error).strip()
 
 
-def _apply(changes: tuple[FileChange, ...], text: str) -> None:
+def _apply(changes: tuple[FilePatch, ...], text: str) -> None:
     assert changes
     for change in changes:
         assert change.path
@@ -82,7 +82,7 @@ def _fits_shifted(name: str, chunk: Chunk, old: str, wanted: str) -> None:
         assert found.text == wanted, "lines that are all indented too much are not put in as meant"
 
 
-def written(changes: tuple[FileChange, ...]) -> str:
+def written(changes: tuple[FilePatch, ...]) -> str:
     """The changes as a patch in the v4a format. Of the CRs at a line's end one is always taken off."""
     lines = ["*** Begin Patch"]
     for change in changes:
@@ -102,7 +102,7 @@ def written(changes: tuple[FileChange, ...]) -> str:
     return "\n".join([*lines, _END])
 
 
-def _bare(change: FileChange) -> object:
+def _bare(change: FilePatch) -> object:
     """A change without the places in the patch."""
     chunks = [(chunk.lines, chunk.anchors, chunk.at_end) for chunk in change.chunks]
     return change.action, change.path, change.content, change.move_to, chunks

@@ -181,9 +181,7 @@ def define(
     """Build a definition whose words come from a file in `prompts/tools/`.
 
     Args:
-        name: the tool's name.
         properties: JSON Schema of each parameter, without `description`.
-        required: the parameters that must be given.
         prompt: the prompt file, without folder and `.md`; `name` if it is None.
     """
     told = tool_words(prompt or name)

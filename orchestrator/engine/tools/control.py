@@ -1,4 +1,4 @@
-"""`run_tests`, `create_pull_request`, `ask_question`, `finish` and `submit`: the calls by which a session gets somewhere."""
+"""`run_tests`, `create_pull_request`, `ask_question`, `finish` and `submit`: the calls that end a piece of work."""
 
 from __future__ import annotations
 
@@ -55,22 +55,33 @@ def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
     """The tool that has the host commit, push and open or update the pull request.
 
     Args:
-        propose: the host's function.
         is_timed: see `Tool`; a host that runs tests first takes as long as they take.
     """
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        return await propose_changes(propose, arguments["title"], arguments["body"])
+        line = " ".join(arguments["title"].split())
+        if not line:
+            return Failed("The title is empty: say in a few words what the pull request changes.")
+        if len(line) > MAX_TITLE_CHARS:
+            return Failed(
+                f"The title has {len(line)} characters; GitHub takes {MAX_TITLE_CHARS}. Put details into the body."
+            )
+        return Ok(await propose(line, arguments["body"]))
 
     definition = define("create_pull_request", {"title": TEXT, "body": TEXT}, ("title", "body"))
     return Tool(definition, execute, order=Order.LAST, is_timed=is_timed)
 
 
 def ask_question() -> Tool:
-    """The tool that ends the session with a question to a person."""
+    """The tool that ends the session with a question to a person, its choices numbered below it: `1. ...`, a line each."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        return ask(arguments["question_text"], arguments.get("choices") or ())
+        question = arguments["question_text"].strip()
+        if not question:
+            return Failed("The question is empty: write what a person has to decide, and between what.")
+        lines = [" ".join(choice.split()) for choice in arguments.get("choices") or () if choice.strip()]
+        numbered = "\n".join(f"{number}. {line}" for number, line in enumerate(lines, start=1))
+        return Ends("question", "\n\n".join(filter(None, (question, numbered))))
 
     choices: JsonObject = {"type": "array", "items": TEXT, "maxItems": MAX_CHOICES}
     properties = {"question_text": TEXT, "choices": choices}
@@ -79,10 +90,12 @@ def ask_question() -> Tool:
 
 
 def finish(may_finish: MayFinish) -> Tool:
-    """The tool that ends the session."""
+    """The tool that ends the session, unless the host has a reason not to."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        return await end_session(may_finish, arguments.get("reason") or "")
+        reason = arguments.get("reason") or ""
+        refusal = await may_finish(reason)
+        return Failed(refusal) if refusal is not None else Ends("finish", reason)
 
     return Tool(define("finish", {"reason": TEXT}), execute, order=Order.LAST)
 
@@ -95,34 +108,3 @@ def submit() -> Tool:
 
     definition = define("submit", {"answer": TEXT}, ("answer",), prompt="step/submit")
     return Tool(definition, execute, order=Order.LAST)
-
-
-async def propose_changes(propose: Propose, title: str, body: str) -> ToolOutcome:
-    """Hand a title of one line and a body to the host.
-
-    Raises:
-        ToolError: the host refused, and says why.
-    """
-    line = " ".join(title.split())
-    if not line:
-        return Failed("The title is empty: say in a few words what the pull request changes.")
-    if len(line) > MAX_TITLE_CHARS:
-        return Failed(
-            f"The title has {len(line)} characters; GitHub takes {MAX_TITLE_CHARS}. Put details into the body."
-        )
-    return Ok(await propose(line, body))
-
-
-def ask(question: str, choices: Sequence[str] = ()) -> ToolOutcome:
-    """End with a question, its choices numbered below it: `1. ...`, a line each."""
-    if not question.strip():
-        return Failed("The question is empty: write what a person has to decide, and between what.")
-    lines = [" ".join(choice.split()) for choice in choices if choice.strip()]
-    numbered = [f"{number}. {line}" for number, line in enumerate(lines, start=1)]
-    return Ends("question", "\n\n".join(filter(None, (question.strip(), "\n".join(numbered)))))
-
-
-async def end_session(may_finish: MayFinish, reason: str) -> ToolOutcome:
-    """End, unless the host has a reason not to."""
-    refusal = await may_finish(reason)
-    return Failed(refusal) if refusal is not None else Ends("finish", reason)

@@ -22,10 +22,10 @@ from orchestrator.engine.tools.base import (
 )
 from orchestrator.engine.tools.matching import (
     MAX_PLACES,
-    Found,
     Shift,
     ShiftedLines,
-    find,
+    TextPlaces,
+    find_text,
     nearest_shown,
     raw,
 )
@@ -33,7 +33,7 @@ from orchestrator.engine.tools.textfile import (
     TextFile,
     as_written,
     check_text,
-    decode,
+    decode_text,
     did_you_mean,
     file_name,
     lines_of,
@@ -138,13 +138,10 @@ async def edit_text(  # noqa: PLR0913  the last two by name
     """Replace `old` by `new`; an empty `old` fills a missing or empty file.
 
     Args:
-        context: where to edit.
-        path: the file.
         old: looked for exactly, then allowing for line ends, blanks at line ends and punctuation, then in whole
             lines that are all indented by the same blanks too much or too little, where there is one such place.
         new: its line ends become those of the file.
         places: in how many places `old` must be; None takes any number.
-        terms: the words of the tool's schema.
 
     Raises:
         ToolError: the path is refused, the file is no text or over 10 MB, or the disk says no.
@@ -170,7 +167,7 @@ async def edit_text(  # noqa: PLR0913  the last two by name
 async def _load(context: ToolContext, path: str) -> TextFile | None:
     try:
         with as_written(context, path):
-            return decode(path, await context.environment.read_file(path, max_bytes=MAX_BYTES))
+            return decode_text(path, await context.environment.read_file(path, max_bytes=MAX_BYTES))
     except FileMissingError:
         return None
     except FileUnreadableError as error:
@@ -217,7 +214,7 @@ class _Edit:
         text = self.file.text
         if self.file.uses_cr:
             text, old = text.replace("\r", "\n"), old.replace("\r\n", "\n")
-        found = await asyncio.to_thread(find, text, old)
+        found = await asyncio.to_thread(find_text, text, old)
         if not found.spans:
             place, new = await asyncio.to_thread(self._shifted, text, old, new, places)
             if not isinstance(place, str):
@@ -229,7 +226,7 @@ class _Edit:
             return Failed(problem + (_told_apart(text, found) + other if again else ""))
         return await self._write(text, *self._in_indentation(text, found, old, new))
 
-    def _shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[Found | str, str]:
+    def _shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[TextPlaces | str, str]:
         """The one place where old text has another indentation, and the new text with that; or why there is none."""
         lines, wanted = lines_of(text), lines_of(old)
         terms = self.terms
@@ -260,14 +257,14 @@ class _Edit:
         start, stop = _span(text, place, len(wanted), closed=closed)
         if closed and text[start:stop].rstrip("\n") == text[start:]:  # the file's last line has no line end
             shifted = shifted.removesuffix("\n").removesuffix("\r")
-        return Found(((start, stop),), tolerance=self._shifted_by(shift, "each line")), shifted
+        return TextPlaces(((start, stop),), tolerance=self._shifted_by(shift, "each line")), shifted
 
     def _shifted_by(self, shift: Shift, where: str) -> str:
         if not (shift.added or shift.removed):
             return "blanks at line ends"
         return f"indentation: the file has {shift} before {where}, and {self.terms.new} was indented alike"
 
-    def _in_indentation(self, text: str, found: Found, old: str, new: str) -> tuple[Found, str]:
+    def _in_indentation(self, text: str, found: TextPlaces, old: str, new: str) -> tuple[TextPlaces, str]:
         """The place, and the new text; where it is in a line that has more blanks than `old`, with these in all lines.
 
         `old` begins with blanks, and the file's line has more of them: those before the place are before
@@ -287,7 +284,7 @@ class _Edit:
             _indented(rest, shift) or rest
         )
 
-    async def _write(self, text: str, found: Found, new: str) -> ToolOutcome:
+    async def _write(self, text: str, found: TextPlaces, new: str) -> ToolOutcome:
         pieces, end, first = [], 0, found.spans[0][0]
         for start, stop in found.spans:
             pieces += [text[end:start], _with_line_ends(new, self.file, text[start:stop])]
@@ -328,7 +325,7 @@ def _span(text: str, place: int, count: int, *, closed: bool) -> tuple[int, int]
     return start, stop - (2 if text[stop - 2 : stop] == "\r\n" else 1)
 
 
-def _told_apart(text: str, found: Found) -> str:
+def _told_apart(text: str, found: TextPlaces) -> str:
     """The first places with lines around that make each the only one, to be copied."""
     lines = lines_of(text)
     shown = []
@@ -350,7 +347,9 @@ def _with_line_ends(new: str, file: TextFile, replaced: str) -> str:
     return plain if "\n" in file.text else new
 
 
-def _wrong_number(path: str, text: str, found: Found, places: int | None, terms: EditTerms) -> str | None:
+def _wrong_number(
+    path: str, text: str, found: TextPlaces, places: int | None, terms: EditTerms
+) -> str | None:
     """Why the places found are not those meant, if they are not."""
     count = len(found.spans)
     if count > MAX_PLACES:

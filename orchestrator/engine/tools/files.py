@@ -31,7 +31,7 @@ from orchestrator.engine.tools.textfile import (
     TextFile,
     as_written,
     check_text,
-    decode,
+    decode_text,
     did_you_mean,
     file_name,
     image_type,
@@ -40,7 +40,7 @@ from orchestrator.engine.tools.textfile import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.core.messages import JsonObject
 
@@ -53,7 +53,7 @@ MAX_IMAGE_BYTES = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadBounds:
     """How much of a file is read and shown.
 
     Attributes:
@@ -69,10 +69,10 @@ class Reading:
     images: bool
 
 
-CAREFUL = Reading(10_000_000, 50_000_000, LONG_LINE_CHARS, images=False)
+SHORT_ANSWERS = ReadBounds(10_000_000, 50_000_000, LONG_LINE_CHARS, images=False)
 """Of the planner, whose answers stay short."""
 
-GENEROUS = Reading(25_000_000, 50_000_000, None, images=True)
+WHOLE_ANSWERS = ReadBounds(25_000_000, 50_000_000, None, images=True)
 """Of the specification: a long output is cut when the model is shown it, and complete in the event."""
 
 
@@ -82,16 +82,11 @@ async def read_path(
     offset: int | None = None,
     limit: int | None = None,
     *,
-    reading: Reading = CAREFUL,
+    bounds: ReadBounds = SHORT_ANSWERS,
 ) -> ToolOutcome:
-    """Show lines of a text file as `NNN | text`. It counts as shown if all of it is.
+    """Show lines of a text file as `NNN | text`, 2,000 at most where no limit is given.
 
-    Args:
-        context: where to read.
-        path: the file.
-        offset: the first line, from 1.
-        limit: the most lines; 2,000 if it is None.
-        reading: how much.
+    The file counts as shown if all of it is.
 
     Raises:
         ToolError: there is no such file, it is binary or too large.
@@ -100,10 +95,10 @@ async def read_path(
     if first < 1 or most < 1:
         raise ToolError("offset and limit count lines from 1")
     name = context.environment.relative(path)
-    data = await _load(context, path, reading, whole=offset is None and limit is None)
-    if reading.images and (media_type := image_type(data)):
+    data = await _load(context, path, bounds, whole=offset is None and limit is None)
+    if bounds.images and (media_type := image_type(data)):
         return _image(path, name, data, media_type)
-    page = await asyncio.to_thread(_page, path, data, first, most, reading.max_line_chars)
+    page = await asyncio.to_thread(_page, path, data, first, most, bounds.max_line_chars)
     if not page.total:
         context.ledger.shown.add(name)
         return Ok(f"{name} is empty.")
@@ -117,16 +112,16 @@ async def read_path(
     return Ok(output)
 
 
-async def _load(context: ToolContext, path: str, reading: Reading, *, whole: bool) -> bytes:
+async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: bool) -> bytes:
     environment = context.environment
     try:
         with as_written(context, path):
-            data = await environment.read_file(path, max_bytes=reading.slice_max_bytes)
+            data = await environment.read_file(path, max_bytes=bounds.slice_max_bytes)
     except FileMissingError as error:
         raise FileMissingError(f"{error}.{await did_you_mean(context, environment.relative(path))}") from None
-    if whole and len(data) > reading.whole_max_bytes:
+    if whole and len(data) > bounds.whole_max_bytes:
         raise FileUnreadableError(
-            f"{path} is {len(data):,} bytes, too large to be read whole (the limit is {reading.whole_max_bytes:,}): "
+            f"{path} is {len(data):,} bytes, too large to be read whole (the limit is {bounds.whole_max_bytes:,}): "
             "use grep, or read a part of it with offset and limit"
         )
     return data
@@ -159,11 +154,11 @@ class _Page:
 
 
 def _page(path: str, data: bytes, first: int, most: int, max_line_chars: int | None) -> _Page:
-    decode(path, data)  # all of it is checked, though a small part may be shown
+    decode_text(path, data)  # all of it is checked, though a small part may be shown
     shown: list[str] = []
     total = cut = 0
     longest = (0, 0)
-    for total, raw in enumerate(_lines(data), 1):
+    for total, raw in enumerate(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")), 1):
         if not first <= total < first + most:
             continue
         line = raw.decode().removesuffix("\n").removesuffix("\r")
@@ -176,10 +171,6 @@ def _page(path: str, data: bytes, first: int, most: int, max_line_chars: int | N
             )
         shown.append(f"{total} | {line}")
     return _Page(shown, total, cut, longest)
-
-
-def _lines(data: bytes) -> Iterator[bytes]:
-    return iter(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")))
 
 
 def _remarks(data: bytes, first: int, page: _Page) -> list[str]:
@@ -208,17 +199,13 @@ MAX_IMAGES = 5
 MAX_ANSWER_CHARS = DEFAULT_MAX_CHARS["read_file"] - 5_000
 """Of all files together; the rest is for the names of those left out."""
 
-_READING = replace(GENEROUS, whole_max_bytes=MAX_IMAGE_BYTES, slice_max_bytes=MAX_IMAGE_BYTES)
+_ONE_OF_MANY = replace(WHOLE_ANSWERS, whole_max_bytes=MAX_IMAGE_BYTES, slice_max_bytes=MAX_IMAGE_BYTES)
 _MOST_NAMED = 20
 _PATTERN_CHARS = frozenset("*?[{")
 
 
 async def read_many(context: ToolContext, paths: Sequence[str]) -> ToolOutcome:
-    """Show files one after the other, each under its heading. One that cannot be read does not stop the others.
-
-    Args:
-        context: where to read.
-        paths: paths, or file patterns seen from the working directory.
+    """Show files, named by path or pattern, each under its heading. One that cannot be read does not stop the others.
 
     Raises:
         ToolError: no path is given.
@@ -249,7 +236,7 @@ async def read_many(context: ToolContext, paths: Sequence[str]) -> ToolOutcome:
         shown += isinstance(outcome, Ok)
     parts += problems
     if left_out:
-        parts.append(_named(left_out))
+        parts.append(_left_out(left_out))
     answer = "\n\n".join(parts)
     return Ok(answer, tuple(images)) if shown else Failed(answer)
 
@@ -278,7 +265,7 @@ async def _files(context: ToolContext, path: str) -> list[str]:
 
 async def _read(context: ToolContext, path: str) -> ToolOutcome:
     try:
-        return await read_path(context, path, reading=_READING)
+        return await read_path(context, path, bounds=_ONE_OF_MANY)
     except ToolError as error:
         return Failed(str(error))
 
@@ -293,7 +280,7 @@ def _content(outcome: ToolOutcome) -> tuple[str, tuple[Image, ...]]:
             return "", ()
 
 
-def _named(paths: Sequence[str]) -> str:
+def _left_out(paths: Sequence[str]) -> str:
     names = ", ".join(paths[:_MOST_NAMED])
     more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
     return f"[not shown, because the answer would be too long: {names}{more}. Read them in another call.]"
@@ -342,7 +329,6 @@ def write_file(prompt: str = "write_file", *, keeps_tail: bool = False) -> Tool:
     """The tool that creates or replaces a file.
 
     Args:
-        prompt: its file in `prompts/tools/`.
         keeps_tail: see `write_text`.
     """
 
@@ -359,7 +345,7 @@ def read_text_or_image() -> Tool:
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         offset, limit = integer(arguments, "offset"), integer(arguments, "limit")
-        return await read_path(context, arguments["file_path"], offset, limit, reading=GENEROUS)
+        return await read_path(context, arguments["file_path"], offset, limit, bounds=WHOLE_ANSWERS)
 
     properties = {"file_path": TEXT, "offset": FROM_ONE, "limit": FROM_ONE}
     return Tool(define("read_file", properties, ("file_path",), prompt="core/read_file"), execute)
@@ -398,9 +384,6 @@ async def write_text(
     """Create a file, or replace one that the model has seen.
 
     Args:
-        context: where to write.
-        path: the file.
-        content: its whole text.
         keeps_tail: where the content stops in the middle of the file, the lines behind it stay; and what
             cannot be read any more is not written, nor what is doubtful, however often it is sent. For small models,
             which copy code right and the rest wrong, and repeat themselves.
@@ -415,7 +398,7 @@ async def write_text(
     before, old = await _replaceable(context, name)
     now = old.with_text(old.text)
     if keeps_tail:  # an attempt is compared with the file, not with the attempt before it
-        old = decode(name, context.ledger.originals.setdefault(name, before))
+        old = decode_text(name, context.ledger.originals.setdefault(name, before))
     kept, remark = (await asyncio.to_thread(left_out, old.text, content) if keeps_tail else 0), ""
     if kept:
         content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
@@ -458,7 +441,7 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
     except FileUnreadableError as error:
         raise FileUnreadableError(f"{path} was not replaced: {error}") from None
     try:
-        old = decode(path, before)
+        old = decode_text(path, before)
     except FileUnreadableError:  # not text: nothing of its form can stay
         return await _write(context, name, before, content.encode(), "Replaced")
     if refusal := _held(context, name, content, _masked(name, old.text, content)):
@@ -473,7 +456,7 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
 async def _replaceable(context: ToolContext, name: str) -> tuple[bytes, TextFile]:
     try:
         data = await context.environment.read_file(name, max_bytes=REPLACE_MAX_BYTES)
-        return data, decode(name, data)
+        return data, decode_text(name, data)
     except FileUnreadableError as error:
         raise FileUnreadableError(f"{name} is not replaced by write_file: {error}") from None
 

@@ -95,7 +95,7 @@ _LONGEST_TICKS = re.compile(r"`{3,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TextPlaces:
     """Where the old text is.
 
     Attributes:
@@ -109,26 +109,30 @@ class Found:
     tolerance: str = ""
 
 
-def plain(text: str) -> str:
+def plain_punctuation(text: str) -> str:
     """The text with plain quotes, dashes and spaces, as long as before."""
     return text.translate(_EQUIVALENTS)
 
 
-def find(text: str, old: str) -> Found:
+def find_text(text: str, old: str) -> TextPlaces:
     """Find every place of `old`, which is not empty; exact places win over similar ones."""
     places = _places(text, old)
     if places:
-        return Found(tuple((start, start + len(old)) for start in places), _overlaps(text, old, places[0]))
+        return TextPlaces(
+            tuple((start, start + len(old)) for start in places), _overlaps(text, old, places[0])
+        )
     loose, loose_old = _Loose(text), _Loose(old).text
     if not loose_old.strip():
-        return Found(())
+        return TextPlaces(())
     places = [
         place for place in _places(loose.text, loose_old) if _keeps_lines(loose.text, loose_old, place, old)
     ]
     if not places:
-        return Found(())
+        return TextPlaces(())
     spans = tuple((loose.place(start), loose.end(start + len(loose_old))) for start in places)
-    return Found(spans, _overlaps(loose.text, loose_old, places[0]), _overlooked(text[slice(*spans[0])], old))
+    return TextPlaces(
+        spans, _overlaps(loose.text, loose_old, places[0]), _overlooked(text[slice(*spans[0])], old)
+    )
 
 
 def _keeps_lines(text: str, loose: str, place: int, old: str) -> bool:
@@ -196,9 +200,7 @@ def nearest_shown(lines: Sequence[str], old: Sequence[str], what: str, *, again:
     """The end of a sentence that says that `old` is not in a file: the lines most like it, for a model to copy.
 
     Args:
-        lines: of the file.
-        old: what was looked for.
-        what: how the answer calls it.
+        what: how the answer calls what was looked for.
         again: the like was asked before, so that the answer is another one: the lines as they are, and what differs.
     """
     near = nearest_lines(lines, old)
@@ -341,7 +343,7 @@ class ShiftedLines:
         self._index = LineIndex([_bare(line) for line in lines])
 
     def places(self, old: Sequence[str], start: int = 0) -> list[tuple[int, Shift]]:
-        """Where lines are that differ from `old` by one shift, and in what `plain` overlooks; `MOST_PLACES` at most.
+        """Where lines are that differ from `old` by one shift, and in what `plain_punctuation` overlooks; `MOST_PLACES` at most.
 
         Blank lines agree with every shift, so that there is no place where `old` has no other lines.
 
@@ -364,7 +366,7 @@ class ShiftedLines:
 
 
 def _bare(line: str) -> str:
-    return plain(line).strip()
+    return plain_punctuation(line).strip()
 
 
 def _shift(there: Sequence[str], old: Sequence[str]) -> Shift | None:

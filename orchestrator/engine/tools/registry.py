@@ -36,13 +36,7 @@ def argument_problems(
 
 
 def problems(value: Any, schema: JsonObject, where: str = "") -> tuple[str, ...]:
-    """What is wrong with a value, a line each, `path: message`; empty where nothing is.
-
-    Args:
-        value: any JSON value.
-        schema: what it must satisfy.
-        where: the path of the value itself.
-    """
+    """What is wrong with a value, a line each, `path: message`; empty where nothing is. `where` is its own path."""
     from jsonschema import Draft202012Validator
 
     lines: dict[str, None] = {}

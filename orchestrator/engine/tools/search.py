@@ -157,14 +157,7 @@ async def list_folder(context: ToolContext, path: str, *, depth: int) -> ToolOut
 
 
 async def list_page(context: ToolContext, path: str, *, offset: int, limit: int, depth: int) -> ToolOutcome:
-    """Entries of a folder as in `list_folder`, from number `offset` on.
-
-    Args:
-        context: where to look.
-        path: the folder.
-        offset: the first entry, from 1.
-        limit: the most entries.
-        depth: how many levels.
+    """At most `limit` entries of a folder as in `list_folder`, from number `offset` on.
 
     Raises:
         ToolError: the path is refused or no folder, or a number is below 1.
@@ -190,14 +183,7 @@ async def list_page(context: ToolContext, path: str, *, offset: int, limit: int,
 async def search_files(
     context: ToolContext, pattern: str, path: str, options: GrepOptions, *, limit_name: str = "max_results"
 ) -> ToolOutcome:
-    """One match a line, as `path:line: text`.
-
-    Args:
-        context: where to search.
-        pattern: a regular expression.
-        path: a folder or a file.
-        options: see `GrepOptions`.
-        limit_name: how the tool calls the parameter of `max_results`.
+    """One match a line, as `path:line: text`. `limit_name` is what the tool calls its parameter for `max_results`.
 
     Raises:
         ToolError: the pattern is invalid, or the path is refused or missing.

@@ -80,9 +80,7 @@ async def run_command(
     """Run a command; what it prints, its exit code and its duration are the answer.
 
     Args:
-        context: where to run it, and how long it may take by default and at most.
-        command: shell text.
-        timeout_ms: None takes the default; more than the most is taken as that.
+        timeout_ms: None takes the default of `context`; more than its maximum is taken as that.
         working_dir: a folder of the clone; the root if it is None.
         max_output_chars: cut what was printed to that; None leaves it whole.
 
@@ -106,7 +104,8 @@ async def run_command(
             f"[ERROR: Command timed out after {limit_ms}ms. Partial output is shown above. You can retry "
             "with a longer timeout by setting the timeout_ms parameter.]"
         )
-    ending = "\n".join([*_network_lines(result.refused_hosts), *_limit_lines(result.killed_for), ending])
+    killed = [f"[the command was killed: it used {result.killed_for}]"] if result.killed_for else []
+    ending = "\n".join([*_network_lines(result.refused_hosts), *killed, ending])
     nothing = "" if result.timed_out else _NOTHING_PRINTED
     full = (_with_line_end(result.output) or nothing) + ending
     told, kept = full, None
@@ -121,10 +120,6 @@ def _network_lines(refused: tuple[str, ...]) -> list[str]:
     lines = [f"[network: {explain_refused(place)}]" for place in refused[:_SHOWN_HOSTS]]
     more = len(refused) - _SHOWN_HOSTS
     return [*lines, f"[network: refused connections to {more} other places]"] if more > 0 else lines
-
-
-def _limit_lines(killed_for: str) -> list[str]:
-    return [f"[the command was killed: it used {killed_for}]"] if killed_for else []
 
 
 def _with_line_end(text: str) -> str:

@@ -106,7 +106,7 @@ class TextFile:
         return text.encode()
 
 
-def decode(path: str, data: bytes) -> TextFile:
+def decode_text(path: str, data: bytes) -> TextFile:
     """Read a file's bytes as text.
 
     Raises:
@@ -155,10 +155,7 @@ async def save(context: ToolContext, name: str, before: bytes | None, after: byt
     """Write a file and enter it into the ledger.
 
     Args:
-        context: where to write.
-        name: the file's normal form.
         before: what it held, None where it is new.
-        after: what it is to hold.
 
     Returns:
         What `syntax_remark` says of it.

@@ -63,7 +63,7 @@ _ANCHOR_SIGNS = frozenset({"¶", "#", "§", "🔗"})
 _INVISIBLE = re.compile(r"(?:display:none|visibility:hidden)(?:;|!|$)")
 
 
-class PageText(HTMLParser):
+class MarkdownWriter(HTMLParser):
     """Turns HTML into blocks of Markdown with links.
 
     The parts of a page are told apart as HTML names them: its main part, what is around that (navigation, footers),
@@ -267,7 +267,7 @@ class PageText(HTMLParser):
 
 def extract(page: str, url: str) -> dict[str, Any]:
     """The title and the readable text of an HTML page, as Markdown with its links."""
-    parser = PageText(url)
+    parser = MarkdownWriter(url)
     page = page.replace("<![", "<!x[")  # a comment in HTML, for which Python's parser may raise an error
     closed, end, rest = page.rpartition("-->")
     parser.feed(
@@ -278,7 +278,7 @@ def extract(page: str, url: str) -> dict[str, Any]:
     return {"title": " ".join("".join(parser.title).split()), "text": text[:MAX_EXTRACTED_CHARACTERS]}
 
 
-def find(pattern: str, paragraphs: list[str]) -> dict[str, Any]:
+def find_matches(pattern: str, paragraphs: list[str]) -> dict[str, Any]:
     """Where the pattern matches, as `[paragraph, start, end]`; matches of nothing do not count."""
     try:
         expression = re.compile(pattern, re.IGNORECASE)
@@ -300,7 +300,7 @@ def main() -> None:
     with suppress(OSError, ValueError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     asked = json.load(sys.stdin.buffer)
-    work = extract if asked.pop("do") == "extract" else find
+    work = extract if asked.pop("do") == "extract" else find_matches
     json.dump(work(**asked), sys.stdout)
 
 

@@ -16,12 +16,12 @@ from orchestrator.engine.tools.base import (
     ToolOutcome,
     define,
 )
-from orchestrator.engine.tools.patches.formats import Action, FileChange, parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.formats import Action, FilePatch, parse_unified, parse_v4a
 from orchestrator.engine.tools.patches.hunks import apply_chunks
 from orchestrator.engine.tools.textfile import (
     TextFile,
     check_text,
-    decode,
+    decode_text,
     did_you_mean,
     file_name,
     syntax_remark,
@@ -166,7 +166,7 @@ class Staging:
                 self.left.append(name)
 
 
-async def apply_changes(context: ToolContext, changes: Sequence[FileChange]) -> Ok:
+async def apply_changes(context: ToolContext, changes: Sequence[FilePatch]) -> Ok:
     """Check every change against the files, one after the other, then write all.
 
     Raises:
@@ -201,7 +201,7 @@ class _Patching:
         self._remarks: dict[str, list[str]] = {}
         self._written: set[str] = set()  # files whose whole text is the model's
 
-    async def stage(self, change: FileChange) -> None:
+    async def stage(self, change: FilePatch) -> None:
         """Make one change on top of those before it.
 
         Raises:
@@ -225,28 +225,28 @@ class _Patching:
         else:
             await self._update(name, before, change)
 
-    def _add(self, name: str, before: bytes | None, change: FileChange) -> None:
+    def _add(self, name: str, before: bytes | None, change: FilePatch) -> None:
         data = change.content.encode()
         if before:
-            data = decode(name, before).with_text(change.content)
+            data = decode_text(name, before).with_text(change.content)
             self._refuse_unseen(name, before, data)
         self._staging.put(name, data)
         self._written.add(name)
         self._note(name, change.remark)
 
-    def _remove(self, name: str, before: bytes, change: FileChange) -> None:
-        if change.chunks and self._edited(name, name, decode(name, before), change):
+    def _remove(self, name: str, before: bytes, change: FilePatch) -> None:
+        if change.chunks and self._edited(name, name, decode_text(name, before), change):
             raise ToolError(
                 f"delete {name}: it has lines that the patch does not show; give all of its lines, or none"
             )
         self._staging.put(name, None)
         self._written.discard(name)
 
-    async def _update(self, name: str, before: bytes, change: FileChange) -> None:
+    async def _update(self, name: str, before: bytes, change: FilePatch) -> None:
         target = name if change.move_to is None else file_name(self._context, change.move_to)
         data = before
         if change.chunks:
-            file = decode(name, before)
+            file = decode_text(name, before)
             data = file.with_text(self._edited(name, target, file, change))
         if target == name:
             self._staging.put(name, data)
@@ -261,7 +261,7 @@ class _Patching:
             self._written.discard(name)
             self._written.add(target)
 
-    def _edited(self, name: str, target: str, file: TextFile, change: FileChange) -> str:
+    def _edited(self, name: str, target: str, file: TextFile, change: FilePatch) -> str:
         missed = self._context.ledger.misses_again
         edited = apply_chunks(name, file.text, change.chunks, lambda old: missed(name, old))
         for remark in edited.remarks:
@@ -349,7 +349,7 @@ def apply_unified_patch() -> Tool:
     return _tool("apply_patch_unified", parse_unified)
 
 
-def _tool(prompt: str, parse: Callable[[str], tuple[FileChange, ...]]) -> Tool:
+def _tool(prompt: str, parse: Callable[[str], tuple[FilePatch, ...]]) -> Tool:
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         patch = arguments["patch"]
         check_text("patch", patch)

@@ -38,7 +38,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PatchLine:
     """A line of a chunk, without its end. `mark` is a space (it stays), `-` (it goes) or `+` (it comes)."""
 
     mark: str
@@ -60,7 +60,7 @@ class Chunk:
             mark got lost, or the patch was cut off.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[PatchLine, ...]
     patch_line: int
     anchors: tuple[str, ...] = ()
     at_end: bool = False
@@ -80,7 +80,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
+class FilePatch:
     """What happens to one file.
 
     Attributes:
@@ -164,7 +164,7 @@ _MOVE = "*** Move to:"
 _END_OF_FILE = "*** End of File"
 
 
-def parse_v4a(patch: str) -> tuple[FileChange, ...]:
+def parse_v4a(patch: str) -> tuple[FilePatch, ...]:
     """Read a patch. A code fence or a heredoc around it is taken off.
 
     Raises:
@@ -218,7 +218,7 @@ class _Reader:
         return ToolError(f"line {self.number} of the patch {words}")
 
 
-def _v4a_change(reader: _Reader) -> FileChange:
+def _v4a_change(reader: _Reader) -> FilePatch:
     header = (reader.peek() or "").strip()
     for begin, read in ((_ADD, _added), (_DELETE, _deleted), (_UPDATE, _updated)):
         if header.startswith(begin):
@@ -233,18 +233,18 @@ def _v4a_change(reader: _Reader) -> FileChange:
     )
 
 
-def _added(reader: _Reader, path: str) -> FileChange:
+def _added(reader: _Reader, path: str) -> FilePatch:
     lines = []
     while (line := reader.peek()) is not None and line.startswith("+"):
         lines.append(f"{reader.take()[1:]}\n")
-    return FileChange(Action.ADD, path, content="".join(lines))
+    return FilePatch(Action.ADD, path, content="".join(lines))
 
 
-def _deleted(_reader: _Reader, path: str) -> FileChange:
-    return FileChange(Action.REMOVE, path)
+def _deleted(_reader: _Reader, path: str) -> FilePatch:
+    return FilePatch(Action.REMOVE, path)
 
 
-def _updated(reader: _Reader, path: str) -> FileChange:
+def _updated(reader: _Reader, path: str) -> FilePatch:
     move_to = None
     if (line := reader.peek()) is not None and line.strip().startswith(_MOVE):
         move_to = line.strip().removeprefix(_MOVE).strip()
@@ -256,7 +256,7 @@ def _updated(reader: _Reader, path: str) -> FileChange:
         chunks.append(_chunk(reader, first=not chunks))
     if not chunks and move_to is None:
         raise reader.problem(f"leaves {path} without a hunk: an update needs one, or a line {_MOVE}")
-    return FileChange(Action.UPDATE, path, tuple(chunks), move_to=move_to)
+    return FilePatch(Action.UPDATE, path, tuple(chunks), move_to=move_to)
 
 
 def _chunk(reader: _Reader, *, first: bool) -> Chunk:
@@ -264,15 +264,15 @@ def _chunk(reader: _Reader, *, first: bool) -> Chunk:
     anchors = _anchors(reader)
     if anchors is None and not first:
         raise reader.problem("is outside any hunk: begin a hunk with @@")
-    lines: list[Line] = []
-    empty: list[Line] = []  # those that have not even a mark
+    lines: list[PatchLine] = []
+    empty: list[PatchLine] = []  # those that have not even a mark
     while (line := reader.peek()) is not None and not line.startswith(("@@", "***")):
         if line[:1] not in {" ", "+", "-", ""}:
             raise reader.problem(
                 f"is {line[:_MAX_QUOTED_CHARS]!r}: a hunk is @@ and lines that begin with a space (it stays), - or +"
             )
         reader.take()
-        lines.append(Line(line[:1] or " ", line[1:]))
+        lines.append(PatchLine(line[:1] or " ", line[1:]))
         empty += [lines[-1]] if not line else []
     lines = _without_empty(lines, empty)
     if not lines:
@@ -283,7 +283,7 @@ def _chunk(reader: _Reader, *, first: bool) -> Chunk:
     return Chunk(tuple(lines), begins, anchors or (), at_end)
 
 
-def _without_empty(lines: list[Line], empty: list[Line]) -> list[Line]:
+def _without_empty(lines: list[PatchLine], empty: list[PatchLine]) -> list[PatchLine]:
     """The lines of a hunk. Where all are new but for empty ones without a mark, these name no place in the file.
 
     Between new lines they are new, too; before and behind them they only part hunks.
@@ -293,7 +293,7 @@ def _without_empty(lines: list[Line], empty: list[Line]) -> list[Line]:
     marked = [at for at, line in enumerate(lines) if line.mark == "+"]
     if not marked:
         return lines
-    return [Line("+", line.text) for line in lines[marked[0] : marked[-1] + 1]]
+    return [PatchLine("+", line.text) for line in lines[marked[0] : marked[-1] + 1]]
 
 
 def _anchors(reader: _Reader) -> tuple[str, ...] | None:
@@ -471,12 +471,12 @@ class DiffReader:
             promised=max(0, old_left),
         )
 
-    def _hunk_lines(self, old_left: int, new_left: int) -> tuple[list[Line], set[str], tuple[int, int]]:
+    def _hunk_lines(self, old_left: int, new_left: int) -> tuple[list[PatchLine], set[str], tuple[int, int]]:
         """The lines of a hunk, the sides, `old` and `new`, that end without a line end, and how many lines are left.
 
         Empty lines at its end, which the header counts, are left: they may be lines that stay, or nothing.
         """
-        lines: list[Line] = []
+        lines: list[PatchLine] = []
         bare: set[str] = set()
         empty = 0  # lines at the end of `lines` that have not even a mark
         while self._next < len(self._lines):
@@ -487,7 +487,7 @@ class DiffReader:
             elif mark not in _MARKS or self._is_behind(line, old_left, new_left):
                 break
             else:
-                lines.append(Line(mark, line[1:]))
+                lines.append(PatchLine(mark, line[1:]))
                 empty = 0 if line else empty + 1
                 old_left -= mark != "+"
                 new_left -= mark != "-"
@@ -549,7 +549,7 @@ _REFUSED = {
 }
 
 
-def parse_unified(patch: str) -> tuple[FileChange, ...]:
+def parse_unified(patch: str) -> tuple[FilePatch, ...]:
     """Read a diff of one or more files. A code fence around it, and text between the files, is left out.
 
     Raises:
@@ -567,7 +567,7 @@ def parse_unified(patch: str) -> tuple[FileChange, ...]:
     return tuple(_change(file) for file in files)
 
 
-def _change(file: DiffFile) -> FileChange:
+def _change(file: DiffFile) -> FilePatch:
     for begin, words in _REFUSED.items():
         if any(line.startswith(begin) for line in file.header):
             raise _problem(file, words)
@@ -581,11 +581,11 @@ def _change(file: DiffFile) -> FileChange:
     if _after(file, "new file mode ") is not None or old is None:
         return _addition(file, new)
     if _after(file, "deleted file mode ") is not None or new is None:
-        return FileChange(Action.REMOVE, _named(file, old), tuple(file.chunks))
+        return FilePatch(Action.REMOVE, _named(file, old), tuple(file.chunks))
     return _update(file, old, new)
 
 
-def _addition(file: DiffFile, path: str | None) -> FileChange:
+def _addition(file: DiffFile, path: str | None) -> FilePatch:
     lines = [line for chunk in file.chunks for line in chunk.lines]
     if any(line.mark != "+" for line in lines):
         raise _problem(file, "it adds a file, so every line of its hunk must begin with +")
@@ -593,10 +593,10 @@ def _addition(file: DiffFile, path: str | None) -> FileChange:
         raise _problem(file, promise_broken(promised, promised))
     mode = _mode(file, "new file mode ")
     remark = f"its mode was not set to {mode}: use chmod" if mode not in {None, _PLAIN_MODE} else ""
-    return FileChange(Action.ADD, _named(file, path), content=_new_text(file.chunks), remark=remark)
+    return FilePatch(Action.ADD, _named(file, path), content=_new_text(file.chunks), remark=remark)
 
 
-def _update(file: DiffFile, old: str, new: str) -> FileChange:
+def _update(file: DiffFile, old: str, new: str) -> FilePatch:
     old = header_path(_after(file, "rename from ") or "") or old
     new = header_path(_after(file, "rename to ") or "") or new
     moves = new != old
@@ -607,7 +607,7 @@ def _update(file: DiffFile, old: str, new: str) -> FileChange:
             f"the hunk at line {file.unplaced} of the patch has only new lines: give lines of the file above and below them"
         )
     may_create = not moves and not any(chunk.old for chunk in file.chunks)
-    return FileChange(
+    return FilePatch(
         Action.UPDATE,
         _named(file, old),
         tuple(file.chunks),

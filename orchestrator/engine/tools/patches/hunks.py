@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.tools.matching import LineIndex, Shift, ShiftedLines, nearest_shown, plain
+from orchestrator.engine.tools.matching import (
+    LineIndex,
+    Shift,
+    ShiftedLines,
+    nearest_shown,
+    plain_punctuation,
+)
 from orchestrator.engine.tools.patches.formats import promise_broken
 from orchestrator.engine.tools.textfile import numbered
 
@@ -23,11 +29,11 @@ _MOST_BLANK_ENDS = 8
 
 
 def _plain_and_closed(line: str) -> str:
-    return plain(line).rstrip()
+    return plain_punctuation(line).rstrip()
 
 
 def _bare(line: str) -> str:
-    return plain(line).strip()
+    return plain_punctuation(line).strip()
 
 
 _STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
@@ -78,9 +84,6 @@ def apply_chunks(
     is one such place, its new lines are shifted alike.
 
     Args:
-        name: the file, for messages.
-        text: of the file, with its line ends.
-        chunks: in the order of the file.
         missed: takes note of old lines that are not there; whether the like was missed before.
 
     Raises:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.core.errors import FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.engine.tools.base import Failed, Ok, ToolContext
 from orchestrator.engine.tools.edit import edit_file
-from orchestrator.engine.tools.matching import find, nearest_lines
+from orchestrator.engine.tools.matching import find_text, nearest_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,7 +230,7 @@ async def test_lines_that_hold_a_fence_are_in_a_longer_one(context: ToolContext,
 
 
 def test_large_files_are_searched() -> None:
-    assert not find(" " * 1_000_000 + "x\n", "y   \n").spans
+    assert not find_text(" " * 1_000_000 + "x\n", "y   \n").spans
     lines = [f"line {n}" for n in range(200_000)]
     assert nearest_lines(lines, ["line 77", "lime 78"]) == (77, 79)
     assert nearest_lines(["same"] * 200_000, ["same"] * 5_000 + ["other"]) is not None
@@ -239,7 +239,7 @@ def test_large_files_are_searched() -> None:
 
 @given(st.text("ab \t\r\n“-\u2013", max_size=30), st.text('ab \t\r\n"-', min_size=1, max_size=6))
 def test_places_are_in_the_text_apart_and_alike(text: str, old: str) -> None:
-    found = find(text, old)
+    found = find_text(text, old)
     end = 0
     for start, stop in found.spans:
         assert end <= start < stop <= len(text)
@@ -252,7 +252,7 @@ def test_places_are_in_the_text_apart_and_alike(text: str, old: str) -> None:
 @given(st.text("ab \t\n\u2019'", max_size=24), st.text("ab \t\n'", min_size=1, max_size=8))
 def test_words_that_blanks_part_stay_apart(text: str, old: str) -> None:
     """What is overlooked is before a line end, in the file and in the old text."""
-    for start, stop in find(text, old).spans:
+    for start, stop in find_text(text, old).spans:
         assert text[start:stop].replace("\u2019", "'").split() == old.split()
         for outside, inside in (
             (text[stop : stop + 1], old[-1]),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.tools.matching import LineIndex
-from orchestrator.engine.tools.patches.formats import Chunk, Line
+from orchestrator.engine.tools.patches.formats import Chunk, PatchLine
 from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.tables import table
 
@@ -91,7 +91,7 @@ def cost(count: int, line: str, *, numbered: bool) -> int:
     text = "".join(line.format(at) + "\n" for at in range(2 * count))
     chunks = [
         Chunk(
-            (Line("-", f"{line.format(2 * at)} "), Line("+", "new")),
+            (PatchLine("-", f"{line.format(2 * at)} "), PatchLine("+", "new")),
             at,
             expected=2 * at if numbered else None,
         )
