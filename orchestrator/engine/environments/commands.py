@@ -63,7 +63,7 @@ _WITHHELD = re.compile(
 
 
 def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
-    """What a command gets of the variables of this program.
+    """Choose which of this program's variables a command gets.
 
     The filter takes out secrets (`orchestrator.core.secret_names`), everything of ours and of git's, and the socket of
     an agent that holds keys. It does not stop a hostile command from finding them elsewhere.

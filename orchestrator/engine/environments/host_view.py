@@ -69,7 +69,7 @@ class HostView:
         )
 
     async def git(self, script: str, timeout_ms: int) -> str:
-        """What a script prints that asks git about the repository; nothing where there is none.
+        """Run a script that asks git about the repository. Returns what it prints; nothing where there is none.
 
         Raises:
             ToolError: it could not be started.

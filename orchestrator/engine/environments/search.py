@@ -55,7 +55,7 @@ def find_ripgrep() -> str | None:
 
 
 def glob_files(tree: ConfinedTree, pattern: str, path: str) -> list[str]:
-    """Files below the folder whose path, seen from it, matches; newest first, ignored ones left out.
+    """List files below a folder whose path, seen from it, matches; newest first, ignored ones left out.
 
     Raises:
         ToolError: the pattern makes no sense, or there is no folder at the path.
@@ -75,7 +75,7 @@ def glob_files(tree: ConfinedTree, pattern: str, path: str) -> list[str]:
 async def grep_tree(
     tree: ConfinedTree, pattern: str, path: str, options: GrepOptions, ripgrep: str | None
 ) -> list[GrepMatch]:
-    """Lines that match a regular expression, in the order of paths and lines.
+    """Find lines that match a regular expression, in the order of paths and lines.
 
     Args:
         path: a folder or a file of the tree.
@@ -232,13 +232,17 @@ async def _grep_with_ripgrep(program: str, search: _Search) -> list[GrepMatch]:
         await complaints
         await process.wait()
     if status not in {0, _NO_MATCH} and not found:
-        # also for files that it could not read, which is no reason to stop
-        reasons = [line for line in complaint.splitlines() if line.startswith("error: ")]
-        if reasons:
-            raise _invalid_pattern(reasons[-1].removeprefix("error: "))
-        if complaint.strip():
-            raise ToolError(f"ripgrep could not search: {' '.join(complaint.split())}")
+        _raise_complaint(complaint)
     return found
+
+
+def _raise_complaint(complaint: str) -> None:
+    """Ripgrep fails also for files that it could not read. Then it says nothing, and nothing is wrong."""
+    reasons = [line for line in complaint.splitlines() if line.startswith("error: ")]
+    if reasons:
+        raise _invalid_pattern(reasons[-1].removeprefix("error: "))
+    if complaint.strip():
+        raise ToolError(f"ripgrep could not search: {' '.join(complaint.split())}")
 
 
 def _ripgrep_arguments(search: _Search) -> list[str]:

@@ -267,7 +267,7 @@ class ScopedEnvironment(Wrapper):
         self._prefix = "" if self._folder == "." else f"{shown(self._folder)}/"
 
     async def initialize(self) -> None:
-        """See that the folder is there.
+        """Check that the folder is there.
 
         Raises:
             FileMissingError, FileUnreadableError: it is not, or is no folder.

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import orchestrator
-from orchestrator.core.locks import keeper, try_lock, wait_for_lock, wait_for_lock_async
+from orchestrator.core.locks import (
+    FOLDER_PREFIX,
+    OWNER_FILE,
+    keeper,
+    lock_new_folder,
+    try_lock,
+    wait_for_lock,
+    wait_for_lock_async,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,3 +119,18 @@ def test_nobody_else_locks_files() -> None:
     folder = Path(orchestrator.__file__).parent
     users = [path for path in folder.rglob("*.py") if "fcntl.flock" in path.read_text("utf-8")]
     assert [path.name for path in users] == ["locks.py"]
+
+
+def test_a_new_folder_is_private_and_marked_as_this_processs(tmp_path: Path) -> None:
+    folder, handle = lock_new_folder(tmp_path)
+    other = os.open(folder / OWNER_FILE, os.O_RDWR)
+    try:
+        assert folder.parent == tmp_path
+        assert folder.name.startswith(FOLDER_PREFIX)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert os.fstat(handle).st_mode & 0o777 == 0o600
+        assert not try_lock(other)
+        os.close(handle)
+        assert try_lock(other)
+    finally:
+        os.close(other)

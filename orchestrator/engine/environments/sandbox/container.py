@@ -115,7 +115,7 @@ class ContainerSandbox:
 
 
 def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str, str]) -> ContainerSandbox:
-    """The sandbox of an image that is on this machine already. Nothing is started.
+    """Find the sandbox of an image that is on this machine already. Nothing is started.
 
     Args:
         wanted: `docker:IMAGE` or `podman:IMAGE`.

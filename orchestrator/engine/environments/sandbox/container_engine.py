@@ -90,7 +90,7 @@ class ContainerImage:
 
 
 def find_image(wanted: str, inherited: Mapping[str, str]) -> tuple[ContainerEngine, ContainerImage]:
-    """An image that is on this machine already, and its engine. None is downloaded, and nothing is started.
+    """Find an image that is on this machine already, and its engine. None is downloaded, and nothing is started.
 
     Args:
         wanted: `docker:IMAGE` or `podman:IMAGE`.
@@ -357,7 +357,7 @@ def _abandon(run: subprocess.Popen[bytes], handed: Sequence[int]) -> None:
 async def start_container(
     plan: ContainerPlan, folder: WritableFolder, protections: Sequence[visible.Protection]
 ) -> Container:
-    """Start one.
+    """Start a container.
 
     Raises:
         ToolError: it does not start.

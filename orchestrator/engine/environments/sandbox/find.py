@@ -43,7 +43,7 @@ def find_sandbox(
     programs: Sequence[str] | None = None,
     platform: str = sys.platform,
 ) -> Sandbox:
-    """The sandbox of this machine. It has run a program before it is returned.
+    """Find the sandbox of this machine. It has run a program before it is returned.
 
     Args:
         inherited: this program's variables; None reads them.

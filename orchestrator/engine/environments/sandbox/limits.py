@@ -1,6 +1,6 @@
 """The limits of a sandbox: a control group of the kernel counts memory, and a watch from outside counts the rest.
 
-Both versions of control groups are spoken: https://docs.kernel.org/admin-guide/cgroup-v2.html and
+Both versions of control groups are used: https://docs.kernel.org/admin-guide/cgroup-v2.html and
 https://docs.kernel.org/admin-guide/cgroup-v1/memory.html.
 """
 
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import SandboxLimits
     from orchestrator.engine.environments.sandbox.proxy import Proxy
 
+NICENESS = 10
+"""Of commands: what watches from outside must get its turn among thousands."""
+_INTERVAL_SECONDS = 0.1
+_KIB = 1_024
+_SHOWN_BYTES = 1_000_000
+
 _PREFIX = "pullwright"
 _GROUPS = "/sys/fs/cgroup"
 _numbers = itertools.count()
@@ -30,7 +36,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """The files of one version.
+    """The files of one version of control groups.
 
     Attributes:
         limits: get the limit in bytes; the first must be there.
@@ -58,10 +64,10 @@ _left: set[Path] = set()
 
 
 class ControlGroup:
-    """A group. It is empty until a process comes in; those that it starts then are in it too.
+    """A group for one command. It is empty until a process enters; what that one starts is in it too.
 
     Attributes:
-        entrance: an open file. A process comes in whose number is written to it, or that writes `0` itself.
+        entrance: an open file. A process enters when its number is written to it, or when it writes `0` itself.
     """
 
     def __init__(self, folder: Path, version: _Version, limit: int) -> None:
@@ -92,7 +98,7 @@ class ControlGroup:
 
 
 def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUPS) -> ControlGroup | None:
-    """A new group below this program's own, or below one above that; None where this user may make none.
+    """Make a group below this program's own, or below one above that; None where this user may make none.
 
     In version 2 only a group without processes can limit the groups in it, so it is made in one above, such as that of
     a user's own services. None is made where this program itself has a limit.
@@ -189,13 +195,6 @@ def _remove_left() -> None:
             if error.errno == errno.EBUSY:
                 continue
         _left.discard(folder)
-
-
-NICENESS = 10
-"""Of commands: what watches from outside must get its turn among thousands."""
-_INTERVAL_SECONDS = 0.1
-_KIB = 1_024
-_SHOWN_BYTES = 1_000_000
 
 
 def limits_as_shell(limits: SandboxLimits) -> str:

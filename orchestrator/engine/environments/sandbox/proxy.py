@@ -127,7 +127,7 @@ _RETRY = hashlib.sha256(b"HelloRetryRequest").digest()
 
 @dataclass(frozen=True, slots=True)
 class ClientHello:
-    """What it says of the server.
+    """What a client's first TLS message says of the server.
 
     Attributes:
         name: see `host_name`.
@@ -139,7 +139,7 @@ class ClientHello:
 
 
 async def receive_hello(reader: asyncio.StreamReader, begun: bytes = b"") -> tuple[bytes, ClientHello]:
-    """Read a hello that comes in whatever records and pieces: the bytes as they came, and what they say.
+    """Read a hello, however it is split. Returns the bytes as they came, and what they say.
 
     A record of another kind that a second hello may follow is handed on with it.
 
@@ -257,7 +257,7 @@ def proxy_variables(port: int = PROXY_PORT) -> dict[str, str]:
 
 
 class Proxy:
-    """Serves one command. Closing it ends all its connections.
+    """The HTTP proxy of one command. Closing it ends all its connections.
 
     Args:
         rules: what is allowed.
