@@ -14,8 +14,8 @@ from orchestrator.bot.coordination.unfinished import drop_wip, save_wip, wip_sub
 from orchestrator.bot.cycle.result import Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.base import Packed
-from orchestrator.bot.journal.records import UnknownRecord, decode, encode
-from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.journal.records import UnknownRecord, decode_event, encode_event
+from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import Proposed, Proposing, WorkSaved
 from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
 from orchestrator.core.events import (
@@ -231,7 +231,7 @@ def pages_of(
     state: UnfinishedState, events: Iterable[Event], redact: Callable[[str], str]
 ) -> dict[str, bytes]:
     """The files to store, without secrets."""
-    lines = [json.dumps(encode(event, redact), ensure_ascii=True) for event in events]
+    lines = [json.dumps(encode_event(event, redact), ensure_ascii=True) for event in events]
     told = _redacted(asdict(state), redact)
     told["messages"] = [redact(message) for message in state.messages]
     return {
@@ -323,7 +323,7 @@ def _begun(data: Any) -> BegunProposal:
 
 def _events(page: bytes) -> Iterable[Event]:
     for line in page.decode().splitlines():
-        event = decode(json.loads(line))
+        event = decode_event(json.loads(line))
         if not isinstance(event, UnknownRecord):
             yield event
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from orchestrator.bot.git.failures import printable
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import is_branch_name
 from orchestrator.core.masking import REPLACEMENT, without
@@ -221,10 +222,10 @@ def _from_url(text: str, credential: Callable[[], GitCredential | None]) -> Remo
 
         return _from_path(text, Path(url2pathname(parts.path)), credential)
     if scheme == "ssh":
-        if parts.password is not None:
+        if holds_credential(text):
             raise WorkspaceError("the address holds a password; leave it out and use an ssh key")
         return Remote(text, text, scheme, "", credential)
-    if "@" in parts.netloc:
+    if holds_credential(text):
         raise WorkspaceError(
             "the address holds a user name or a token; leave it out and set the token instead"
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.test_listing import python_tests
 from orchestrator.bot.verification.base import CaseStatus
-from orchestrator.engine.policy.syntax import without_warnings
+from orchestrator.engine.policy.file_syntax import without_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.policy.shell_syntax import Unparsed, parse_line
+from orchestrator.engine.policy.shell import Unparsed, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence

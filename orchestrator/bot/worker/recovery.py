@@ -23,9 +23,9 @@ from orchestrator.bot.cycle.unfinished import (
     write_private,
 )
 from orchestrator.bot.git.folders import sweep
-from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, is_open, open_runs
+from orchestrator.bot.journal.open_runs import close_run, ended_runs, is_open, lock_run, open_runs
 from orchestrator.bot.journal.reader import read_run
-from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, WorkSaved
 from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import CallStatus, ReplyReceived, ToolCallEnded, Warned
@@ -51,7 +51,7 @@ CRASHED = "crashed"
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class DeadRunSaver:
     """Saves what dead runs of one repository left.
 
     Attributes:
@@ -268,7 +268,7 @@ class Recovery:
     temporary: Path
     records: Records
     claims: Claims
-    remains: Remains
+    remains: DeadRunSaver
     clock: Clock
     emit: Emit
     redact: Callable[[str], str]
@@ -290,7 +290,7 @@ class Recovery:
         ]
         names = ended_runs(self.home)
         for run in dead:
-            with suppress(JournalError), hold(run.folder):  # else another process is at it
+            with suppress(JournalError), lock_run(run.folder):  # else another process is at it
                 if is_open(run.folder):
                     self._repair(run, [run.id])
                 names.append(run.id)

@@ -13,10 +13,10 @@ from orchestrator.bot.cycle.claim import Claimer
 from orchestrator.bot.cycle.remote_names import MOST_AT_ONCE, Pruning
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
-from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, ForgeUnavailableError
+from tests.doubles.memory_forge import MemoryForge
 from tests.unit.bot.coordination.records_rig import Worker, bare, put
 from tests.unit.bot.git.rig import git
 

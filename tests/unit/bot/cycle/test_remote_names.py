@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.bot.cycle.remote_names import RemoteNames
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, from_text, key_of
-from orchestrator.bot.forge.github.token import Rule
+from orchestrator.bot.forge.github.token import BranchRule
 from orchestrator.bot.git.remote import in_the_way
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, RemoteRefusedError
 from tests.doubles.github.faults import Fault
@@ -160,5 +160,5 @@ def test_what_a_rule_refuses_for_sure(
     refuses: bool,  # noqa: FBT001
 ) -> None:
     said = {"operator": operator, "pattern": pattern, "negate": negate}
-    rule = Rule(kind, 7, {name: value for name, value in said.items() if value is not None})
+    rule = BranchRule(kind, 7, {name: value for name, value in said.items() if value is not None})
     assert rule.refuses(BRANCH, "us@bots.example") == refuses

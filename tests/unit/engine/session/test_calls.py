@@ -16,7 +16,7 @@ from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.session.calls import FailedCalls
 from orchestrator.engine.session.config import SessionConfig
 from orchestrator.engine.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext
-from orchestrator.engine.tools.core_set import edit_file
+from orchestrator.engine.tools.edit import edit_string
 from tests.tables import table
 from tests.unit.engine.session.stage import ScriptedModel, events_of, says, session_in, tool
 
@@ -154,7 +154,7 @@ async def test_an_edit_that_fails_again_is_told_the_lines_and_then_that_it_goes_
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     steps = [calls(contract, "edit_file", WRONG) for _ in range(4)]
     config = SessionConfig(enable_loop_detection=detection, max_turns=4)
-    async with session_in(tmp_path, *steps, tools=[edit_file()], contract=contract, config=config) as (
+    async with session_in(tmp_path, *steps, tools=[edit_string()], contract=contract, config=config) as (
         session,
         model,
     ):

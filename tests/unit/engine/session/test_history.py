@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.journal.records import decode, encode
+from orchestrator.bot.journal.records import decode_event, encode_event
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import BadReplyError, ConnectionFailedError
 from orchestrator.core.events import Event, MessageAdded, ReplyReceived, SubagentEvent
@@ -142,7 +142,7 @@ async def recorded(folder: Path, steps: Sequence[Any], **fields: Any) -> tuple[l
             await session.run("Go")
         session.steer("And the docs")
         await session.run("Go on")
-    written = [decode(json.loads(json.dumps(encode(event)))) for event in events]
+    written = [decode_event(json.loads(json.dumps(encode_event(event)))) for event in events]
     return [event for event in written if isinstance(event, Event)], model
 
 
