@@ -219,28 +219,29 @@ _FACT_CHARS = 1_000
 
 
 def system_prompt(
-    profile: Profile, *, contract_words: str, orientation: Orientation | None, user_instructions: str = ""
+    profile: Profile, *, contract_words: str, orientation: Orientation, user_instructions: str = ""
 ) -> str:
-    """The same bytes for the same values: nothing in it changes while a session runs.
+    """Put the layers of the prompt together; a later one takes precedence. The same values give the same bytes.
 
     Args:
-        profile: its base prompt comes first.
         contract_words: the tools and the form of replies, as the contract describes them; may be empty.
-        orientation: the environment, git and the project's documents; None leaves them out.
         user_instructions: what the user wants beyond the task; comes last, if it says anything.
     """
     layers = [
         profile.base_prompt,
-        _environment(orientation) if orientation else "",
+        _environment(orientation),
         contract_words,
-        _documents(orientation) if orientation else "",
+        _documents(orientation),
         render("agent/user_instructions", instructions=said) if (said := user_instructions.strip()) else "",
     ]
     return "\n\n".join(layer for layer in layers if layer)
 
 
 def _environment(orientation: Orientation) -> str:
-    git = orientation.git
+    git, status = orientation.git, ""
+    if git:
+        is_known = git.modified is not None and git.untracked is not None
+        status = f"{git.modified} modified, {git.untracked} untracked" if is_known else "unknown"
     facts = {
         "working_directory": orientation.working_directory,
         "is_git": "true" if git else "false",
@@ -250,7 +251,7 @@ def _environment(orientation: Orientation) -> str:
         "today": orientation.today,
         "model": orientation.model_name,
         "knowledge_cutoff": orientation.knowledge_cutoff or "unknown",
-        "status": _status(git),
+        "status": status,
     }
     commits = [
         f"{commit} {one_line(subject, limit=_SUBJECT_CHARS, keep='`')}"
@@ -262,14 +263,6 @@ def _environment(orientation: Orientation) -> str:
         git=git is not None,
         commits=fenced("\n".join(commits)) if commits else "",
     )
-
-
-def _status(git: GitSnapshot | None) -> str:
-    if git is None:
-        return ""
-    if git.modified is None or git.untracked is None:
-        return "unknown"
-    return f"{git.modified} modified, {git.untracked} untracked"
 
 
 def _documents(orientation: Orientation) -> str:

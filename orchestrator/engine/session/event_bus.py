@@ -19,7 +19,7 @@ STOP_SECONDS = 2.9
 """How long running work may take to stop: 2 s between SIGTERM and SIGKILL, and some air."""
 
 
-class EventBus:
+class SessionEventBus:
     """The events of one session and of those that it started, in the order in which they happened."""
 
     def __init__(self, session: str, clock: Clock, emit: Emit | None) -> None:

@@ -23,7 +23,7 @@ from orchestrator.engine.models.base import MODEL_METHODS
 from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.budget import Budget, check_price
 from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
-from orchestrator.engine.session.event_bus import STOP_SECONDS, EventBus, stop
+from orchestrator.engine.session.event_bus import STOP_SECONDS, SessionEventBus, stop
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, mended_turns
 from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
 from orchestrator.engine.session.request import NextRequest, RequestTemplate, make_template, usual_contract
@@ -118,7 +118,7 @@ class Session:
         self._parts, config, host, clock = parts, parts.config, parts.host, parts.clock
         self.history = History(mended_turns(earlier, clock.now()))
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
-        self._events = EventBus(self.id, clock, host.emit)
+        self._events = SessionEventBus(self.id, clock, host.emit)
         if lineage:
             self._events.listen(lineage.forward)
         self._lineage = lineage

@@ -59,7 +59,7 @@ SEEN = Orientation(
 )
 
 
-def _prompt(seen: Orientation | None = SEEN, tools: str = "THE TOOLS", user: str = "") -> str:
+def _prompt(seen: Orientation = SEEN, tools: str = "THE TOOLS", user: str = "") -> str:
     return system_prompt(PROFILE, contract_words=tools, orientation=seen, user_instructions=user)
 
 
@@ -110,7 +110,9 @@ def test_what_is_unknown_or_not_there_is_said_so() -> None:
 
 
 def test_layers_that_say_nothing_are_left_out() -> None:
-    assert _prompt(None, tools="", user=" \n") == "THE BASE"
+    prompt = _prompt(dataclasses.replace(SEEN, documents=()), tools="", user=" \n")
+    assert prompt.startswith("THE BASE\n\n# Environment\n")
+    assert prompt == prompt.strip()
     assert "Project instructions" not in _prompt(dataclasses.replace(SEEN, documents=()))
 
 

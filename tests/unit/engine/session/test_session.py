@@ -217,14 +217,15 @@ async def test_limits_stop_the_loop_and_leave_the_session_idle(
 
 
 async def test_the_time_limit_stops_a_model_that_hangs_and_a_tool_that_hangs(tmp_path: Path) -> None:
-    config = SessionConfig(max_minutes=0.001)
+    # By a clock that stands, the limit is not used up before the round begins.
+    fields: dict[str, Any] = {"config": SessionConfig(max_minutes=0.01), "clock": ManualClock()}
 
     async def hang(_arguments: Mapping[str, Any]) -> None:
         await asyncio.Event().wait()
 
-    async with session_in(tmp_path, model=ScriptedModel([], hangs=True), config=config) as (session, _model):
+    async with session_in(tmp_path, model=ScriptedModel([], hangs=True), **fields) as (session, _model):
         assert (await session.run("Go")).kind == "limit"
-    async with session_in(tmp_path, says("", ("hang", {})), tools=[tool("hang", hang)], config=config) as (
+    async with session_in(tmp_path, says("", ("hang", {})), tools=[tool("hang", hang)], **fields) as (
         session,
         _model,
     ):
