@@ -19,7 +19,7 @@ from orchestrator.bot.worker.pace import Pace
 from orchestrator.bot.worker.waiting import Waiting
 from orchestrator.bot.worker.worker import Rhythm, work
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.cycle_events import Claimed
+from orchestrator.core.events import Claimed
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
 from orchestrator.engine.models.base import Completed, Response
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.core.events import Event
     from orchestrator.engine.models.base import Request
 

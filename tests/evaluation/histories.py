@@ -33,7 +33,7 @@ from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.verification.base import Change
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
 from orchestrator.bot.verification.verdict import Kind, Verdict, judge
-from orchestrator.core.test_paths import is_test_path
+from orchestrator.core.changes import is_test_path
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.evaluation.weakenings import cases
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.journal.pauses import Pause
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo

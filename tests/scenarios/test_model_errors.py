@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.journal.pauses import Pause
 
 TRIES = 5  # of one call

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import UsageError, parse
 from orchestrator.app.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, for_error
-from orchestrator.core.commands import PROGRAM
 from orchestrator.core.errors import PullwrightError
+from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
     import argparse

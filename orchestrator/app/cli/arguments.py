@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from orchestrator import __version__
 from orchestrator.app.cli.exit_codes import MEANINGS
 from orchestrator.app.cli.setting_flags import SETTING_KEYS, add_settings
-from orchestrator.core.commands import PROGRAM
-from orchestrator.core.secret_names import is_secret_name
+from orchestrator.core.redaction import is_secret_name
+from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.worker.by_hand import ByHand
     from orchestrator.bot.worker.task_states import TaskState
-    from orchestrator.core.commands import Commands
+    from orchestrator.core.repositories import Commands
 
 _BY_HAND = "by hand"
 _HEADS = ("TASK", "WHO", "NO.", "SINCE (UTC)", "STATE")

@@ -14,7 +14,7 @@ from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.config.sources import Kind
 from orchestrator.app.options import KEYS, OPTIONS
 from orchestrator.bot.journal.folders import Home
-from orchestrator.core.masking import masked
+from orchestrator.core.redaction import masked
 
 if TYPE_CHECKING:
     import argparse

@@ -10,7 +10,7 @@ from orchestrator.app.cli.lines import money
 from orchestrator.app.cli.text import clean, counted, shortened, tests_in_words
 from orchestrator.bot.policy.lines import in_markdown
 from orchestrator.bot.worker.task_states import Kind, kind_of_outcome
-from orchestrator.core.commands import Commands
+from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.journal.digest import Digest
     from orchestrator.bot.journal.run_note import RunNote
-    from orchestrator.core.diff_stat import DiffStat
+    from orchestrator.core.changes import DiffStat
     from orchestrator.core.spent import Spent
 
 _MOST_ITEMS = 20

@@ -7,51 +7,49 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from orchestrator.app.cli.text import clean, counted, one_line
 from orchestrator.app.cli.worker_lines import WorkerEvent, is_news, words
-from orchestrator.core.cycle_events import (
+from orchestrator.core.defences import Guarded
+from orchestrator.core.events import (
+    CallStatus,
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
-    ForgeUsed,
-    Paused,
-    PhaseEntered,
-    Proposed,
-    Proposing,
-    QuestionAsked,
-    Reserved,
-    Resumed,
-    TaskTaken,
-    TestRunEnded,
-    TestRunStarted,
-    Verified,
-    WorkSaved,
-)
-from orchestrator.core.defences import Guarded
-from orchestrator.core.events import (
-    CallStatus,
     ErrorOccurred,
     Event,
+    ForgeUsed,
     InputReceived,
     LimitReached,
     LoopDetected,
     MessageAdded,
+    Paused,
+    PhaseEntered,
     PlanAccepted,
     ProcessingEnded,
+    Proposed,
+    Proposing,
+    QuestionAsked,
     ReasoningDelta,
     ReplyReceived,
     ReplyRejected,
+    Reserved,
+    Resumed,
     SessionEnded,
     SessionStarted,
     SteeringInjected,
     SubagentEvent,
+    TaskTaken,
+    TestRunEnded,
+    TestRunStarted,
     TextDelta,
     TextStarted,
     ToolCallEnded,
     ToolCallStarted,
     ToolOutputDelta,
     TurnStarted,
+    Verified,
     WaitStarted,
     Warned,
+    WorkSaved,
 )
 
 if TYPE_CHECKING:

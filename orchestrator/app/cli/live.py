@@ -13,21 +13,19 @@ from rich.text import Text
 from orchestrator.app.cli.lines import Line, Narrator, amounts, duration, money, telling, waited
 from orchestrator.app.cli.text import clean, counted, one_line
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.cycle_events import (
+from orchestrator.core.events import (
     CycleEnded,
     CycleStarted,
+    ErrorOccurred,
+    LimitReached,
     Paused,
     PhaseEntered,
     QuestionAsked,
-    TestRunEnded,
-    TestRunStarted,
-)
-from orchestrator.core.events import (
-    ErrorOccurred,
-    LimitReached,
     ReasoningDelta,
     ReplyReceived,
     SubagentEvent,
+    TestRunEnded,
+    TestRunStarted,
     TextDelta,
     ToolCallEnded,
     ToolCallStarted,

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.exit_codes import for_error, for_outcome, for_run
 from orchestrator.app.cli.lines import money
 from orchestrator.app.cli.text import clean, counted, tests_in_words
-from orchestrator.bot.cycle.held_claim import outcome_words
+from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.core.errors import BadReplyError
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.core.commands import Commands
+    from orchestrator.core.repositories import Commands
 
 _SHORT_COMMIT = 10
 _BLOCKING = frozenset({"failed", "no_task"})

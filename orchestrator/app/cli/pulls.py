@@ -14,8 +14,8 @@ from orchestrator.app.cli.text import as_json_text, clean, one_line
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.commands import Commands
 from orchestrator.core.errors import PullwrightError
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     import argparse

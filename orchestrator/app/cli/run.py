@@ -14,16 +14,15 @@ from orchestrator.app.cli.arguments import given_settings
 from orchestrator.app.cli.exit_codes import INTERRUPTED, for_error
 from orchestrator.app.cli.outcome import WholeRun, print_result
 from orchestrator.app.cli.text import as_json_text
-from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import PullwrightError
-from orchestrator.core.events import Warned
+from orchestrator.core.events import Paused, Warned
 
 if TYPE_CHECKING:
     import argparse
 
     from orchestrator.app.cli.live import LiveView
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.journal.pauses import Pause
     from orchestrator.bot.worker.waiting import Waiting
     from orchestrator.bot.worker.worker import Rhythm
@@ -158,7 +157,7 @@ def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     said = Redactor(secret_values(os.environ)).redact(str(error))
     print(f"pullwright: {said}", file=sys.stderr)
     if as_json:
-        from orchestrator.bot.cycle.result import CycleResult
+        from orchestrator.bot.cycle.parts import CycleResult
 
         print(as_json_text(CycleResult(None, error=said).to_json()))
     return for_error(error)

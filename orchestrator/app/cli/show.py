@@ -14,8 +14,14 @@ from orchestrator.bot.journal.codec import UnknownRecord
 from orchestrator.bot.journal.costs import cost_of_all
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.reader import LAST, find_run, read_run, responses, runs, summarise
-from orchestrator.core.cycle_events import TaskTaken
-from orchestrator.core.events import PlanAccepted, ReplyReceived, ReplyRejected, ToolCallEnded, TurnStarted
+from orchestrator.core.events import (
+    PlanAccepted,
+    ReplyReceived,
+    ReplyRejected,
+    TaskTaken,
+    ToolCallEnded,
+    TurnStarted,
+)
 
 if TYPE_CHECKING:
     import argparse

@@ -9,13 +9,13 @@ from orchestrator.app.cli.text import one_line
 from orchestrator.bot.journal.pauses import Pause
 from orchestrator.bot.worker.pace import Ended
 from orchestrator.bot.worker.pauses import Halt
-from orchestrator.core.commands import Commands
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.worker.fleet import Member
     from orchestrator.bot.worker.pace import Onward
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
 
     from orchestrator.app.config.fleet import Address, FleetFile
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.worker.fleet import Fleet, Member
     from orchestrator.bot.worker.health import Health

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from orchestrator.app.cli.text import clean, counted, one_line
-from orchestrator.core.cycle_events import Claimed, ForgeUsed, Paused, Reserved, Resumed, WorkSaved
+from orchestrator.core.events import Claimed, ForgeUsed, Paused, Reserved, Resumed, WorkSaved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from orchestrator.app.config.keys import secret_values
 from orchestrator.app.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
 from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.secret_names import is_secret_name
+from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

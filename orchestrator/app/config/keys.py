@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.secret_names import secrets_in
+from orchestrator.core.redaction import secrets_in
 
 Environment: TypeAlias = Mapping[str, str]
 

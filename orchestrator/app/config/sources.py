@@ -16,7 +16,7 @@ from orchestrator.app.config.settings import Settings
 from orchestrator.app.config.tighten import loosens, stricter
 from orchestrator.app.options import AUTO, KEYS, OPTIONS, RENAMED, Reach, flag_of, kind
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.secret_names import is_secret_name
+from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

@@ -17,12 +17,11 @@ from orchestrator.app.doctor.doctor_findings import (
 )
 from orchestrator.app.doctor.doctor_grants import fix_for
 from orchestrator.app.wiring.tasks import make_by_hand, open_hidden_refs, owner_name
-from orchestrator.bot.coordination.records import HIDDEN
 from orchestrator.bot.coordination.unfinished import list_wip
-from orchestrator.bot.cycle.remote_names import RemoteNames, patterns
+from orchestrator.bot.cycle.claimer import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.swap import push_error
+from orchestrator.bot.git.remote import HIDDEN, push_error
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.app.redteam.grounds import Grounds
     from orchestrator.app.redteam.obedient import ObedientModel
     from orchestrator.app.redteam.secrets import Secrets
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.forge.memory import MemoryForge
     from orchestrator.core.events import Event
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from orchestrator.app.config import Settings
-    from orchestrator.bot.cycle.guards import Guards, OutgoingWording
+    from orchestrator.bot.cycle.parts import Guards, OutgoingWording
     from orchestrator.core.messages import Part
     from orchestrator.engine.models.base import Request, Response
 

@@ -53,8 +53,7 @@ if TYPE_CHECKING:
     from orchestrator.app.redteam.grounds import Grounds
     from orchestrator.app.redteam.run import Configured
     from orchestrator.app.redteam.secrets import Drawn
-    from orchestrator.bot.cycle.parts import CycleParts
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
 
 _LEADS: Mapping[Place, Mapping[str, Any]] = {
     Place.WEB_PAGE: {"tool": "fetch", "url": PAGE},

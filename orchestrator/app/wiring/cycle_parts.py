@@ -14,7 +14,7 @@ from orchestrator.app.wiring.library import tools_for
 from orchestrator.app.wiring.tasks import kept_work, make_claims, new_nonce, owner_name
 from orchestrator.app.wiring.testing import make_verifier
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
-from orchestrator.bot.cycle.claim import Claimer
+from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
@@ -25,8 +25,7 @@ from orchestrator.bot.worker.manners import Manners
 from orchestrator.bot.worker.reading import screen_answers
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.bot.worker.remains import Remains
-from orchestrator.core.cycle_events import CycleStarted
-from orchestrator.core.events import Warned
+from orchestrator.core.events import CycleStarted, Warned
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
@@ -47,8 +46,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.guards import Guards
-    from orchestrator.bot.cycle.parts import MayFinish, Propose, RunTests
+    from orchestrator.bot.cycle.parts import Guards, MayFinish, Propose, RunTests
     from orchestrator.bot.git.clone import Clone
     from orchestrator.core.spent import Spent
     from orchestrator.engine.contracts.base import Contract

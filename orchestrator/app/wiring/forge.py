@@ -11,7 +11,6 @@ from orchestrator.app.config.sources import Kind
 from orchestrator.bot.forge.address import DEFAULT_API_URL, api_url_for, git_host_of, refuse_other_forge
 from orchestrator.bot.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
 from orchestrator.core.addresses import is_loopback
-from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
     ConfigurationError,
     EmptyRepositoryError,
@@ -20,7 +19,7 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.events import WaitStarted, Warned
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, Commands
 
 if TYPE_CHECKING:
     import re

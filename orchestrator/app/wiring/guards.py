@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.app.options import AUTO
-from orchestrator.bot.cycle.guards import Guards
+from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.policy.change_size import ChangeLimits
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
 from orchestrator.bot.policy.protected import PathPolicy

@@ -26,9 +26,8 @@ from orchestrator.app.wiring.library import choose_web
 from orchestrator.app.wiring.model import ChosenModel, choose_model
 from orchestrator.app.wiring.tasks import open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
-from orchestrator.bot.cycle.parts import CycleStart, Stop
+from orchestrator.bot.cycle.parts import CycleStart, Outcome, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
-from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
@@ -39,12 +38,10 @@ from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.bot.worker.backlog import Wanted
 from orchestrator.bot.worker.idle import Idle
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.commands import Commands
-from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
-from orchestrator.core.events import Warned
+from orchestrator.core.events import CycleStarted, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, Commands
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor
@@ -56,9 +53,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config import Loaded, Settings
     from orchestrator.app.wiring.forge import Site
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.guards import Guards
-    from orchestrator.bot.cycle.parts import CycleParts
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult, Guards
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.confinement import Sandbox

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import (
+    UTC,
+    date,
+    datetime,
+    time,
+    timedelta,
+)
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.bot.journal.spent import spend_lock, spent_on
-from orchestrator.core.cycle_events import Reserved
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.core.events import Reserved
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS
 from orchestrator.core.spent import Spent
 
@@ -22,6 +30,38 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
+
+_Dollars = Annotated[float, Field(ge=0, le=1e9)]
+_Count = Annotated[int, Field(ge=0, le=10**15)]
+_Run = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class AmountForm(_Form):
+    """What was spent, or reserved; None is unknown, or not capped."""
+
+    usd: _Dollars | None
+    tokens: _Count | None
+    minutes: _Dollars | None
+    rounds: _Count | None
+
+
+class DayForm(_Form):
+    """One UTC day: what ended runs have spent together, and what each of the others has reserved."""
+
+    spent: AmountForm
+    open: dict[_Run, AmountForm] = Field(max_length=1_000)
+
+
+class LedgerForm(_Form):
+    """The ledger."""
+
+    version: int = Field(ge=1, le=1)
+    days: dict[date, DayForm] = Field(max_length=10)
+    nonce: str = Field(max_length=100)
 
 
 _SECONDS_A_MINUTE = 60.0
@@ -325,8 +365,6 @@ def _fields(day: _Day) -> dict[str, Any]:
 def _parse(record: RemoteRecord) -> dict[date, _Day]:
     """What a record says. One that cannot be read says nothing about what is left: nobody may spend."""
     from pydantic import ValidationError
-
-    from orchestrator.bot.coordination.budget_form import LedgerForm
 
     fault = record.fault
     if fault is None:

@@ -17,7 +17,7 @@ from orchestrator.bot.coordination.claim_record import (
     parse_claim,
 )
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
+from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from orchestrator.core.spent import Spent
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.git.swap import Pushed, Tries
+    from orchestrator.bot.git.remote import Pushed, Tries
     from orchestrator.core.clock import Clock
 
 

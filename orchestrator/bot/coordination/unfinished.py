@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.coordination.record_objects import id_kind, write_record
+from orchestrator.bot.coordination.records import id_kind, write_record
 from orchestrator.bot.git.failures import printable
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.remote import is_commit_id, plain_key
-from orchestrator.bot.git.swap import Update
+from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records, RemoteRecord
     from orchestrator.bot.git.base import LeftOut, Snapshot
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.git.swap import Fence
+    from orchestrator.bot.git.remote import Fence
 
 WORK = "refs/pullwright/wip/"
 MOST_PAGES_BYTES = 20 * 1024 * 1024

@@ -7,20 +7,20 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.library import (
+from orchestrator.bot.cycle.relevance import (
     NAMES,
     Library,
     ShownFile,
     most_likely,
     pages_within,
+    query_of,
     repository_map,
     size_words,
 )
-from orchestrator.bot.cycle.relevance import query_of
+from orchestrator.core.changes import is_test_path
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
-from orchestrator.core.test_paths import is_test_path
 from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 from orchestrator.engine.tools.base import Order
@@ -28,10 +28,9 @@ from orchestrator.engine.tools.base import Order
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from orchestrator.bot.cycle.bring import Brought
+    from orchestrator.bot.cycle.earlier import Brought, Earlier
     from orchestrator.bot.cycle.parts import Attempt
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.cycle.unfinished import Earlier
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile

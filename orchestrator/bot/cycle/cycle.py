@@ -11,24 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.act import Act
-from orchestrator.bot.cycle.claim import Choice, claim_task
-from orchestrator.bot.cycle.held_claim import Heartbeat, release_claim, settle, show_claim
-from orchestrator.bot.cycle.result import CycleResult, Outcome, outcome_of
-from orchestrator.bot.cycle.tasks import post_question
-from orchestrator.bot.cycle.unfinished import save_unfinished
-from orchestrator.core.cycle_events import (
+from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, show_claim
+from orchestrator.bot.cycle.finish import decide_outcome, release_claim, save_unfinished, settle, tell_refused
+from orchestrator.bot.cycle.parts import CycleResult, Outcome, outcome_of
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
+from orchestrator.core.events import (
     Cloned,
     CycleEnded,
     ForgeUsed,
     Phase,
     PhaseEntered,
     TaskTaken,
+    Warned,
 )
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
-from orchestrator.core.events import Warned
 from orchestrator.core.spent import Spent
-from orchestrator.engine.contracts.fence import one_line
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
@@ -37,9 +34,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import CycleParts, CycleStart
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.git.clone import Clone
-
-_WORDS_CHARS = 300
-_NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
 
 
 async def run_cycle(start: CycleStart) -> CycleResult:
@@ -146,9 +140,9 @@ async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> 
     finally:
         await act.close()
     _, patch = await asyncio.to_thread(act.left)
-    await _finish(parts, task, end, result, left=patch)
+    await decide_outcome(parts, task, end, result, left=patch)
     if (why := act.verification.why_refused) and not result.pull_request:
-        _tell_refused(result, why)
+        tell_refused(result, why)
 
 
 async def _clone(parts: CycleParts) -> Clone:
@@ -161,50 +155,3 @@ async def _clone(parts: CycleParts) -> Clone:
         if not opening.cancelled() and opening.exception() is None:
             opening.result().close()
         raise
-
-
-async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: bytes) -> None:
-    """What the session came to; `left` is the patch of what is not proposed."""
-    parts.emit(PhaseEntered(Phase.FINISH))
-    proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
-    kind = end.kind
-    if kind is EndKind.AWAITING and result.pull_request:
-        # An offer of more work: a question that needs an answer comes by `ask_question`.
-        kind = EndKind.COMPLETED
-    match kind:
-        case EndKind.QUESTION | EndKind.AWAITING:
-            result.outcome, result.question = Outcome.QUESTION, end.text
-            result.question_url = await post_question(parts, task, end.text)
-        case EndKind.COMPLETED if not result.pull_request:
-            words = one_line(" ".join(end.text.split()), limit=_WORDS_CHARS, keep="`")
-            result.outcome = Outcome.FAILED
-            result.error = f"the model stopped and proposed nothing; its last words: {words}"
-        case EndKind.FINISH | EndKind.COMPLETED:
-            result.reason = end.text or None
-            result.outcome = proposed if result.pull_request else Outcome.NO_TASK
-            if left and not result.pull_request:
-                result.outcome = Outcome.FAILED
-                result.error = "the model finished without proposing its changes; they are in the patch"
-        case EndKind.LIMIT:
-            done = result.pull_request and not left
-            result.outcome = proposed if done else Outcome.LIMIT
-            result.reason = end.text
-        case EndKind.OVERFLOW:
-            result.outcome, result.error = Outcome.FAILED, end.text
-        case EndKind.INTERRUPTED:
-            result.outcome = Outcome.INTERRUPTED
-
-
-def _tell_refused(result: CycleResult, why: str) -> None:
-    """Say that it was the tests for which nothing was proposed."""
-    said = f"nothing was proposed, for its tests are not good ({why}); the work is kept"
-    if result.outcome is Outcome.LIMIT:
-        result.reason = f"{result.reason}; {said}"
-    elif result.outcome in {Outcome.FAILED, Outcome.NO_TASK}:
-        result.outcome, result.error = Outcome.FAILED, said
-
-
-def says_no_task(result: CycleResult) -> bool:
-    """Whether the model finished with the words that there is no task, which ends continuous mode."""
-    reason = (result.reason or "").lower()
-    return result.outcome is Outcome.NO_TASK and any(words in reason for words in _NO_TASK_WORDS)

@@ -6,20 +6,18 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.guards import shown_path
+from orchestrator.bot.cycle.earlier import BegunProposal
+from orchestrator.bot.cycle.parts import PullRequestResult, shown_path
 from orchestrator.bot.cycle.repository_rules import fill_template
-from orchestrator.bot.cycle.result import PullRequestResult
-from orchestrator.bot.cycle.unfinished import BegunProposal
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.base import Screen
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.page import read_block
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
+from orchestrator.core.changes import diff_stat
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
-from orchestrator.core.events import Warned
+from orchestrator.core.events import Phase, PhaseEntered, Proposed, Proposing, Warned
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.policy.syntax import unreadable_files
@@ -28,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.evidence import ModelCommits, SessionEvidence
-    from orchestrator.bot.cycle.guards import Guards
-    from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.cycle.act import ModelCommits, SessionEvidence
+    from orchestrator.bot.cycle.parts import Attempt, Guards
     from orchestrator.bot.cycle.repository_rules import RepositoryRules
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import Forge, PullRequest

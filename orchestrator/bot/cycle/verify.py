@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Self
 from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
 from orchestrator.bot.verification.page import report, to_json, warning
 from orchestrator.bot.verification.verdict import Kind, describe_run, judge, what_went_wrong
-from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
-from orchestrator.core.events import CallStatus, ToolCallEnded, Warned
+from orchestrator.core.events import (
+    CallStatus,
+    Phase,
+    PhaseEntered,
+    TestRunEnded,
+    TestRunStarted,
+    ToolCallEnded,
+    Verified,
+    Warned,
+)
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.tools.control import RUN_TESTS

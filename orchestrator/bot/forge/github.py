@@ -29,7 +29,7 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgeUnavailableError,
 )
-from orchestrator.core.masking import without
+from orchestrator.core.redaction import without
 
 if TYPE_CHECKING:
     from github import Auth

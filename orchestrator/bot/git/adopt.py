@@ -21,9 +21,8 @@ from orchestrator.bot.git.objects import (
     tree_of,
     with_markers,
 )
-from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.bot.git.remote import HIDDEN, is_commit_id
 from orchestrator.bot.git.staging import Stager, folders_above, link_stays
-from orchestrator.bot.git.swap import HIDDEN
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.base import Packed
     from orchestrator.bot.git.branches import Branches
-    from orchestrator.bot.git.commit import Committer
+    from orchestrator.bot.git.clone import Committer
     from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.bot.git.remote import Remote
 

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import BranchCommit, BranchState, RemoteTip
 from orchestrator.bot.git.failures import error_for, printable, storage_errors
-from orchestrator.bot.git.remote import is_commit_id, plain_branch
-from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
+from orchestrator.bot.git.remote import PushAnswer, Update, is_commit_id, plain_branch, push_updates
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from orchestrator.bot.git.hostgit import HostGit
-    from orchestrator.bot.git.remote import Remote
-    from orchestrator.bot.git.swap import Fence
+    from orchestrator.bot.git.remote import Fence, Remote
 
 _MOST_COMMIT_BYTES = 1_000_000
 # Of a name, and of an id that the server does not give, which says it in one of two ways.

@@ -10,8 +10,8 @@ from orchestrator.bot.journal.codec import UnknownRecord, decode
 from orchestrator.bot.journal.folders import JOURNAL_FILE
 from orchestrator.bot.journal.pieces import objects_in, piece_of
 from orchestrator.bot.journal.reader import runs
-from orchestrator.core.cycle_events import CycleStarted, Paused
 from orchestrator.core.errors import JournalError
+from orchestrator.core.events import CycleStarted, Paused
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:

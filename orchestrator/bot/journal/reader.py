@@ -12,9 +12,8 @@ from orchestrator.bot.journal.codec import TYPE_KEY, UnknownRecord, decode
 from orchestrator.bot.journal.costs import cost_of_all
 from orchestrator.bot.journal.folders import JOURNAL_FILE
 from orchestrator.bot.journal.writer import FORMAT, HEADER_TYPE
-from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import ReplyReceived, SubagentEvent
+from orchestrator.core.events import CycleEnded, ReplyReceived, SubagentEvent, TaskTaken
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,27 +13,25 @@ from orchestrator.bot.journal.costs import cost_of
 from orchestrator.bot.journal.folders import JOURNAL_FILE
 from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.pauses import Pause
-from orchestrator.core.cycle_events import (
+from orchestrator.core.changes import DiffStat
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import (
+    CallStatus,
     CycleEnded,
     CycleStarted,
     ForgeUsed,
     Paused,
+    PlanAccepted,
     Proposed,
     QuestionAsked,
-    TaskTaken,
-    Verified,
-    WorkSaved,
-)
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.diff_stat import DiffStat
-from orchestrator.core.errors import JournalError
-from orchestrator.core.events import (
-    CallStatus,
-    PlanAccepted,
     ReplyReceived,
     SubagentEvent,
+    TaskTaken,
     ToolCallEnded,
     ToolCallStarted,
+    Verified,
+    WorkSaved,
 )
 from orchestrator.core.spent import Spent
 

@@ -15,9 +15,15 @@ from orchestrator.bot.journal.codec import TYPE_KEY, UnknownRecord, decode
 from orchestrator.bot.journal.costs import Unanswered, cost_of
 from orchestrator.bot.journal.folders import JOURNAL_FILE
 from orchestrator.bot.journal.open_runs import is_alive
-from orchestrator.core.cycle_events import CycleEnded, Reserved
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
+from orchestrator.core.events import (
+    CycleEnded,
+    ReplyReceived,
+    Reserved,
+    SubagentEvent,
+    TurnStarted,
+    WaitStarted,
+)
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
 from orchestrator.core.spent import Spent
 

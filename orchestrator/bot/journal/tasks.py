@@ -12,8 +12,8 @@ from orchestrator.bot.journal.codec import decode
 from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full
 from orchestrator.bot.journal.pieces import objects_in, piece_of
 from orchestrator.bot.journal.reader import runs
-from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import DiskFullError, JournalError
+from orchestrator.core.events import CycleStarted, TaskTaken
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 from orchestrator import __version__
 from orchestrator.bot.journal.codec import TYPE_KEY, encode
 from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full
-from orchestrator.core.cycle_events import CycleEnded, Proposed, Proposing
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
+    CycleEnded,
     InputReceived,
+    Proposed,
+    Proposing,
     ReasoningDelta,
     ReplyReceived,
     SubagentEvent,

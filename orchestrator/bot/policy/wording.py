@@ -35,7 +35,7 @@ _DEFAULT_HOSTS = ("github.com",)
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """See `orchestrator.bot.cycle.guards.Wording`. Each method gives its own result back unchanged.
+    """See `orchestrator.bot.cycle.parts.Wording`. Each method gives its own result back unchanged.
 
     Attributes:
         hosts: to which links and images may lead; `*.x` stands for what is below `x`.

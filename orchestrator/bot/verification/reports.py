@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunResult
-from orchestrator.bot.verification.pytest_calls import exit_without
-from orchestrator.core.test_paths import is_test_path
+from orchestrator.bot.verification.python_tests import exit_without
+from orchestrator.core.changes import is_test_path
 from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:

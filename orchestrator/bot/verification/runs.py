@@ -11,13 +11,14 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseStatus, RunKind, RunResult, Runs
-from orchestrator.bot.verification.copies import at_stake, copy_tests
-from orchestrator.bot.verification.pytest_calls import (
+from orchestrator.bot.verification.python_tests import (
     ENDS_OTHERWISE,
     MOST_IDS,
     SETTINGS,
     ControlTest,
+    at_stake,
     checked_ids,
+    copy_tests,
     is_module,
     is_plain_id,
     parse_pytest,
@@ -27,8 +28,8 @@ from orchestrator.bot.verification.pytest_calls import (
 from orchestrator.bot.verification.reports import MAX_BYTES, Ended, run_result, why_stopped
 from orchestrator.bot.verification.slot import Slot
 from orchestrator.bot.verification.trees import TestFiles, folders_of
+from orchestrator.core.changes import is_test_program
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
-from orchestrator.core.test_paths import is_test_program
 from orchestrator.engine.environments.base import ExecResult
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.objects import Trees
     from orchestrator.bot.verification.base import Change
-    from orchestrator.bot.verification.copies import Copies
+    from orchestrator.bot.verification.python_tests import Copies
     from orchestrator.core.changes import FileChange
     from orchestrator.engine.environments.base import ExecutionEnvironment
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
-from orchestrator.bot.verification.pytest_calls import ControlTest
+from orchestrator.bot.verification.python_tests import ControlTest
 from orchestrator.bot.verification.trees import folders_of
 from orchestrator.core.errors import ToolError, WorkspaceError
 from orchestrator.core.locks import try_lock

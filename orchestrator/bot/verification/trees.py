@@ -11,8 +11,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.protected import PathPolicy
-from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
-from orchestrator.core.test_paths import is_test_path
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, is_test_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -9,10 +9,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.policy.lines import in_markdown
-from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
-from orchestrator.bot.verification.matching import IndexedRun, NamedTests, may_hold, without_parameters
+from orchestrator.bot.verification.base import (
+    WHOLE_RUN,
+    CaseResult,
+    CaseStatus,
+    IndexedRun,
+    NamedTests,
+    may_hold,
+    without_parameters,
+)
+from orchestrator.core.changes import is_test_path
 from orchestrator.core.prompts import render
-from orchestrator.core.test_paths import is_test_path
 from orchestrator.engine.contracts.fence import fenced, one_line
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from orchestrator.bot.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
 from orchestrator.bot.worker.manners import Manners, name_of, why_not_again
 from orchestrator.bot.worker.reading import BACKLOG_FILES, Reading, Screen, Seen
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.commands import Commands
 from orchestrator.core.events import Warned
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

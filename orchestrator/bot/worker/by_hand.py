@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.coordination.claims import remove_records
 from orchestrator.bot.coordination.unfinished import load_wip, wip_ref
-from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES
+from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
+from orchestrator.bot.cycle.earlier import read_kept
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, checklist, from_text, key_of
-from orchestrator.bot.cycle.unfinished import read_kept
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.worker.reading import BACKLOG_FILES
 from orchestrator.bot.worker.task_states import AsOf, Kind, TaskState, list_states, state_of
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.unfinished import UnfinishedState
+    from orchestrator.bot.cycle.earlier import UnfinishedState
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.core.clock import Clock
-    from orchestrator.core.commands import Commands
+    from orchestrator.core.repositories import Commands
 
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
 _KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")

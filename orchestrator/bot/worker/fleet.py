@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.journal.pauses import Pause
 from orchestrator.bot.worker.census import State, Tally
 from orchestrator.bot.worker.pace import Again, Ended, Pace, Rest

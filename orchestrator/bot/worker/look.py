@@ -15,7 +15,6 @@ from orchestrator.bot.worker import manners as rules
 from orchestrator.bot.worker.admission import Admission
 from orchestrator.bot.worker.manners import has_label, is_reviewed
 from orchestrator.bot.worker.upkeep import Upkeep
-from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
@@ -23,6 +22,7 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.tasks import RETRY_LABEL
 from orchestrator.bot.forge.base import FeedbackKind, PullRequestState
-from orchestrator.core.commands import Commands
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

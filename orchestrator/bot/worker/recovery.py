@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.unfinished import drop_wip, load_wip
-from orchestrator.bot.cycle.held_claim import WORKING_LABEL
-from orchestrator.bot.cycle.result import Outcome
+from orchestrator.bot.cycle.claim import WORKING_LABEL
+from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, is_open, open_runs
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.worker.remains import CRASHED
-from orchestrator.core.cycle_events import Proposed, WorkSaved
 from orchestrator.core.errors import ForgeError, JournalError
-from orchestrator.core.events import CallStatus, ToolCallEnded
+from orchestrator.core.events import CallStatus, Proposed, ToolCallEnded, WorkSaved
 from orchestrator.core.repositories import same_repository
 from orchestrator.core.spent import Spent
 
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.open_runs import OpenRun
     from orchestrator.bot.worker.remains import Remains
     from orchestrator.core.clock import Clock
-    from orchestrator.core.cycle_events import TaskTaken
-    from orchestrator.core.events import Emit, Event
+    from orchestrator.core.events import Emit, Event, TaskTaken
 
 _SECONDS_A_MINUTE = 60.0
 

@@ -7,21 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.unfinished import load_wip, save_wip, wip_ref, wip_subject
-from orchestrator.bot.cycle.result import Outcome
-from orchestrator.bot.cycle.unfinished import (
-    PATCH_NAME,
+from orchestrator.bot.cycle.earlier import (
     UnfinishedState,
     conversation,
     files_to_keep,
     pages_of,
     read_state_pages,
     trimmed_events,
-    write_private,
 )
+from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
+from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.policy.outgoing import places_of_secrets
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
 from orchestrator.core.errors import JournalError, RemoteUnavailableError, WorkspaceError
-from orchestrator.core.events import ReplyReceived, Warned
+from orchestrator.core.events import Phase, PhaseEntered, Proposed, ReplyReceived, Warned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

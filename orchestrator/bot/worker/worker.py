@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.journal.pauses import Pause
 from orchestrator.bot.worker.pace import Again, Rest
 from orchestrator.core.errors import PullwrightError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError
-from orchestrator.core.secret_names import is_secret
+from orchestrator.core.redaction import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

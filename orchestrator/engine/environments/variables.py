@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.core.secret_names import is_secret
+from orchestrator.core.redaction import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ _KEPT = re.compile(
 def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
     """What a command gets of the variables of this program.
 
-    The filter takes out secrets (`orchestrator.core.secret_names`), everything of ours and of git's, and
+    The filter takes out secrets (`orchestrator.core.redaction`), everything of ours and of git's, and
     the socket of an agent that holds keys. It keeps secrets out of sight; it is no wall against a hostile
     command.
     """

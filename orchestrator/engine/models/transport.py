@@ -16,7 +16,7 @@ from orchestrator.core.errors import (
     ProviderError,
     ResumableError,
 )
-from orchestrator.core.masking import without, without_bytes
+from orchestrator.core.redaction import without, without_bytes
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import count_waits, error_from_body, is_transient
 from orchestrator.engine.models.refusals import changed_fields

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from orchestrator.core.masking import REPLACEMENT
-from orchestrator.core.secret_names import MIN_SECRET_CHARS
+from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT
 from orchestrator.engine.policy.secret_patterns import PatternIndex
 from orchestrator.engine.policy.secret_values import ValueIndex
 

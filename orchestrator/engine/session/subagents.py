@@ -14,7 +14,7 @@ from orchestrator.engine.tools.base import Failed, Ok, Tool, ToolContext, ToolOu
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.session.limits import Budget
     from orchestrator.engine.session.loop import SessionEnd

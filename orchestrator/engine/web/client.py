@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.core.masking import without, without_bytes
+from orchestrator.core.redaction import without, without_bytes
 from orchestrator.engine.web.addresses import (
     WebAddress,
     bracketed,

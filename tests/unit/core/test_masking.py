@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.forge.values import Credential
 from orchestrator.bot.git.remote import GitCredential
-from orchestrator.core.masking import REPLACEMENT, without, without_bytes
+from orchestrator.core.redaction import REPLACEMENT, without, without_bytes
 
 
 @pytest.mark.parametrize("kind", [Credential, GitCredential])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.config.keys import secret_values
-from orchestrator.core.secret_names import is_ordinary, is_secret_name, secrets_in
+from orchestrator.core.redaction import is_ordinary, is_secret_name, secrets_in
 from orchestrator.engine.environments.variables import EnvPolicy, child_variables
 from tests.tables import table
 

@@ -15,8 +15,8 @@ from orchestrator.app.cli import exit_codes
 from orchestrator.app.cli.claims_command import claims, write_json, write_text
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.worker.task_states import AsOf, TaskState, state_of
-from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
+from orchestrator.core.repositories import Commands
 from orchestrator.core.spent import Spent
 from tests.unit.bot.coordination.records_rig import REF, TASK, Worker, put
 from tests.unit.bot.git.rig import git, make_source

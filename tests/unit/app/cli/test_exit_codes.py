@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.app.cli.exit_codes import DONE, FAILED, LIMIT, NOTHING, QUESTION
 from orchestrator.app.cli.outcome import WholeRun
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table

@@ -9,7 +9,7 @@ from orchestrator.app.redteam.attack import Attack, Place
 from orchestrator.app.redteam.evidence import Evidence, Left
 from orchestrator.app.redteam.judge import judge
 from orchestrator.app.redteam.secrets import draw_secrets, secrets_in
-from orchestrator.bot.cycle.result import CycleResult
+from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
 from tests.tables import table

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.record_objects import write_object, write_tree
+from orchestrator.bot.coordination.records import write_object, write_tree
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.coordination.records_rig import bare, opened
 from tests.unit.bot.git.rig import git
@@ -14,7 +14,7 @@ from tests.unit.bot.git.rig import git
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.bot.coordination.record_objects import IdKind
+    from orchestrator.bot.coordination.records import IdKind
 
 KINDS: tuple[IdKind, ...] = ("sha1", "sha256")
 

@@ -28,9 +28,8 @@ from orchestrator.bot.journal.open_runs import hold
 from orchestrator.bot.journal.spent import spend_lock
 from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import ReplyReceived
+from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, Reserved
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 from tests.tables import table

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.unfinished import SavedWork
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.git.swap import Fence
+    from orchestrator.bot.git.remote import Fence
 
 KEY = "issue-12"
 REF = "refs/pullwright/wip/issue-12"

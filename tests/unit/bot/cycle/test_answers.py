@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.bot.cycle.claim import find_answer, spelled_out
+from orchestrator.bot.cycle.claimer import find_answer, spelled_out
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.forge.base import Comment
 from tests.tables import table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.cycle.library import repository_map, size_words
+from orchestrator.bot.cycle.relevance import repository_map, size_words
 from tests.unit.bot.cycle.briefing_samples import tracked_file
 
 

@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.cycle.evidence import RanCommand
+from orchestrator.bot.cycle.act import RanCommand
 from orchestrator.bot.cycle.propose import quoted_patch
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task

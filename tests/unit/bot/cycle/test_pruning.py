@@ -9,8 +9,7 @@ import pytest
 
 from orchestrator.bot.coordination.claims import KEPT_DAYS, Lease, remove_tombstones
 from orchestrator.bot.coordination.unfinished import wip_ref
-from orchestrator.bot.cycle.claim import Claimer
-from orchestrator.bot.cycle.remote_names import MOST_AT_ONCE, Pruning
+from orchestrator.bot.cycle.claimer import MOST_AT_ONCE, Claimer, Pruning
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.memory import MemoryForge

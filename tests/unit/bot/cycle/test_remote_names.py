@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.cycle.remote_names import RemoteNames
+from orchestrator.bot.cycle.claimer import RemoteNames
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, from_text, key_of
 from orchestrator.bot.forge.github_survey import Rule
 from orchestrator.bot.git.remote import in_the_way

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.config import Settings
 from orchestrator.app.wiring.guards import GuardMaker
-from orchestrator.bot.cycle.guards import Sanitizer
+from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.engine.policy.secrets import Redactor
 

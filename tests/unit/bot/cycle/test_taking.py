@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.unfinished import wip_ref
-from orchestrator.bot.cycle.claim import Claimer
+from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.journal.kept import KeptWork

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.git.base import BranchCommit, Screen
-from orchestrator.bot.git.commit import clean_message
+from orchestrator.bot.git.clone import clean_message
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from tests.unit.bot.git.rig import US, clone, git, show, write
 

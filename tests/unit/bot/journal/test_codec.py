@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.journal.codec import UnknownRecord, decode, encode
-from orchestrator.core.cycle_events import CycleEnded, PhaseEntered
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import Event, MessageAdded, ReplyReceived, SessionEnded, ToolCallStarted
+from orchestrator.core.events import (
+    CycleEnded,
+    Event,
+    MessageAdded,
+    PhaseEntered,
+    ReplyReceived,
+    SessionEnded,
+    ToolCallStarted,
+)
 from orchestrator.core.messages import FinishReason, Image, Message, Reasoning, Role, Text, ToolCall, Usage
 from tests.tables import table
 from tests.unit.bot.journal.strategies import EVENT_CLASSES, any_event, of_class
@@ -148,7 +155,7 @@ def test_arguments_nested_too_deeply_and_numbers_beyond_json_can_be_written() ->
 
 
 def test_enumerations_in_a_result_are_written_as_their_value() -> None:
-    from orchestrator.core.cycle_events import Phase
+    from orchestrator.core.events import Phase
 
     assert encode(CycleEnded({"phase": Phase.ACT}))["result"] == {"phase": "act"}
     assert encode(PhaseEntered(Phase.ACT)) == {"type": "PhaseEntered", "phase": "act"}

@@ -9,8 +9,16 @@ from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_fold
 from orchestrator.bot.journal.pauses import Pause, last_pause, newest_run, pause_of
 from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Paused, Phase, PhaseEntered
-from orchestrator.core.events import CallStatus, Event, ToolCallEnded
+from orchestrator.core.events import (
+    CallStatus,
+    CycleEnded,
+    CycleStarted,
+    Event,
+    Paused,
+    Phase,
+    PhaseEntered,
+    ToolCallEnded,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,8 @@ from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.reader import find_run, read_run, responses, runs, summarise
 from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import ReplyReceived, SessionEnded, TurnStarted, Warned
+from orchestrator.core.events import CycleEnded, ReplyReceived, SessionEnded, TaskTaken, TurnStarted, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 
 if TYPE_CHECKING:

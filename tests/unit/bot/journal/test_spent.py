@@ -14,11 +14,13 @@ from orchestrator.bot.journal.open_runs import hold, is_alive
 from orchestrator.bot.journal.spent import spend_lock, spent_on
 from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     CallStatus,
+    CycleEnded,
+    CycleStarted,
     ReplyReceived,
+    Reserved,
     SubagentEvent,
     ToolCallEnded,
     TurnStarted,

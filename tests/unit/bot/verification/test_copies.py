@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
-from orchestrator.bot.verification.copies import Copies, at_stake, copy_tests
+from orchestrator.bot.verification.python_tests import Copies, at_stake, copy_tests
 from orchestrator.bot.verification.verdict import Kind, judge
 from orchestrator.core.changes import FileChange, FileVersion
 from tests.tables import table

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.verification.pytest_calls import (
+from orchestrator.bot.verification.python_tests import (
     MOST_IDS,
     ControlTest,
     checked_ids,

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.bot.verification.trees import TestFiles
-from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
-from orchestrator.core.test_paths import is_test_path
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion, is_test_path
 from tests.tables import table
 
 if TYPE_CHECKING:

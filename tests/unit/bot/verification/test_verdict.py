@@ -14,11 +14,11 @@ from orchestrator.bot.verification.base import (
     CaseResult,
     CaseStatus,
     Change,
+    IndexedRun,
     RunKind,
     RunResult,
     Runs,
 )
-from orchestrator.bot.verification.matching import IndexedRun
 from orchestrator.bot.verification.verdict import Kind, Verdict, describe_run, judge
 from orchestrator.core.changes import FileChange, FileVersion
 from tests.tables import table

@@ -22,7 +22,7 @@ from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.bot.worker.remains import Remains
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import Claimed, Cloned, CycleStarted, TaskTaken
+from orchestrator.core.events import Claimed, Cloned, CycleStarted, TaskTaken
 from tests.unit.bot.git.rig import US, clone, make_source
 
 if TYPE_CHECKING:

@@ -8,14 +8,13 @@ import pytest
 
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.unfinished import load_wip, save_wip
-from orchestrator.bot.cycle.unfinished import UnfinishedState, conversation, pages_of, read_state_pages
+from orchestrator.bot.cycle.earlier import UnfinishedState, conversation, pages_of, read_state_pages
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import create_run_folder
 from orchestrator.bot.journal.open_runs import is_open
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Resumed
-from orchestrator.core.events import InputReceived, MessageAdded
+from orchestrator.core.events import CycleEnded, CycleStarted, InputReceived, MessageAdded, Resumed
 from orchestrator.core.messages import Message
 from tests.unit.bot.git.rig import US, git
 from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine

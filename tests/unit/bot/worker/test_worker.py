@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.open_runs import is_open
@@ -23,7 +22,6 @@ from orchestrator.bot.worker.pauses import Halt
 from orchestrator.bot.worker.waiting import Waiting
 from orchestrator.bot.worker.worker import Bell, Rhythm, work
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.errors import (
     AuthenticationError,
     BadReplyError,
@@ -32,6 +30,7 @@ from orchestrator.core.errors import (
     OverloadedError,
     SpentQuotaError,
 )
+from orchestrator.core.events import CycleEnded, CycleStarted
 from tests.tables import table
 
 if TYPE_CHECKING:
