@@ -10,7 +10,6 @@ from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Final
 
 MIN_SECRET_CHARS: Final = 8
 """A shorter value is hidden from commands but not looked for in texts: it would be found in ordinary words."""

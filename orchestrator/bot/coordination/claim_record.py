@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.hostgit import printable
 from orchestrator.bot.git.remote import plain_key
 from orchestrator.core.spent import Spent
 

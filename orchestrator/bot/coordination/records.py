@@ -17,9 +17,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Literal, Self
 
-from orchestrator.bot.git.failures import error_for, printable, storage_errors
 from orchestrator.bot.git.folders import new_owned_folder
-from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.hostgit import HostGit, error_for, printable, storage_errors
 from orchestrator.bot.git.objects import Header, look_up, read_objects
 from orchestrator.bot.git.remote import (
     HIDDEN,

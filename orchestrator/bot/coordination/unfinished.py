@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.records import id_kind, write_record
-from orchestrator.bot.git.failures import printable
-from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.hostgit import HostGit, printable
 from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 

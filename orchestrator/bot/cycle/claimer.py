@@ -32,7 +32,7 @@ from orchestrator.bot.cycle.tasks import (
     key_of,
 )
 from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.hostgit import printable
 from orchestrator.bot.git.remote import HIDDEN, in_the_way, is_commit_id
 from orchestrator.core.errors import (
     ConfigurationError,

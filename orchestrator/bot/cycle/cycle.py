@@ -10,12 +10,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.act import Act
+from orchestrator.bot.cycle.act import TITLE_CHARS, CycleSession
 from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, show_claim
-from orchestrator.bot.cycle.finish import decide_outcome, release_claim, save_unfinished, settle, tell_refused
+from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfinished, settle
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, outcome_of
+from orchestrator.bot.cycle.propose import UnfitWordsError, as_result
+from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
+from orchestrator.core.errors import BadReplyError, PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import (
     Cloned,
     CycleEnded,
@@ -25,14 +27,15 @@ from orchestrator.core.events import (
     TaskTaken,
     Warned,
 )
+from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
+from orchestrator.engine.contracts.fence import fenced
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.bot.cycle.parts import CycleParts, CycleStart
-    from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.git.clone import Clone
 
 
@@ -91,16 +94,16 @@ async def _recover(parts: CycleParts) -> None:
 
 
 async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
-    """Clone, plan and act, finish. The session's call of `create_pull_request` verifies and proposes: see `Act`."""
+    """Clone, plan and act, verify, propose and finish; the heartbeat keeps the claim meanwhile."""
     task = result.task = choice.task
     if task is None:
         result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, choice.reason, choice.wake_at
         return
     parts.emit(TaskTaken(task.key, task.title, task.body, task.source, task.number))
-    act: Act | None = None
+    session: CycleSession | None = None
 
     def spent() -> Spent:
-        return choice.spent_before + (act.spent if act else Spent())
+        return choice.spent_before + (session.spent if session else Spent())
 
     async with Heartbeat(choice.lease, spent, parts.clock, parts.emit):
         await show_claim(parts, choice)
@@ -108,12 +111,139 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
         with _removed(await _clone(parts), parts) as clone:
             files = await asyncio.to_thread(clone.tracked_files)
             parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
-            act = Act(parts, choice, clone, files, result)
-            async with act.verification:
+            session = CycleSession(parts, choice, clone, files, result)
+            async with session.verification:
                 try:
-                    await _act(parts, task, act, result)
+                    await finish_cycle(session, await _to_its_end(session))
                 finally:
-                    save_unfinished(parts, choice, act, result)
+                    save_unfinished(parts, choice, session, result)
+
+
+async def _to_its_end(session: CycleSession) -> SessionEnd:
+    """Plan and act, verify and propose, until the session is over."""
+    try:
+        return await _plan_and_act(session)
+    except BadReplyError as error:
+        if session.attempt.result.pull_request is None:
+            raise
+        # What is proposed stays proposed, whatever the model says after it.
+        session.attempt.emit(Warned(f"the model went on after its pull request, and came to no end: {error}"))
+        return SessionEnd(EndKind.COMPLETED, "")
+    finally:
+        await session.close()
+
+
+async def _plan_and_act(session: CycleSession) -> SessionEnd:
+    """Do what needs no model; else let it plan and act, and propose what it asks for."""
+    end = await session.begin() or await _replay(session) or await _end_what_was_begun(session)
+    if end is not None:
+        return end
+    async for asked in session.requests():
+        asked.answer(_verify_and_propose(session, asked.title, asked.body))
+    end = session.end
+    if end is None:
+        raise AssertionError("a session without requests is over")
+    await _propose_what_is_left(session, end)
+    if end.kind in {EndKind.FINISH, EndKind.COMPLETED, EndKind.AWAITING, EndKind.LIMIT}:
+        await _propose_what_was_refused(session)
+    return end
+
+
+async def _verify_and_propose(session: CycleSession, title: str, body: str, *, is_begun: bool = False) -> str:
+    """Stage what the tools touched, run its tests, and propose it; returns what the model is told.
+
+    Args:
+        is_begun: what is refused once is not: see `Proposer.prepare`.
+
+    Raises:
+        ToolError: the change is not fit to be proposed, or its tests are not; the model can mend it.
+        WorkspaceError: git failed.
+        ForgeError: the forge failed.
+    """
+    change = await session.proposer.prepare(title, body, is_begun=is_begun)
+    await session.verification.check(change, is_begun=is_begun)
+    return await session.proposer.propose(change)
+
+
+async def _replay(session: CycleSession) -> SessionEnd | None:
+    """Bring a pull request onto its moved base; None where that is not the task, or a model has to look at it."""
+    attempt, brought = session.attempt, session.brought
+    task, base = attempt.task, attempt.clone.base_branch
+    if task.kind is not TaskKind.REBASE or task.pull is None or not brought.replays:
+        return None
+    if not brought.base_moved:
+        return SessionEnd(EndKind.FINISH, f"{task.url} is on top of {base} as it is")
+    change = await session.proposer.prepare_replay(task.pull)
+    try:
+        await session.verification.check(change, is_begun=True)
+    except ToolError as error:
+        attempt.emit(Warned(f"on top of {base} the tests do not pass: {error}"))
+        return None
+    return SessionEnd(EndKind.FINISH, await session.proposer.replay(task.pull, change))
+
+
+async def _end_what_was_begun(session: CycleSession) -> SessionEnd | None:
+    """Do what an earlier cycle only had to tell the forge, and could not; None where a model is needed."""
+    attempt, brought, earlier = session.attempt, session.brought, session.earlier
+    task, pull = attempt.task, attempt.task.pull
+    if earlier is None:
+        return None
+    if brought.is_over and pull is not None:
+        attempt.result.pull_request = as_result(pull)
+        return SessionEnd(EndKind.FINISH, f"{pull.url} has all that was left")
+    if question := earlier.unasked(task):
+        session.tell_resumed()
+        return SessionEnd(EndKind.QUESTION, question)
+    words = session.proposer.words_of(brought.message) if brought.message else None
+    begun = words or earlier.begun_for(task)
+    if begun is None or brought.conflicts:
+        return None
+    try:
+        await _verify_and_propose(session, begun.title, begun.body, is_begun=True)
+    except ToolError as error:
+        attempt.emit(Warned(f"what an earlier cycle had ready cannot be proposed as it is: {error}"))
+        return None
+    session.tell_resumed()
+    return SessionEnd(EndKind.FINISH, "an earlier cycle had it ready, and could not open the pull request")
+
+
+async def _propose_what_is_left(session: CycleSession, end: SessionEnd) -> None:
+    """Propose, as a draft, what a model changed that ended in words, and never called for a pull request.
+
+    It was told that nobody reads what it only writes, so it takes the work for done, or asks nobody. What it
+    gave up by `finish`, and what a limit cut short, stays as it is.
+    """
+    asked_for = session.proposer.has_pull_request or session.verification.refused
+    if asked_for or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
+        return
+    if not await asyncio.to_thread(session.pending.paths):
+        return
+    session.proposer.draft = True
+    title, said = session.attempt.task.title[:TITLE_CHARS], end.text.strip()
+    try:
+        try:
+            words = render("cycle/proposed_by_host", words=fenced(said) if said else "")
+            await _verify_and_propose(session, title, words, is_begun=True)
+        except UnfitWordsError:
+            words = render("cycle/proposed_by_host", words="")
+            await _verify_and_propose(session, title, words, is_begun=True)
+    except ToolError as error:
+        session.attempt.emit(
+            Warned(f"what the model changed and did not propose is no pull request either: {error}")
+        )
+
+
+async def _propose_what_was_refused(session: CycleSession) -> None:
+    """Propose after all what was sent back because of its tests, as it was and as long as it is still there."""
+    verification = session.verification
+    refused = verification.refused
+    if refused is None or verification.is_required or session.proposer.has_pull_request:
+        return
+    with verification.last_time():
+        try:
+            await _verify_and_propose(session, *refused)
+        except ToolError as error:
+            session.attempt.emit(Warned(f"what the model proposed before cannot be proposed: {error}"))
 
 
 @contextmanager
@@ -126,23 +256,6 @@ def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
             clone.close()
         except WorkspaceError as error:
             parts.emit(Warned(f"the clone could not be removed: {error}"))
-
-
-async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> None:
-    try:
-        end = await act.run()
-    except BadReplyError as error:
-        if result.pull_request is None:
-            raise
-        # What is proposed stays proposed, whatever the model says after it.
-        parts.emit(Warned(f"the model went on after its pull request, and came to no end: {error}"))
-        end = SessionEnd(EndKind.COMPLETED, "")
-    finally:
-        await act.close()
-    _, patch = await asyncio.to_thread(act.left)
-    await decide_outcome(parts, task, end, result, left=patch)
-    if (why := act.verification.why_refused) and not result.pull_request:
-        tell_refused(result, why)
 
 
 async def _clone(parts: CycleParts) -> Clone:

@@ -7,7 +7,6 @@ import json
 import os
 import stat
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind

@@ -13,10 +13,9 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.unfinished import drop_wip, save_wip, wip_subject
-from orchestrator.bot.cycle.act import Act
-from orchestrator.bot.cycle.claim import WORKING_LABEL, Choice, show_on_forge
-from orchestrator.bot.cycle.earlier import Earlier, files_to_keep, pages_of, trimmed_events
-from orchestrator.bot.cycle.parts import CycleResult, Outcome, outcome_of
+from orchestrator.bot.cycle.claim import WORKING_LABEL, show_on_forge
+from orchestrator.bot.cycle.earlier import files_to_keep, pages_of, trimmed_events
+from orchestrator.bot.cycle.parts import Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import CHOICE, asked_at
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.core.errors import (
@@ -45,8 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.act import Act
+    from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.kept import KeptWork
@@ -56,10 +56,10 @@ _WORDS_CHARS = 300
 _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
 
 
-async def decide_outcome(
-    parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: bytes
-) -> None:
-    """What the session came to; `left` is the patch of what is not proposed."""
+async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
+    """Write down what the session came to, and ask its question, if it has one."""
+    parts, task, result = session.attempt.parts, session.attempt.task, session.attempt.result
+    _, left = await asyncio.to_thread(session.left)
     parts.emit(PhaseEntered(Phase.FINISH))
     proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
     kind = end.kind
@@ -89,8 +89,11 @@ async def decide_outcome(
         case EndKind.INTERRUPTED:
             result.outcome = Outcome.INTERRUPTED
 
+    if (why := session.verification.why_refused) and not result.pull_request:
+        _tell_refused(result, why)
 
-def tell_refused(result: CycleResult, why: str) -> None:
+
+def _tell_refused(result: CycleResult, why: str) -> None:
     """Say that it was the tests for which nothing was proposed."""
     said = f"nothing was proposed, for its tests are not good ({why}); the work is kept"
     if result.outcome is Outcome.LIMIT:
@@ -138,7 +141,7 @@ def question_key(task: Task, question: str) -> str:
 PATCH_NAME = "changes.patch"
 
 
-def save_unfinished(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
+def save_unfinished(parts: CycleParts, choice: Choice, session: CycleSession, result: CycleResult) -> None:
     """Keep what was done and is not proposed, on every way out of a session; it does not raise.
 
     It goes to a hidden ref of the remote, from which the next cycle on the task goes on. What the remote
@@ -147,33 +150,33 @@ def save_unfinished(parts: CycleParts, choice: Choice, act: Act, result: CycleRe
     is kept and named. A cycle that came to its end leaves nothing, and what an earlier one left is dropped.
     """
     try:
-        _keep_somewhere(parts, choice, act, result)
+        _keep_somewhere(parts, choice, session, result)
     except BaseException:  # a defect here must not cost the work: the clone would be removed now
-        _keep(parts, act, "the changes could not be saved")
+        _keep(parts, session, "the changes could not be saved")
         raise
 
 
-def _keep_somewhere(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
+def _keep_somewhere(parts: CycleParts, choice: Choice, session: CycleSession, result: CycleResult) -> None:
     error = sys.exception()
     outcome = result.outcome if error is None else outcome_of(error)
     try:
         # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
-        paths, patch = act.left()
+        paths, patch = session.left()
     except WorkspaceError as failure:
-        _keep(parts, act, f"the changes could not be read ({failure})")
+        _keep(parts, session, f"the changes could not be read ({failure})")
         return
     if choice.lease is not None and parts.kept is not None:
         is_ours = not isinstance(error, ClaimLostError)
         saving = _Saving(
-            parts, choice.lease, parts.kept, choice.earlier, act, result, outcome, is_ours=is_ours
+            parts, choice.lease, parts.kept, choice.earlier, session, result, outcome, is_ours=is_ours
         )
         with parts.stop.saving():
             if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
                 saving.drop()
-            elif patch or act.conversation:
+            elif patch or session.conversation:
                 saving.save()
     if patch:
-        _keep_as_patch(parts, act, result, patch)
+        _keep_as_patch(parts, session, result, patch)
     if result.patch or result.saved:
         parts.emit(WorkSaved(result.patch or "", result.saved or ""))
 
@@ -190,7 +193,7 @@ class _Saving:
     lease: Lease
     kept: KeptWork
     earlier: Earlier | None
-    act: Act
+    session: CycleSession
     result: CycleResult
     outcome: Outcome
     is_ours: bool
@@ -216,8 +219,10 @@ class _Saving:
 
     def save(self) -> None:
         """Push the work and the conversation; where that fails, keep both on this machine."""
-        act, parts = self.act, self.parts
-        pages = pages_of(act.state(self.outcome), trimmed_events(act.conversation), parts.guards.redact)
+        session, parts = self.session, self.parts
+        pages = pages_of(
+            session.state(self.outcome), trimmed_events(session.conversation), parts.guards.redact
+        )
         if self.is_ours:
             try:
                 self._push(pages)
@@ -227,27 +232,27 @@ class _Saving:
                 self.kept.remove(self._key)
                 return
         try:
-            made = act.clone.snapshot(
-                set(act.ledger.touched),
+            made = session.clone.snapshot(
+                set(session.ledger.touched),
                 wip_subject(self._key),
-                include_commands=act.ledger.shell_used,
+                include_commands=session.ledger.shell_used,
                 find_secrets=self._secrets,
             )
             replaces = self.earlier.commit if self.earlier else None
-            self.kept.write(self._key, files_to_keep(act.clone.pack(made), pages, replaces))
+            self.kept.write(self._key, files_to_keep(session.clone.pack(made), pages, replaces))
         except (JournalError, WorkspaceError) as failure:
             parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
         else:
             parts.emit(Warned(f"the next cycle on {self._key} on this machine goes on with the work"))
 
     def _push(self, pages: Mapping[str, bytes]) -> None:
-        act, parts = self.act, self.parts
+        session, parts = self.session, self.parts
         saved = save_wip(
-            act.clone,
+            session.clone,
             self._key,
             pages,
-            touched=set(act.ledger.touched),
-            include_commands=act.ledger.shell_used,
+            touched=set(session.ledger.touched),
+            include_commands=session.ledger.shell_used,
             expected=self.earlier.commit if self.earlier else None,
             saved_at=parts.clock.now(),
             stamp=parts.run,
@@ -262,7 +267,7 @@ class _Saving:
         return places_of_secrets(diff, self.parts.guards.holds_secret)
 
 
-def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: bytes) -> None:
+def _keep_as_patch(parts: CycleParts, session: CycleSession, result: CycleResult, patch: bytes) -> None:
     for folder in (parts.folder, Path(tempfile.gettempdir())):
         target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
         try:
@@ -273,7 +278,7 @@ def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: byte
         if parts.guards.holds_secret(patch.decode("utf-8", "replace")):
             parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
         return
-    _keep(parts, act, "no space to save the changes")
+    _keep(parts, session, "no space to save the changes")
 
 
 def write_private(target: Path, patch: bytes) -> None:
@@ -283,14 +288,14 @@ def write_private(target: Path, patch: bytes) -> None:
         stream.write(patch)
 
 
-def _keep(parts: CycleParts, act: Act, why: str) -> None:
+def _keep(parts: CycleParts, session: CycleSession, why: str) -> None:
     """Leave the files where they are, without what git would run there for a person who looks at them."""
     warning = ""
     try:
-        act.clone.keep()
+        session.clone.keep()
     except WorkspaceError as error:
         warning = f"; run no git there: {error}"
-    parts.emit(Warned(f"{why}; the clone is kept at {act.clone.tree}{warning}"))
+    parts.emit(Warned(f"{why}; the clone is kept at {session.clone.tree}{warning}"))
 
 
 STATUS_KEY = "status"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.cycle.propose import PreparedChange
     from orchestrator.bot.verification.base import CaseResult, RunResult, Verifier
     from orchestrator.bot.verification.verdict import Verdict
     from orchestrator.core.changes import FileChange
@@ -268,20 +269,16 @@ class Verification:
             return told
         raise ToolError(told)
 
-    async def check(
-        self, tree: str, change: Sequence[FileChange], *, words: tuple[str, str], is_begun: bool
-    ) -> None:
+    async def check(self, change: PreparedChange, *, is_begun: bool) -> None:
         """Verify what is about to be proposed.
 
         Args:
-            tree: git's id of its files.
-            change: all in which it differs from the base.
-            words: title and body, for a proposal that is made after all when the model gives up.
             is_begun: a doubt is no reason: nobody is there who could answer.
 
         Raises:
             ToolError: it goes back to the model, which reads why.
         """
+        tree = change.staged.tree
         if self._is_over and tree != self._refused_tree:
             raise ToolError("the files are others by now")
         self.refused = None
@@ -290,14 +287,14 @@ class Verification:
         elif self.verifier is None:
             refusal = ""
         else:
-            self.verdict = verdict = await self._judge(self.verifier, tree, change)
+            self.verdict = verdict = await self._judge(self.verifier, tree, change.staged.outcome.changes)
             self.attempt.result.tests, self.attempt.result.tests_fail = to_json(verdict.runs), verdict.is_red
             refusal = self._refusal(verdict, is_begun=is_begun)
             self.attempt.emit(
                 Verified(tree, verdict.is_red, self._lines(verdict), self.attempt.result.tests, refusal)
             )
         if refusal:
-            self.refused, self._refused_tree = words, tree
+            self.refused, self._refused_tree = (change.title, change.said), tree
             raise ToolError(refusal)
 
     async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> Verdict:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import Adopted
 from orchestrator.bot.git.branches import fetch, is_here, parents
-from orchestrator.bot.git.failures import printable, storage_errors
+from orchestrator.bot.git.hostgit import printable, storage_errors
 from orchestrator.bot.git.objects import (
     Contents,
     Merged,

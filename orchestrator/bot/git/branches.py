@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import BranchCommit, BranchState, RemoteTip
-from orchestrator.bot.git.failures import error_for, printable, storage_errors
+from orchestrator.bot.git.hostgit import error_for, printable, storage_errors
 from orchestrator.bot.git.remote import PushAnswer, Update, is_commit_id, plain_branch, push_updates
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 

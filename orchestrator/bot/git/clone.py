@@ -17,9 +17,8 @@ from orchestrator.bot.git.base import (
     Staged,
 )
 from orchestrator.bot.git.branches import Branches
-from orchestrator.bot.git.failures import printable, storage_errors
 from orchestrator.bot.git.folders import disarm
-from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.hostgit import HostGit, printable, storage_errors
 from orchestrator.bot.git.objects import (
     Trees,
     commit_of,

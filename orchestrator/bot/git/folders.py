@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.failures import storage_errors
+from orchestrator.bot.git.hostgit import storage_errors
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import WorkspaceError

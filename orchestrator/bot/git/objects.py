@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import CommitLine, FileKind, TrackedFile
-from orchestrator.bot.git.failures import error_for, printable, storage_errors
-from orchestrator.bot.git.hostgit import HostGit, decode_paths
+from orchestrator.bot.git.hostgit import HostGit, decode_paths, error_for, printable, storage_errors
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import WorkspaceError
 

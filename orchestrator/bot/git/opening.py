@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.clone import Clone
-from orchestrator.bot.git.failures import error_for, main_line, storage_errors
 from orchestrator.bot.git.folders import address_key, hold_again, new_owned_folder, remove_folder
-from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.hostgit import HostGit, error_for, main_line, storage_errors
 from orchestrator.bot.git.remote import Remote, is_commit_id, parse_remote, plain_branch
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError

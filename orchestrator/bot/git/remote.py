@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlsplit
 
-from orchestrator.bot.git.failures import error_for, printable, server_words
+from orchestrator.bot.git.hostgit import error_for, printable, server_words
 from orchestrator.core.errors import (
     PushRejectedError,
     RemoteRateLimitError,
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 # A task's key: what every file system and every git takes for one and the same name.
 _KEY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+
 _MOST_KEY_CHARACTERS = 100
+
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
@@ -82,20 +84,6 @@ def plain_key(text: str) -> str:
     return text
 
 
-_HELPER_NAME = "askpass"
-
-# Git calls the helper with its question as the only argument. The questions of one server are compared
-# as a whole, so a redirect to another host, scheme or port gets no answer. `printf` is built into the
-# shell: the secret is in no process's arguments.
-_HELPER = """#!/bin/sh
-case "$1" in
-    "$PULLWRIGHT_GIT_ASKS_USERNAME") printf '%s\\n' "$PULLWRIGHT_GIT_USERNAME" ;;
-    "$PULLWRIGHT_GIT_ASKS_PASSWORD") printf '%s\\n' "$PULLWRIGHT_GIT_PASSWORD" ;;
-    *) exit 1 ;;
-esac
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class GitCredential:
     """A user name and a password (or token) for one server.
@@ -142,16 +130,8 @@ class GitCredential:
         return without(text, self.password).replace(basic, REPLACEMENT)
 
 
-def write_helper(folder: Path) -> Path:
-    """Write the helper into a folder that only this user can enter. It holds no secret."""
-    helper = folder / _HELPER_NAME
-    if not helper.exists():
-        helper.write_text(_HELPER, encoding="ascii")
-        helper.chmod(0o700)
-    return helper
-
-
 _SCHEMES = ("file", "http", "https", "ssh")
+
 # `user@host:path`, git's short form for ssh: no slash before the first colon.
 _SHORT_SSH = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:)[^\0]+")
 
@@ -256,12 +236,16 @@ HIDDEN = "refs/pullwright/"
 
 # What is waited after a failure that may pass: short, because a claim is held meanwhile or wanted by others.
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
+
 # `!<TAB>from:to<TAB>[remote rejected] (reason)`, see "OUTPUT" in https://git-scm.com/docs/git-push
 _REJECTED = re.compile(
     r"^!\t[^\t:]*:?(?P<ref>[^\t]*)\t\[(?P<kind>[^\]]*)\](?: \((?P<reason>.*)\))?", re.MULTILINE
 )
+
 _NOT_ATOMIC = "does not support --atomic push"
+
 _STALE = "stale info"
+
 # Said by a server while another push moves the same reference, or after it did. `atomic push failed` and
 # `atomic push failure` stand beside every reference of a push in which another one was refused.
 _RACED = re.compile(
@@ -269,11 +253,14 @@ _RACED = re.compile(
     r"|transaction|atomic push fail|already exists|incorrect old value|is at [0-9a-f]+ but expected|fetch first",
     re.IGNORECASE,
 )
+
 # Said where names like ours are not taken: git's own `receive.hideRefs`, Gerrit's access rules, and others.
 _NAME_REFUSED = re.compile(
     r"hidden ref|funny refname|prohibited|not permitted|not allowed|namespace", re.IGNORECASE
 )
+
 _HOOK_REFUSED = "hook declined"
+
 # The server broke down, or the connection before it said what it did.
 _BROKE = re.compile(r"internal server error|failed to report status|time-?out|timed out", re.IGNORECASE)
 

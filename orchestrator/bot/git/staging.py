@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import CommitOutcome, LeftOut
-from orchestrator.bot.git.failures import error_for, main_line, storage_errors
-from orchestrator.bot.git.hostgit import decode_paths, encode_paths
+from orchestrator.bot.git.hostgit import decode_paths, encode_paths, error_for, main_line, storage_errors
 from orchestrator.bot.git.objects import (
     DIFFERENCES,
     IGNORING,
