@@ -178,7 +178,7 @@ def is_secret(name: str, value: str) -> bool:
     return is_secret_name(name) or any(rule.search(value) for rule in (_URL_WITH_USER, _KEY_FILE))
 
 
-def secrets_in(name: str, value: str) -> list[str]:
+def parts_to_hide(name: str, value: str) -> list[str]:
     """The parts of a variable's value that no text may show.
 
     That is the whole of a secret unless it is an ordinary value, which texts hold anyway; and the password in a URL,
@@ -226,7 +226,7 @@ def masked(value: str) -> str:
     return f"set, ends in …{text[-_SHOWN_CHARS:]}"
 
 
-def without(text: str, *secrets: str) -> str:
+def without_secrets(text: str, *secrets: str) -> str:
     """The text without secrets that a server or program was given, in the forms in which it may say them back.
 
     These are the secret itself, in a URL, in JSON and in base64. A shorter one than `MIN_SECRET_CHARS` stays.

@@ -17,7 +17,7 @@ from orchestrator.app.doctor.doctor_findings import (
 )
 from orchestrator.app.doctor.doctor_grants import fix_for
 from orchestrator.app.wiring.tasks import make_by_hand, open_hidden_refs, owner_name
-from orchestrator.bot.coordination.unfinished import list_wip
+from orchestrator.bot.coordination.saved_work import list_wip
 from orchestrator.bot.cycle.claimer import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.hostgit import HostGit

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import RunResult
     from orchestrator.bot.verification.runs import RunOptions
-    from orchestrator.bot.verification.suggest import Proposal
+    from orchestrator.bot.verification.suggest import SuggestedCommand
 
 _CLONE_SECONDS = 60.0
 _SANDBOX_SECONDS = 60.0
@@ -75,7 +75,7 @@ class TestProbes:
     def __init__(self, site: Site, context: BuildContext, *, runs: bool) -> None:
         self._site, self._context, self._runs = site, context, runs
         self._stop = Impatient()
-        self._found: list[Proposal] = []
+        self._found: list[SuggestedCommand] = []
         self._known: RunOptions | None = None
 
     def group(self, name: str) -> Group:
@@ -123,7 +123,7 @@ class TestProbes:
             as_flags(best, missing_hosts(settings, hosts_of(self._options().setup))),
         )
 
-    def _proposed(self) -> list[Proposal]:
+    def _proposed(self) -> list[SuggestedCommand]:
         with self._clone() as clone:
             return proposals(clone)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.verification.base import Verifier
-    from orchestrator.bot.verification.suggest import Proposal
+    from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.confinement import Sandbox
@@ -95,7 +95,7 @@ def host_runs(  # noqa: PLR0913, PLR0917  what is run, then where
     )
 
 
-def proposals(clone: Clone) -> list[Proposal]:
+def proposals(clone: Clone) -> list[SuggestedCommand]:
     """How the tests of the commit that was cloned may be run, the best first. Nothing is run.
 
     Raises:
@@ -105,7 +105,9 @@ def proposals(clone: Clone) -> list[Proposal]:
     return suggest(trees.entries(tree), lambda path: trees.text(tree, path, most_bytes=_MOST_BYTES))
 
 
-def run_options(settings: Settings, found: Proposal | None, sandbox: Sandbox | None) -> RunOptions | None:
+def run_options(
+    settings: Settings, found: SuggestedCommand | None, sandbox: Sandbox | None
+) -> RunOptions | None:
     """What is run; None where that is not known.
 
     Args:
@@ -149,7 +151,7 @@ def allowing(hosts: Iterable[str]) -> str:
     return " ".join(f"--allow-host {shlex.quote(host)}" for host in hosts)
 
 
-def as_flags(proposal: Proposal, hosts: Iterable[str]) -> str:
+def as_flags(proposal: SuggestedCommand, hosts: Iterable[str]) -> str:
     """A proposal as a person types it, with the hosts that have to be allowed for it."""
     named = {
         "test-command": proposal.command,

@@ -18,7 +18,7 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Literal, Self
 
 from orchestrator.bot.git.folders import new_owned_folder
-from orchestrator.bot.git.hostgit import HostGit, error_for, printable, storage_errors
+from orchestrator.bot.git.hostgit import HostGit, error_for, printable_line, storage_errors
 from orchestrator.bot.git.objects import Header, look_up, read_objects
 from orchestrator.bot.git.remote import (
     HIDDEN,
@@ -181,11 +181,11 @@ def write_record(  # noqa: PLR0913, PLR0917  one commit, fact by fact
         WorkspaceError: a name is no page's, the parent is no commit's id, or there is no space.
     """
     if parent is not None and not is_commit_id(parent):
-        refusal = f"{_WRITING}: {printable(parent)!r} is not a commit id"
+        refusal = f"{_WRITING}: {printable_line(parent)!r} is not a commit id"
         raise WorkspaceError(refusal)
     for name in pages:
         if not _PAGE.fullmatch(name):
-            refusal = f"{printable(name)!r} cannot be the name of a page"
+            refusal = f"{printable_line(name)!r} cannot be the name of a page"
             raise WorkspaceError(refusal)
     blobs = {name: write_object(objects, "blob", page, ids, doing=_WRITING) for name, page in pages.items()}
     lines = [f"tree {write_tree(objects, blobs, ids, doing=_WRITING)}"]
@@ -603,7 +603,7 @@ def _checked(ref: str) -> str:
         WorkspaceError: it is not.
     """
     if not _REF.fullmatch(ref) or ".." in ref or ref.removesuffix("/").endswith((".lock", ".")):
-        message = f"{printable(ref)!r} cannot be the name of a record"
+        message = f"{printable_line(ref)!r} cannot be the name of a record"
         raise WorkspaceError(message)
     return ref
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, ClaimRecord, claim_ref
 from orchestrator.bot.coordination.claims import RETRY, is_old, remove_tombstones
-from orchestrator.bot.coordination.unfinished import WORK, list_wip, load_wip, wip_ref
+from orchestrator.bot.coordination.saved_work import WORK, list_wip, load_wip, wip_ref
 from orchestrator.bot.cycle.earlier import (
     MOST_ATTEMPTS,
     Earlier,
@@ -32,7 +32,7 @@ from orchestrator.bot.cycle.tasks import (
     key_of,
 )
 from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.bot.git.hostgit import printable
+from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.bot.git.remote import HIDDEN, in_the_way, is_commit_id
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -480,7 +480,9 @@ class RemoteNames:
             why = "it is a commit; name a branch"
         else:
             why = f"did you mean {close[0]}?" if close else "push it first, or name another one"
-        raise ConfigurationError(f"--base {printable(base)}: {self.shown} has no branch of this name; {why}")
+        raise ConfigurationError(
+            f"--base {printable_line(base)}: {self.shown} has no branch of this name; {why}"
+        )
 
     def require_hidden(self, key: str) -> str | None:
         """Make sure that claim and unfinished work of a task can be kept.
@@ -494,8 +496,8 @@ class RemoteNames:
         for ref in (claim_ref(key), wip_ref(key)):
             if found := in_the_way(ref, self.there):
                 said = (
-                    f"{self.shown} has a reference {printable(found)}, so that git cannot make {ref}: "
-                    f"remove it, with git push {self.shown} :{printable(found)}"
+                    f"{self.shown} has a reference {printable_line(found)}, so that git cannot make {ref}: "
+                    f"remove it, with git push {self.shown} :{printable_line(found)}"
                 )
                 if found.casefold().startswith(ref.casefold()):
                     return said

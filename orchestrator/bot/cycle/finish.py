@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.unfinished import drop_wip, save_wip, wip_subject
+from orchestrator.bot.coordination.saved_work import drop_wip, save_wip, wip_subject
 from orchestrator.bot.cycle.claim import WORKING_LABEL, show_on_forge
 from orchestrator.bot.cycle.earlier import files_to_keep, pages_of, trimmed_events
 from orchestrator.bot.cycle.parts import Outcome, outcome_of

@@ -10,7 +10,7 @@ from orchestrator.bot.cycle.earlier import BegunProposal
 from orchestrator.bot.cycle.parts import PullRequestResult, shown_path
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.forge.base import Proposal
-from orchestrator.bot.git.base import Screen
+from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.page import read_block
@@ -189,7 +189,7 @@ class Proposer:
             self.attempt.clone.stage,
             set(self.attempt.ledger.touched),
             include_commands=self.attempt.ledger.shell_used,
-            screen=Screen(
+            screen=CommitScreen(
                 self._secrets,
                 self._guards.protect,
                 lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),

@@ -16,7 +16,7 @@ from orchestrator.core.errors import ToolError
 from orchestrator.engine.contracts.fence import fenced
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from orchestrator.bot.git.base import TrackedFile
 
@@ -240,7 +240,12 @@ class ShownFile:
 
 
 class Library:
-    """The files that can be shown, each read once."""
+    """The files that can be shown, each read once.
+
+    Args:
+        documents: the names of instruction files.
+        brought: files that an earlier cycle wrote. They instruct nobody: a model wrote them.
+    """
 
     def __init__(
         self,
@@ -248,12 +253,14 @@ class Library:
         read: Callable[[str, int], Awaitable[bytes]],
         documents: Sequence[str],
         visible: Callable[[str, str], str],
+        brought: Collection[str] = (),
     ) -> None:
         shown = _plainly_named([file for file in files if may_show(file)], visible)
         suffixes = tuple(f"/{name}" for name in documents)
         self.documents = documents
-        self.instructions = {file.path for file in shown if f"/{file.path}".endswith(suffixes)}
-        self.files = {file.path: file for file in shown if file.path not in self.instructions}
+        instructing = {file.path for file in shown if f"/{file.path}".endswith(suffixes)}
+        self.instructions = instructing.difference(brought)
+        self.files = {file.path: file for file in shown if file.path not in instructing}
         self._read, self._visible = read, visible
         self._texts: dict[str, str | None] = {}
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
-from orchestrator.bot.verification.page import report, to_json, warning
-from orchestrator.bot.verification.verdict import Kind, describe_run, judge, what_went_wrong
+from orchestrator.bot.verification.page import report, tests_warning, to_json
+from orchestrator.bot.verification.verdict import FindingKind, describe_run, judge_runs, what_went_wrong
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import Attempt
     from orchestrator.bot.cycle.propose import PreparedChange
     from orchestrator.bot.verification.base import CaseResult, RunResult, Verifier
-    from orchestrator.bot.verification.verdict import Verdict
+    from orchestrator.bot.verification.verdict import TestVerdict
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit, Event
 
@@ -135,9 +135,9 @@ class Verification:
     may_go_on: Callable[[], bool]
     minutes_left: Callable[[], float | None]
     is_brief: bool = False
-    verdict: Verdict | None = None
+    verdict: TestVerdict | None = None
     refused: tuple[str, str] | None = None
-    _judged: dict[str, Verdict] = field(default_factory=dict)
+    _judged: dict[str, TestVerdict] = field(default_factory=dict)
     _asked_about: set[str] = field(default_factory=set)
     _is_over: bool = False
     _refused_tree: str = ""
@@ -232,7 +232,7 @@ class Verification:
     def _named(self, before: RunResult) -> list[CaseResult]:
         """The tests that fail on the base and that the task names."""
         change = Change(self.attempt.clone.base_commit, before.tree, (), self._task_words)
-        names = judge(self._runs(before), change).of(Kind.NAMED)
+        names = judge_runs(self._runs(before), change).of(FindingKind.NAMED)
         return [before.cases[name] for name in names if name in before.cases]
 
     @property
@@ -297,13 +297,13 @@ class Verification:
             self.refused, self._refused_tree = (change.title, change.said), tree
             raise ToolError(refusal)
 
-    async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> Verdict:
+    async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> TestVerdict:
         if (known := self._judged.get(tree)) is not None:
             return known
         self.attempt.emit(PhaseEntered(Phase.VERIFY))
         change = Change(self.attempt.clone.base_commit, tree, files, self._task_words)
         runs = await verifier.verify(change)
-        verdict = await asyncio.to_thread(judge, runs, change)
+        verdict = await asyncio.to_thread(judge_runs, runs, change)
         if verdict.is_doubtful and verdict.reasons:
             self.attempt.emit(
                 Guarded(
@@ -314,7 +314,7 @@ class Verification:
             self._judged[tree] = verdict
         return verdict
 
-    def _lines(self, verdict: Verdict) -> tuple[str, ...]:
+    def _lines(self, verdict: TestVerdict) -> tuple[str, ...]:
         problem = (verdict.problem,) if verdict.problem else ()
         return tuple(
             one_line(text, limit=_REASON_CHARACTERS, keep="`") for text in (*problem, *verdict.reasons)
@@ -329,7 +329,7 @@ class Verification:
         finally:
             self._is_over = False
 
-    def _refusal(self, verdict: Verdict, *, is_begun: bool) -> str:
+    def _refusal(self, verdict: TestVerdict, *, is_begun: bool) -> str:
         """Why the change goes back to the model; empty if it does not."""
         goes_on = not self._is_over and self.may_go_on()
         if verdict.is_red and (goes_on or self.is_required):
@@ -340,7 +340,7 @@ class Verification:
             return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
         return ""
 
-    def _is_new_doubt(self, verdict: Verdict) -> bool:
+    def _is_new_doubt(self, verdict: TestVerdict) -> bool:
         """Whether something passes only by what was done to the tests. Each test is a reason once."""
         fresh = set(verdict.doubts) - self._asked_about
         self._asked_about |= fresh
@@ -366,7 +366,7 @@ class Verification:
     @property
     def warning(self) -> str:
         """What stands at the top of the pull request, as Markdown; empty if nothing has to."""
-        return warning(self.verdict) if self.verdict else ""
+        return tests_warning(self.verdict) if self.verdict else ""
 
     def report(self, head: str) -> str:
         """What the pull request says of the tests of its head commit, as Markdown; empty where none are run."""

@@ -29,7 +29,7 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgeUnavailableError,
 )
-from orchestrator.core.redaction import without
+from orchestrator.core.redaction import without_secrets
 
 if TYPE_CHECKING:
     from github import Auth
@@ -156,7 +156,7 @@ class _PyGithubLine:
                 f"cannot {request.doing}: {self._host} sends us to another server: is --github-url right?"
             ) from None
         if self._secret and status >= HTTPStatus.MULTIPLE_CHOICES:
-            text = without(text, self._secret)  # a proxy may echo what it refuses
+            text = without_secrets(text, self._secret)  # a proxy may echo what it refuses
         return Reply(status, {name.lower(): str(value) for name, value in headers.items()}, text)
 
     def close(self) -> None:

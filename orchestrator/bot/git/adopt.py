@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import Adopted
 from orchestrator.bot.git.branches import fetch, is_here, parents
-from orchestrator.bot.git.hostgit import printable, storage_errors
+from orchestrator.bot.git.hostgit import printable_line, storage_errors
 from orchestrator.bot.git.objects import (
     Contents,
     Merged,
@@ -59,7 +59,7 @@ def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str, rem
     found = found or {fault for tree in trees for fault in _links_that_leave(git, old, tree)}
     if found:
         path, reason = min(found)
-        message = f"{doing}: {printable(path)!r} {reason}{remedy}"
+        message = f"{doing}: {printable_line(path)!r} {reason}{remedy}"
         raise WorkspaceError(message)
 
 
@@ -221,7 +221,7 @@ class Adopter:
             WorkspaceError: the reference does not lead to it.
         """
         if not is_commit_id(commit):
-            message = f"{_DOING}: {printable(commit)!r} is not a commit id"
+            message = f"{_DOING}: {printable_line(commit)!r} is not a commit id"
             raise WorkspaceError(message)
         if reference is None:
             # Not every server gives a commit by its id.
@@ -294,9 +294,7 @@ class Adopter:
         self._replace(old, tree, index)
         if bad := leaving(self._tree, self._links(tree)) - before:
             self._replace(tree, old, index)
-            message = (
-                f"{_DOING}: {printable(min(bad))!r} is a symbolic link that leaves the repository{remedy}"
-            )
+            message = f"{_DOING}: {printable_line(min(bad))!r} is a symbolic link that leaves the repository{remedy}"
             raise WorkspaceError(message)
         shown = index.with_name("index.shown")
         with storage_errors(_DOING):
@@ -317,5 +315,5 @@ def _require_reference(git: HostGit, reference: str) -> None:
     """Raise if the text is no full name of a reference."""
     known = reference.startswith("refs/")
     if not known or git.attempt("check-ref-format", reference, doing=_DOING).status != 0:
-        message = f"{_DOING}: {printable(reference)!r} cannot be the name of a reference"
+        message = f"{_DOING}: {printable_line(reference)!r} cannot be the name of a reference"
         raise WorkspaceError(message)

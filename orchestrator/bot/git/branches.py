@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import BranchCommit, BranchState, RemoteTip
-from orchestrator.bot.git.hostgit import error_for, printable, storage_errors
+from orchestrator.bot.git.hostgit import error_for, printable_line, storage_errors
 from orchestrator.bot.git.remote import PushAnswer, Update, is_commit_id, plain_branch, push_updates
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
@@ -194,7 +194,7 @@ class Branches:
             raise PushRejectedError(message)
         old = expected if expected is not None else self._pushed.get(branch, "")
         if old and not is_commit_id(old):
-            message = f"{printable(old)!r} is not a commit id"
+            message = f"{printable_line(old)!r} is not a commit id"
             raise WorkspaceError(message)
         doing = f"cannot push {branch} to {self._remote.shown}"
         update = Update(f"refs/heads/{branch}", old or None, commit)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Self
 from orchestrator.bot.git.adopt import Adopter
 from orchestrator.bot.git.base import (
     CommitOutcome,
+    CommitScreen,
     LeftOut,
     Packed,
-    Screen,
     Snapshot,
     Staged,
 )
 from orchestrator.bot.git.branches import Branches
 from orchestrator.bot.git.folders import disarm
-from orchestrator.bot.git.hostgit import HostGit, printable, storage_errors
+from orchestrator.bot.git.hostgit import HostGit, printable_line, storage_errors
 from orchestrator.bot.git.objects import (
     Trees,
     commit_of,
@@ -158,7 +158,7 @@ class Committer:
             return
         below = self.git.attempt("merge-base", "--is-ancestor", expected, self.tip, doing="cannot push")
         if below.status != 0:
-            message = f"cannot push: {printable(expected)} has commits that {self.tip} does not have"
+            message = f"cannot push: {printable_line(expected)} has commits that {self.tip} does not have"
             raise PushRejectedError(message)
 
     def take_equal(self, other: str) -> None:
@@ -192,7 +192,7 @@ class Committer:
         message: str,
         *,
         include_commands: bool,
-        screen: Screen | None = None,
+        screen: CommitScreen | None = None,
     ) -> CommitOutcome:
         """Commit exactly the touched paths, on top of what was committed before. All of it succeeds, or nothing.
 
@@ -206,7 +206,9 @@ class Committer:
         staged = self.stage(touched, include_commands=include_commands, screen=screen)
         return self.commit_staged(staged, message)
 
-    def stage(self, touched: set[str], *, include_commands: bool, screen: Screen | None = None) -> Staged:
+    def stage(
+        self, touched: set[str], *, include_commands: bool, screen: CommitScreen | None = None
+    ) -> Staged:
         """What `commit` would commit now; the arguments are its. For `commit_staged`; nothing is committed."""
         self._require_tree()
         index = self._scratch_index(_STAGED)
@@ -216,7 +218,7 @@ class Committer:
             wanted,
             include_commands=include_commands,
         )
-        screen = self._require_resolved(screen or Screen(), index)
+        screen = self._require_resolved(screen or CommitScreen(), index)
         screening = Screening(self.git, self._stager, self._base, self.head, screen, self._screened)
         found = screening.run(index, left_out)
         outcome = found.outcome
@@ -283,7 +285,7 @@ class Committer:
                 return b""
         tree, left_out = self._staged_tree(touched, include_commands=include_commands)
         names = "".join(
-            f"# left out: {printable(item.path)}: {printable(item.reason)}\n" for item in left_out
+            f"# left out: {printable_line(item.path)}: {printable_line(item.reason)}\n" for item in left_out
         )
         return names.encode() + binary_patch(self.git, since, tree)
 
@@ -319,7 +321,7 @@ class Committer:
             touched: as for `commit`.
             message: the commit's.
             include_commands: as for `commit`.
-            find_secrets: names the places at which a diff adds secrets; see `Screen`.
+            find_secrets: names the places at which a diff adds secrets; see `CommitScreen`.
             leave_out: why a path is left out, or None.
         """
         tree, left_out = self._staged_tree(touched, include_commands=include_commands)
@@ -364,7 +366,7 @@ class Committer:
         self._stager.restore([difference for difference in changed if difference.path in out], index)
         return self._stager.write_tree(index), [LeftOut(path, why) for path, why in sorted(out.items())]
 
-    def _require_resolved(self, screen: Screen, index: Path) -> Screen:
+    def _require_resolved(self, screen: CommitScreen, index: Path) -> CommitScreen:
         """The screen; one that refuses everything where a conflict is left."""
         if not self.conflicts or not (left := self._unresolved(self._stager.write_tree(index))):
             return screen
@@ -375,7 +377,7 @@ class Committer:
         """Names of files with conflict markers, for a person; empty if there are none."""
         left = with_markers(self.git, tree, self.conflicts)
         more = f" and {len(left) - _MOST_SHOWN_PATHS} more" if len(left) > _MOST_SHOWN_PATHS else ""
-        return ", ".join(map(printable, left[:_MOST_SHOWN_PATHS])) + more
+        return ", ".join(map(printable_line, left[:_MOST_SHOWN_PATHS])) + more
 
     def _require_tree(self) -> None:
         if self.tree.is_symlink() or not self.tree.is_dir():

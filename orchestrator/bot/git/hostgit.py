@@ -190,7 +190,7 @@ def server_words(stderr: str) -> str:
         if not is_servers and (not over_ssh or _GITS_OWN.match(line)):
             continue
         text = _RULED.sub(" ", line.removeprefix("remote:"))
-        text = " ".join(printable(text).split())
+        text = " ".join(printable_line(text).split())
         if any(letter.isalnum() for letter in text) and not _PROGRESS.search(text):
             said.append(text)
     words = " | ".join(said)
@@ -201,7 +201,7 @@ def server_words(stderr: str) -> str:
 
 def main_line(stderr: str) -> str:
     """The line of git's output that says most: the first fatal one, else an error, else the last."""
-    lines = [shown for line in stderr.splitlines() if (shown := printable(line))]
+    lines = [shown for line in stderr.splitlines() if (shown := printable_line(line))]
     lines = [line for line in lines if line != _SAYS_LITTLE] or lines
     for prefix in ("fatal: ", "error: "):
         for line in lines:
@@ -210,7 +210,7 @@ def main_line(stderr: str) -> str:
     return lines[-1][:_MOST_CHARACTERS] if lines else "git said nothing"
 
 
-def printable(text: str) -> str:
+def printable_line(text: str) -> str:
     """The text without what moves a terminal's cursor, and with undecodable bytes shown as `?`."""
     shown = text.encode("utf-8", "replace").decode("utf-8")
     return "".join(letter for letter in shown if letter.isprintable()).strip()
@@ -226,7 +226,7 @@ def storage_errors(doing: str) -> Iterator[None]:
             raise DiskFullError(f"{doing}: {_NO_SPACE}") from error
         message = f"{doing}: {error.strerror or error}"
         if error.filename is not None:
-            message += f" ({printable(str(error.filename))})"
+            message += f" ({printable_line(str(error.filename))})"
         raise WorkspaceError(message) from error
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlsplit
 
-from orchestrator.bot.git.hostgit import error_for, printable, server_words
+from orchestrator.bot.git.hostgit import error_for, printable_line, server_words
 from orchestrator.core.errors import (
     PushRejectedError,
     RemoteRateLimitError,
@@ -19,7 +19,7 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.git_names import is_branch_name
-from orchestrator.core.redaction import REPLACEMENT, without
+from orchestrator.core.redaction import REPLACEMENT, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ def plain_branch(text: str) -> str:
         WorkspaceError: it cannot.
     """
     if not is_branch_name(text):
-        message = f"{printable(text)!r} cannot be the name of a branch"
+        message = f"{printable_line(text)!r} cannot be the name of a branch"
         raise WorkspaceError(message)
     return text
 
@@ -79,7 +79,9 @@ def plain_key(text: str) -> str:
         WorkspaceError: it cannot.
     """
     if len(text) > _MOST_KEY_CHARACTERS or not _KEY.fullmatch(text) or text.endswith(".lock"):
-        message = f"{printable(text)[:_MOST_KEY_CHARACTERS]!r} is not the key of a task, such as issue-12"
+        message = (
+            f"{printable_line(text)[:_MOST_KEY_CHARACTERS]!r} is not the key of a task, such as issue-12"
+        )
         raise WorkspaceError(message)
     return text
 
@@ -127,7 +129,7 @@ class GitCredential:
     def redact(self, text: str) -> str:
         """The text without the password in the forms in which git or curl could print it."""
         basic = base64.b64encode(f"{self.username}:{self.password}".encode()).decode("ascii")
-        return without(text, self.password).replace(basic, REPLACEMENT)
+        return without_secrets(text, self.password).replace(basic, REPLACEMENT)
 
 
 _SCHEMES = ("file", "http", "https", "ssh")
@@ -431,12 +433,12 @@ def _rejection(ref: str, reason: str, stderr: str, doing: str) -> PushRejectedEr
         return PushRejectedError(f"{doing}: it changed on the remote meanwhile")
     detail = server_words(stderr)
     if not ref.startswith(HIDDEN):
-        return PushRejectedError(f"{doing}: {printable(reason)}{detail}")
+        return PushRejectedError(f"{doing}: {printable_line(reason)}{detail}")
     # Whoever reads this has never heard of the reference, and it is the server that has to be told.
-    name, allow = printable(ref), f"let this account create, move and remove {HIDDEN}* on the server"
+    name, allow = printable_line(ref), f"let this account create, move and remove {HIDDEN}* on the server"
     if _NAME_REFUSED.search(reason):
         return PushRejectedError(
-            f"{doing}: the server does not take {name} ({printable(reason)}){detail}; {allow}"
+            f"{doing}: the server does not take {name} ({printable_line(reason)}){detail}; {allow}"
         )
     hint = f"; if it is the name {name} that is refused, {allow}" if _HOOK_REFUSED in reason else ""
-    return PushRejectedError(f"{doing}: {printable(reason)}{detail}{hint}")
+    return PushRejectedError(f"{doing}: {printable_line(reason)}{detail}{hint}")

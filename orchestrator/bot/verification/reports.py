@@ -52,7 +52,7 @@ _NOTHING_COLLECTED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedCommand:
     """What a command left.
 
     Attributes:
@@ -72,7 +72,7 @@ class Ended:
 
 
 def run_result(
-    kind: RunKind, tree: str, ended: Ended, *, minutes: float, expects: RunResult | None = None
+    kind: RunKind, tree: str, ended: EndedCommand, *, minutes: float, expects: RunResult | None = None
 ) -> tuple[RunResult, bool]:
     """What a run says, and whether the test that must fail was seen to fail.
 

@@ -25,7 +25,7 @@ from orchestrator.bot.verification.python_tests import (
     place_control,
     pytest_variables,
 )
-from orchestrator.bot.verification.reports import MAX_BYTES, Ended, run_result, why_stopped
+from orchestrator.bot.verification.reports import MAX_BYTES, EndedCommand, run_result, why_stopped
 from orchestrator.bot.verification.slot import Slot
 from orchestrator.bot.verification.trees import TestFiles, folders_of
 from orchestrator.core.changes import is_test_program
@@ -235,7 +235,7 @@ class HostRuns:
         found = self._control and self._trees.containing(tree, ENDS_OTHERWISE, SETTINGS)
         return None if found and not set(found).isdisjoint(self._restored(tree)) else self._control
 
-    def _missing_failure(self, tree: str, ended: Ended) -> str:
+    def _missing_failure(self, tree: str, ended: EndedCommand) -> str:
         """Why a run counts for nothing in which the test that must fail did not; empty if that may be honest.
 
         A change of settings may move the tests, and then *kept* is what shows that failures are reported.
@@ -402,7 +402,7 @@ class HostRuns:
     def _token(self) -> str:
         return f"{self._source.getrandbits(_TOKEN_BITS):016x}"
 
-    async def _run(self, tree: str, command: str, control: ControlTest | None) -> Ended:
+    async def _run(self, tree: str, command: str, control: ControlTest | None) -> EndedCommand:
         """Run a command in a fresh tree, with a test that must fail.
 
         Where what a change has keeps it from being run, that is a run that counts for nothing.
@@ -413,9 +413,9 @@ class HostRuns:
             if tree == self._base_tree:
                 raise
             ran = ExecResult("", "", str(error), 1, timed_out=False, duration_ms=0)
-            return Ended(ran, "", unread=str(error))
+            return EndedCommand(ran, "", unread=str(error))
 
-    async def _run_in(self, slot: Slot, tree: str, command: str, control: ControlTest | None) -> Ended:
+    async def _run_in(self, slot: Slot, tree: str, command: str, control: ControlTest | None) -> EndedCommand:
         token = self._token() if control else ""
         environment = self._environment(slot.tree)
         try:
@@ -432,7 +432,7 @@ class HostRuns:
         finally:
             await environment.cleanup()
 
-    async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> Ended:
+    async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> EndedCommand:
         own = f".{self._source.getrandbits(_TOKEN_BITS):016x}.xml"
         with _unfit():
             for path in await _in_thread(slot.matching, self._options.report):
@@ -450,8 +450,8 @@ class HostRuns:
                     reports.append(await environment.read_file(path, max_bytes=min(MAX_BYTES, left)))
                     left -= len(reports[-1])
         except ToolError as error:
-            return Ended(ran, folder, unread=f"the report cannot be read: {error}")
-        return Ended(ran, folder, tuple(reports))
+            return EndedCommand(ran, folder, unread=f"the report cannot be read: {error}")
+        return EndedCommand(ran, folder, tuple(reports))
 
     async def _fresh(self, tree: str) -> Slot:
         """The slot with a tree's files in it, and with what the set-up makes of them."""
@@ -516,7 +516,7 @@ class HostRuns:
         return round(self._options.minutes * 60_000)
 
     async def _result(
-        self, kind: RunKind, tree: str, ended: Ended, *, expects: RunResult | None = None
+        self, kind: RunKind, tree: str, ended: EndedCommand, *, expects: RunResult | None = None
     ) -> tuple[RunResult, bool]:
         """See `run_result`. Reports are long."""
         read = partial(run_result, minutes=self._options.minutes, expects=expects)

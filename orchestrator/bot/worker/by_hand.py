@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.coordination.claims import remove_records
-from orchestrator.bot.coordination.unfinished import load_wip, wip_ref
+from orchestrator.bot.coordination.saved_work import load_wip, wip_ref
 from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
 from orchestrator.bot.cycle.earlier import read_kept
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, checklist, from_text, key_of

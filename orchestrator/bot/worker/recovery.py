@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.claims import Lease
-from orchestrator.bot.coordination.unfinished import drop_wip, load_wip
+from orchestrator.bot.coordination.saved_work import drop_wip, load_wip
 from orchestrator.bot.cycle.claim import WORKING_LABEL
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.git.folders import sweep

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.coordination.unfinished import load_wip, save_wip, wip_ref, wip_subject
+from orchestrator.bot.coordination.saved_work import load_wip, save_wip, wip_ref, wip_subject
 from orchestrator.bot.cycle.earlier import (
     UnfinishedState,
     conversation,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.coordination.unfinished import Wip
+    from orchestrator.bot.coordination.saved_work import Wip
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.bot.journal.open_runs import OpenRun

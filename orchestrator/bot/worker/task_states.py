@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import RETRY
-from orchestrator.bot.coordination.unfinished import WORK, is_key, load_wip
+from orchestrator.bot.coordination.saved_work import WORK, is_key, load_wip
 from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_state_pages
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, key_of
 from orchestrator.bot.forge.base import PullRequestState
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.coordination.unfinished import Wip
+    from orchestrator.bot.coordination.saved_work import Wip
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.core.repositories import Commands
 

@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.core.redaction import without, without_bytes
+from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.web.addresses import (
     WebAddress,
     bracketed,
@@ -431,7 +431,7 @@ class HttpWeb:
             failure = f"{host} sent a body that cannot be unpacked"
         except httpx2.TransportError as error:
             said = " ".join(str(error).split())[:200] or type(error).__name__
-            failure = f"{host} cannot be reached or broke off: {without(said, self._key)}"
+            failure = f"{host} cannot be reached or broke off: {without_secrets(said, self._key)}"
         raise ToolError(failure)
 
     async def _follow(self, address: WebAddress) -> WebPage:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.forge.values import Credential
 from orchestrator.bot.git.remote import GitCredential
-from orchestrator.core.redaction import REPLACEMENT, without, without_bytes
+from orchestrator.core.redaction import REPLACEMENT, without_bytes, without_secrets
 
 
 @pytest.mark.parametrize("kind", [Credential, GitCredential])
@@ -27,10 +27,10 @@ def test_no_form_of_a_secret_stays(secret: str, before: str, after: str) -> None
     raw = secret.encode()
     for form in (secret, quote(raw, safe=""), json.dumps(secret)[1:-1], base64.b64encode(raw).decode()):
         text = f"{before}\0{form}\0{after}"
-        said = without(text, secret)
+        said = without_secrets(text, secret)
         assert without_bytes(text.encode(), secret).decode() == said
         assert f"\0{form}\0" not in said
 
 
 def test_a_short_value_is_left_where_it_is() -> None:
-    assert without("the key is none", "none") == "the key is none"
+    assert without_secrets("the key is none", "none") == "the key is none"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.config.keys import secret_values
-from orchestrator.core.redaction import is_ordinary, is_secret_name, secrets_in
+from orchestrator.core.redaction import is_ordinary, is_secret_name, parts_to_hide
 from orchestrator.engine.environments.variables import EnvPolicy, child_variables
 from tests.tables import table
 
@@ -112,7 +112,7 @@ def test_whose_secret_it_is_changes_nothing(name: str, owner: str) -> None:
 
 @given(st.sampled_from([*SECRET, *HARMLESS]), st.text(st.characters(codec="ascii"), min_size=1, max_size=40))
 def test_what_no_text_may_show_is_never_given_to_a_command(name: str, value: str) -> None:
-    if secrets_in(name, value):
+    if parts_to_hide(name, value):
         assert child_variables({name: value}, EnvPolicy.FILTERED) == {} or name in {"PATH", "HOME"}
 
 
@@ -137,7 +137,7 @@ def test_what_no_text_may_show_is_never_given_to_a_command(name: str, value: str
 )
 def test_an_ordinary_value_stays_in_texts_whatever_its_name_is(value: str) -> None:
     assert is_ordinary(value)
-    assert secrets_in("API_TOKEN", value) == []
+    assert parts_to_hide("API_TOKEN", value) == []
     assert child_variables({"API_TOKEN": value}, EnvPolicy.FILTERED) == {}
 
 
@@ -155,7 +155,7 @@ def test_an_ordinary_value_stays_in_texts_whatever_its_name_is(value: str) -> No
     ],
 )
 def test_any_other_value_is_hidden(value: str) -> None:
-    assert secrets_in("API_TOKEN", value) == [value]
+    assert parts_to_hide("API_TOKEN", value) == [value]
 
 
 @table(
@@ -172,17 +172,17 @@ def test_any_other_value_is_hidden(value: str) -> None:
     ],
 )
 def test_of_an_address_the_password_is_hidden(value: str, found: list[str]) -> None:
-    assert secrets_in("SITE", value) == found
+    assert parts_to_hide("SITE", value) == found
 
 
 @given(st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=8, max_size=30))
 def test_a_password_in_an_address_is_found_however_it_is_quoted(password: str) -> None:
     if not is_ordinary(password):
-        assert password in secrets_in("SITE", f"amqp://app:{quote(password, safe='')}@mq:5672/x")
+        assert password in parts_to_hide("SITE", f"amqp://app:{quote(password, safe='')}@mq:5672/x")
 
 
 def test_a_key_file_is_a_secret_whatever_it_is_called() -> None:
     pem = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIK\n-----END EC PRIVATE KEY-----"
     for value in (pem, '{"type": "service_account", "private_key": "x"}'):
-        assert secrets_in("CONFIG", value) == [value]
+        assert parts_to_hide("CONFIG", value) == [value]
         assert child_variables({"CONFIG": value}, EnvPolicy.FILTERED) == {}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records, RemoteRecord
-from orchestrator.bot.coordination.unfinished import (
+from orchestrator.bot.coordination.saved_work import (
     MOST_PAGES_BYTES,
     drop_wip,
     list_wip,
@@ -36,7 +36,7 @@ from tests.unit.bot.git.rig import clone, git, make_source, show, write
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from orchestrator.bot.coordination.unfinished import SavedWork
+    from orchestrator.bot.coordination.saved_work import SavedWork
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.remote import Fence
 

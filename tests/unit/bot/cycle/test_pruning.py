@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.coordination.claims import KEPT_DAYS, Lease, remove_tombstones
-from orchestrator.bot.coordination.unfinished import wip_ref
+from orchestrator.bot.coordination.saved_work import wip_ref
 from orchestrator.bot.cycle.claimer import MOST_AT_ONCE, Claimer, Pruning
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState

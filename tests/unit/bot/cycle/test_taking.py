@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import Lease
-from orchestrator.bot.coordination.unfinished import wip_ref
+from orchestrator.bot.coordination.saved_work import wip_ref
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.memory import MemoryForge

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
 from orchestrator.bot.verification.python_tests import Copies, at_stake, copy_tests
-from orchestrator.bot.verification.verdict import Kind, judge
+from orchestrator.bot.verification.verdict import FindingKind, judge_runs
 from orchestrator.core.changes import FileChange, FileVersion
 from tests.tables import table
 from tests.unit.bot.verification.rig import bench
@@ -226,9 +226,9 @@ async def test_a_right_change_whose_test_finds_its_data_by_its_own_name_is_not_r
     with bench(tmp_path, files) as repository:
         change = repository.change({"pkg.py": "def f():\n    return 2\n"})
         async with repository.runs() as runs:
-            verdict = judge(await runs.verify(change), change)
+            verdict = judge_runs(await runs.verify(change), change)
     assert (verdict.is_red, verdict.reasons) == (False, ())
-    assert verdict.of(Kind.FIXED) == (f"{PATH}::test_a",)
+    assert verdict.of(FindingKind.FIXED) == (f"{PATH}::test_a",)
 
 
 MISSING = "failed AttributeError: module 'a' has no attribute 'f'"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.coordination.claims import Lease
-from orchestrator.bot.coordination.unfinished import load_wip, save_wip
+from orchestrator.bot.coordination.saved_work import load_wip, save_wip
 from orchestrator.bot.cycle.earlier import UnfinishedState, conversation, pages_of, read_state_pages
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import create_run_folder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.unfinished import load_wip, save_wip
+from orchestrator.bot.coordination.saved_work import load_wip, save_wip
 from orchestrator.bot.cycle.earlier import UnfinishedState, conversation, pages_of, read_state_pages
 from orchestrator.bot.journal.open_runs import is_open
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError

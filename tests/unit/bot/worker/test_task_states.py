@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
-from orchestrator.bot.coordination.unfinished import Wip
+from orchestrator.bot.coordination.saved_work import Wip
 from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
 from orchestrator.bot.worker.task_states import AsOf, Kind, kind_of_outcome, state_of

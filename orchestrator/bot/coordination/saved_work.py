@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.records import id_kind, write_record
-from orchestrator.bot.git.hostgit import HostGit, printable
+from orchestrator.bot.git.hostgit import HostGit, printable_line
 from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
@@ -122,7 +122,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
         message = f"{_SAVING}: its pages have {size:,} bytes, more than {MOST_PAGES_BYTES:,}"
         raise WorkspaceError(message)
     if expected is not None and not is_commit_id(expected):
-        message = f"{_SAVING}: {printable(expected)!r} is not a commit id"
+        message = f"{_SAVING}: {printable_line(expected)!r} is not a commit id"
         raise WorkspaceError(message)
     doing = f"{_SAVING} at {ref} of {clone.remote.shown}"
 
@@ -242,7 +242,7 @@ def parse_wip(key: str, record: RemoteRecord) -> Wip:
     try:
         return _read(key, record)
     except ValueError as error:
-        return Wip(key, record.commit, fault=printable(str(error)))
+        return Wip(key, record.commit, fault=printable_line(str(error)))
 
 
 def _read(key: str, record: RemoteRecord) -> Wip:
