@@ -40,7 +40,6 @@ class CycleStarted:
     Attributes:
         run: names its folder.
         repository: `owner/name`, a URL, or a whole path, however it was typed.
-        rules: what may run.
         origin: of a repository on disk, where it was cloned from.
     """
 
@@ -95,8 +94,6 @@ class Resumed:
     """The cycle goes on where an earlier run stopped: with its work, and as far as it fits its conversation.
 
     Attributes:
-        run: the earlier run.
-        why: why it stopped, in a few words.
         turns: messages of its conversation that are taken over.
         files: changed files that are taken over.
         conflicts: those of them that the base has changed too; a model or a person has to look.
@@ -148,7 +145,6 @@ class TestRunStarted:
 
     Attributes:
         kind: which code is run, as `verification.base.RunKind` names it.
-        command: what is run, in one line.
     """
 
     __test__: ClassVar[bool] = False  # for pytest, which collects classes by their names
@@ -575,7 +571,6 @@ class SessionEvent:
     Attributes:
         session: the id of the session; a subagent's events carry its own.
         at: when, in UTC.
-        event: what. Match on its class.
     """
 
     session: str

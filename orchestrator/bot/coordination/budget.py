@@ -135,8 +135,6 @@ def nothing_left(caps: Caps, spent: Spent, needs: Caps, per: str) -> str | None:
     """Why a cycle cannot begin, in words, or None if it can.
 
     Args:
-        caps: of one scope.
-        spent: in that scope so far.
         needs: what a cycle needs at least to get anywhere; None is anything above zero.
         per: ends the words: `a day`.
     """
@@ -177,8 +175,6 @@ class CycleBudget:
 
     Args:
         home: whose runs count for the day.
-        clock: tells the day.
-        caps: of all scopes.
         ledger: what all machines spend on the repository; asked only where `caps.repository` has a cap.
     """
 
@@ -200,7 +196,6 @@ class CycleBudget:
             folder: the run's, which the caller holds (`open_runs.hold`) until after `close`, with its journal
                 in it; `emit` must write into that journal at once.
             task: what the task has cost before, on any machine.
-            emit: takes the event `Reserved`.
             needs: what a first request may cost at most: with less left no cycle begins.
 
         Returns:
@@ -284,8 +279,6 @@ class RepositoryLedger:
     can push can write here, as he can delete it: it keeps honest machines within their caps.
 
     Args:
-        records: the hidden references of the remote.
-        clock: tells the day.
         nonce: makes a text that was never made before, on any machine.
     """
 
@@ -299,7 +292,6 @@ class RepositoryLedger:
 
         Args:
             run: who reserves; no other run anywhere has this name.
-            caps: of the repository's day.
             wants: the most that the run may spend for other reasons.
             needs: with less left nothing is reserved.
 

@@ -125,10 +125,7 @@ def write_object(
 
     Args:
         objects: the folder `objects` of a git directory that only this program writes.
-        kind: of the object.
         content: what `git cat-file` would print of it; nothing is checked.
-        ids: what ids the git directory has.
-        doing: begins the message of an error.
 
     Raises:
         WorkspaceError: it cannot be written.
@@ -170,12 +167,7 @@ def write_record(  # noqa: PLR0913, PLR0917  one commit, fact by fact
     """Make a commit, and return its id.
 
     Args:
-        objects: where it is written.
-        ids: what ids it has.
         message: see `Records.commit`, as for `parent` and `pages`.
-        parent: the commit before it.
-        pages: the files of its tree.
-        now: dates it.
 
     Raises:
         WorkspaceError: a name is no page's, the parent is no commit's id, or there is no space.
@@ -253,7 +245,6 @@ def _fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int
 
     Args:
         git: where they go; no reference is made.
-        remote: where they are.
         commits: at least one.
         most_bytes: what may be written; the fetch is ended where it is more.
 
@@ -376,7 +367,6 @@ class RemoteRecord:
 
     Attributes:
         ref: where it was found; empty if it was read by its id.
-        commit: its id.
         parent: the first commit before it, or None.
         message: all of it, at most 64 KiB, with U+FFFD for what is not UTF-8.
         pages: the files at the top of its tree, where they were asked for.

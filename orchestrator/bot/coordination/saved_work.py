@@ -70,10 +70,8 @@ class SavedWork:
     """Unfinished work as it was saved.
 
     Attributes:
-        ref: the reference that has it.
         commit: its id there: what the next save or drop expects.
         work: the commit with the changed files, or None where none was changed.
-        left_out: what was changed and is not in it.
     """
 
     ref: str
@@ -100,14 +98,11 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
     A file that adds a secret is left out and named. The clone does not change.
 
     Args:
-        clone: has the changes.
-        key: the task's.
         pages: what is to be known about the work, by plain names, at most 20 MiB together. They are
             public where the repository is: the caller takes secrets out.
         touched: as for `Clone.commit`.
         include_commands: as for `Clone.commit`.
         expected: the commit that the reference must have, or None where it must not exist.
-        saved_at: the time.
         stamp: a text that no other save has, such as the run and a number.
         lease: ours on the task; it is moved in the same push.
         find_secrets: names the places at which a diff adds secrets; see `Screen`.
@@ -192,8 +187,6 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
     """The unfinished work of a task, or None where there is none. Needs no clone.
 
     Args:
-        records: the hidden references of the remote.
-        key: the task's.
         seen: what `Records.list` said of the reference, among others; None asks. Where what it names cannot
             be read, it may have been replaced, and is asked for as well.
     """
@@ -217,8 +210,6 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
     """Remove the unfinished work of a task, if it is still what the caller knows.
 
     Args:
-        records: the hidden references of the remote.
-        key: the task's.
         expected: the commit that its reference must have.
         lease: ours on the task; it is moved in the same push.
 

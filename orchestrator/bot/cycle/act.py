@@ -80,7 +80,6 @@ class SessionEvidence:
 
     Attributes:
         redact: takes secrets out of a command before it is cut.
-        commands: what ran, in order.
     """
 
     redact: Callable[[str], str] = str
@@ -129,9 +128,7 @@ class ModelCommits:
     """What a model's commits say that no commit of ours has said yet.
 
     Attributes:
-        environment: where the model's commands run.
         base: the commit that was cloned; what is on top of it is the model's.
-        holds_secret: whether a text does.
         earlier: messages of an unfinished cycle on the task, oldest first.
     """
 
@@ -555,9 +552,6 @@ class FinishCheck:
     """Asks once each: of a model that only says something, and of one that calls `finish`.
 
     Args:
-        pending: what is not proposed.
-        sanitizer: shows it.
-        result: the cycle's, for the pull request.
         is_last: whether this is the last turn that the session can have.
     """
 

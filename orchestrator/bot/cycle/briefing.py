@@ -80,8 +80,6 @@ async def first_message(  # noqa: PLR0913  all by name
     """Write the first message.
 
     Args:
-        task: what is to be done.
-        files: all files that git tracks.
         read: gives a file's content, at most so many bytes; raises `ToolError`.
         commits: short id and subject of recent commits, newest first.
         budget: most characters of file text. The map may have up to 8,000 more, the project's
@@ -91,8 +89,6 @@ async def first_message(  # noqa: PLR0913  all by name
         looks_only: no tool changes a file.
         brought: files that differ from the base already, by an earlier cycle on this task. None of them
             counts as instructions: a model wrote them.
-        conflicts: those of them with conflict markers.
-        tests: what is to be said of the project's tests.
         brief: for a small model, which loses the task among other things: no commits, no map where every file
             is shown, and no more than 12,000 characters of file text.
         whole_file: the reply has to be a changed file, so the message has those alone that the task is about. It has
@@ -219,11 +215,7 @@ _OTHER_BASE = "instruction files count from the default branch only, so those of
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Writes them for one session.
-
-    Attributes:
-        files: those that git tracks.
-    """
+    """Writes them for one session."""
 
     attempt: Attempt
     files: Sequence[TrackedFile]
@@ -235,9 +227,7 @@ class Opening:
         """All that a model needs that knows nothing yet, and the file that it is most likely about.
 
         Args:
-            profile: the session's.
             brought: what is changed already.
-            tests: what the model is told of the project's tests.
             whole_file: its reply has to be a changed file.
 
         Raises:

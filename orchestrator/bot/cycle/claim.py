@@ -192,8 +192,6 @@ class Heartbeat:
     Args:
         lease: what is renewed; None where nothing is claimed, as in a dry run.
         spent: what the task has cost so far, for the claim's record.
-        clock: time between two beats.
-        emit: told of beats that failed.
     """
 
     def __init__(self, lease: Lease | None, spent: Callable[[], Spent], clock: Clock, emit: Emit) -> None:

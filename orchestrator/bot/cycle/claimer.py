@@ -64,7 +64,6 @@ class Claimer:
 
     Attributes:
         records: the hidden refs of the remote.
-        claims: the claims among them.
         forge: where people answer.
         run: whose claims they will be.
         dead_runs: runs of this machine that are known to be dead or over, whose claims are free.
@@ -73,8 +72,6 @@ class Claimer:
         clean: a text without what people do not see; told who wrote it.
         spent_up: why a task is left alone that has cost this much so far, or None.
         kept: unfinished work that only this machine has.
-        tell: told of work that is left to a person.
-        commands: what a reason tells a person to type.
         answer: the person's own answer to the question that is open; then nothing else is taken.
         base: the branch to start from, where a person named it.
         author_email: whose commits ours are.
@@ -333,7 +330,6 @@ class Claimer:
         """What only this machine has of a task, if nobody went on without it.
 
         Args:
-            task: the task.
             saved: the commit of the unfinished work that the remote has.
             tip: that of the task's branch, empty where there is none.
         """
@@ -558,7 +554,6 @@ class Pruning:
     """Looks at the tombstones of one repository.
 
     Attributes:
-        records: the hidden references.
         forge: tells which issues and pull requests are open.
         run: each run looks at others of them.
     """
@@ -571,9 +566,7 @@ class Pruning:
         """Remove some old tombstones. It does not raise: the next cycle may do what this one could not.
 
         Args:
-            claims: all claims.
             seen: what `Records.list` said of all claims and all unfinished work.
-            now: the time, UTC.
 
         Returns:
             The tasks whose tombstones are gone.

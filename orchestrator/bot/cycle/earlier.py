@@ -78,10 +78,8 @@ class UnfinishedState:
     """What is known of an unfinished cycle, beside its work and its conversation.
 
     Attributes:
-        run: which cycle it was.
         why: why it stopped: `limit`, `failed`, `interrupted`, `question`, `paused` or `crashed`.
         model, contract, profile: whose conversation it is; another's is not gone on with.
-        touched: paths that tools wrote.
         messages: of commits that the model made and that are not proposed, oldest first.
         shell_used: commands ran, so that every change in the files counts.
         question: what a person was asked, and where; without a place it could not be asked yet, unless that
@@ -125,7 +123,6 @@ class Earlier:
         base: the commit that it is on top of.
         reference: the hidden ref by which the remote gives it.
         commit: that ref's commit, which the next one replaces; None where there is no such ref.
-        events: its conversation.
         answer: a person's words on its question.
         objects: the work itself, where this machine has it and no reference leads to it.
         branch: a branch of the task that was pushed and has no pull request.
@@ -255,7 +252,6 @@ def files_to_keep(packed: Packed, pages: Mapping[str, bytes], replaces: str | No
     """What is kept on this machine of work that the remote did not take: the same pages, and the work.
 
     Args:
-        packed: the work.
         pages: as `pages_of` makes them.
         replaces: the commit of the hidden ref that the cycle went on with, if there is one.
     """
@@ -334,7 +330,6 @@ class Brought:
 
     Attributes:
         paths: what differs from the base, sorted.
-        conflicts: those of them with conflict markers.
         base_moved: the work was made on another state of the repository.
         tip: the commit that the task's branch is expected at when it is pushed; None where there is none yet.
         joined: the next commit merges people's branch and the base, whether or not a file is changed.

@@ -235,10 +235,7 @@ class Guards:
         words: what people wrote, without what a reader would not see.
         names: the same for what is one line: titles, names of files and branches.
         output: what a tool answers, with what a reader would not see made visible.
-        redact: a text without secrets.
-        holds_secret: whether a text holds a secret.
         gate: may a call run?
-        shows: which tools exist for the model.
         protect: why the change to a path waits for a person, or None.
         size: why a change is too large, or None.
         tests: what a change does to tests, as far as its text shows it.
@@ -311,11 +308,7 @@ def no_wait(wish: threading.Event, _seconds: float) -> bool:
 
 
 class Stop:
-    """Somebody's wish that the program ends: after the round that is running, or at once.
-
-    Args:
-        wait: how `sleep` waits.
-    """
+    """Somebody's wish that the program ends: after the round that is running, or at once."""
 
     def __init__(self, wait: Wait = threading.Event.wait) -> None:
         self.requested = False
@@ -369,7 +362,6 @@ class CycleOptions:
 
     Attributes:
         dry_run: nothing is pushed and nothing is written to the forge.
-        draft: new pull requests are drafts.
         context_characters: how much file text the first prompt may hold.
         author_email: whose commits on a task's branch are ours.
         require_tests: nothing is proposed whose tests were not run and found good; without a test command,
@@ -412,7 +404,6 @@ class CycleParts:
         environment: the place where tools act, for a work tree and the submodules in it.
         profile: the tools and words, given what `create_pull_request`, `finish` and `run_tests` ask the host; the
             last is None where no tests are run.
-        profile_name: the profile's.
         reply_tokens: the longest reply that the model can give.
         price: what a reply cost in USD, or None where the model's price is unknown.
         stop: whether somebody asked for an end.
@@ -455,8 +446,6 @@ class CycleStart:
     """What is known of a cycle before the repository was asked anything.
 
     Attributes:
-        event: the first event of the cycle.
-        rules_file: the repository's own rules for the program.
         parts: gives the objects to work with, as strict as the text of that file says, and notes on it; it opens the hidden refs.
     """
 
@@ -489,7 +478,6 @@ class Attempt:
         ledger: which files tools have touched, and which the model has seen.
         sanitizer: what the model may see of texts and names.
         result: what the cycle ends with; it is filled in on the way.
-        emit: takes the events of the cycle.
     """
 
     parts: CycleParts

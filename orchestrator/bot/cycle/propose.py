@@ -64,7 +64,6 @@ class PreparedChange:
     Attributes:
         title, body: the words as they may leave.
         said: the body as the model wrote it.
-        staged: the files.
     """
 
     title: str
@@ -83,7 +82,6 @@ class Proposer:
         rules: what the repository asks of whoever proposes, read before the session.
         cost: what the task has cost so far, in words.
         commits: what the model's own commits say.
-        draft: a new pull request is one.
         lease: the claim, which moves with every push; None where nothing is claimed.
         found_branch: the task's branch, where a cycle before has pushed it and opened no pull request.
         pushed: the commit that the remote's branch holds by our doing, if any.
@@ -140,7 +138,6 @@ class Proposer:
         """Make the words harmless, and stage what the tools touched.
 
         Args:
-            title: the pull request's.
             body: what it says, without what is added here.
             is_begun: what is refused once is not: it was, in an earlier cycle that came as far as the push, or
                 nobody is there who could answer.

@@ -243,7 +243,6 @@ class Library:
     """The files that can be shown, each read once.
 
     Args:
-        documents: the names of instruction files.
         brought: files that an earlier cycle wrote. They instruct nobody: a model wrote them.
     """
 

@@ -51,7 +51,6 @@ def tell_runs(emit: Emit, command: str) -> Callable[[RunKind, RunResult | None],
     """What a verifier calls when a run begins, with None, and when it has ended.
 
     Args:
-        emit: takes the events.
         command: what is run.
     """
 
@@ -79,11 +78,7 @@ def _ended(run: RunResult) -> TestRunEnded:
 
 
 class RecordedTests:
-    """What was said of the tests in a run that is replayed, in order.
-
-    Args:
-        events: of that run.
-    """
+    """What was said of the tests in a run that is replayed, in order."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._refusals = deque(event.refusal for event in events if isinstance(event, Verified))

@@ -43,7 +43,6 @@ def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str, rem
     """Refuse trees that are worse than one which is on disk already.
 
     Args:
-        git: git on our objects.
         old: the tree whose files are there.
         new: the tree whose files are to be there, and others that it is made from: a merge may make what
             is wrong with a tree look right.

@@ -25,11 +25,7 @@ def fetch(git: HostGit, remote: Remote, wanted: Mapping[str, str], depth: int, *
     """Fetch references with so many commits of their history.
 
     Args:
-        git: git on our objects.
-        remote: where they are.
         wanted: full names there, each with the full name that it gets here.
-        depth: commits.
-        doing: begins the message of an error.
 
     Returns:
         Whether all of them are there; else nothing was fetched.

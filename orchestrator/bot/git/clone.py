@@ -84,14 +84,9 @@ class Committer:
 
     Every method may raise `WorkspaceError`: git failed, or the work tree is gone.
 
-    Args:
-        base: the commit to begin with.
-        identity: author and committer.
-
     Attributes:
         tip: the last commit made here, or the base, or the branch's head that was joined.
         head: the commit or tree that the next commit's files are compared with.
-        parents: of the next commit.
         start: the commit that all work here is on top of; of a joined branch, one that nobody made.
         joined: the head of the branch that is continued, or None.
         pushed: the last commit that was pushed, or None.
@@ -99,7 +94,6 @@ class Committer:
         adopted: paths of earlier work that was brought back; what is saved has them, touched again or not.
         index: the file with what the head has.
         fresh: nothing was committed here yet.
-        tree: the files.
     """
 
     def __init__(
@@ -135,8 +129,6 @@ class Committer:
         """Continue a branch: the next commit has these parents, and is compared with this tree.
 
         Args:
-            tip: the branch's head.
-            parents: of the next commit.
             tree: what the parents have together.
             index: a file with that tree, which is taken.
         """
@@ -198,7 +190,6 @@ class Committer:
 
         Args:
             touched: paths that tools wrote or removed, relative, with `/`.
-            message: the commit's message.
             include_commands: commands ran, so commit too what the work tree shows as changed. Commits that
                 a command made in `tree/.git` are not looked at: their files are in the work tree.
             screen: what every commit passes; None lets everything through.
@@ -319,7 +310,6 @@ class Committer:
 
         Args:
             touched: as for `commit`.
-            message: the commit's.
             include_commands: as for `commit`.
             find_secrets: names the places at which a diff adds secrets; see `CommitScreen`.
             leave_out: why a path is left out, or None.
@@ -408,9 +398,6 @@ class Clone(Committer):
     beside it. Not safe for use by several threads at once.
 
     Attributes:
-        folder: holds everything.
-        base_commit: the commit that was cloned.
-        base_branch: its branch.
         trees: the trees of its objects, for runs of tests.
     """
 
@@ -547,7 +534,6 @@ class Clone(Committer):
         """What a branch of the remote has on top of the base; None where there is no such branch.
 
         Args:
-            branch: its name.
             author_email: ours. Author and committer of our own commit both have it.
             known_bases: commits that the caller knows to have been the base's head, for a base that was
                 rewritten since.

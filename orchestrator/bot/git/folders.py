@@ -108,7 +108,6 @@ class Owner:
     """The hold of this process on a clone's folder.
 
     Attributes:
-        folder: the folder.
         facts: what the file said when it was opened.
         kept: the folder is to stay.
     """

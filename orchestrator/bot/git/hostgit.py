@@ -410,8 +410,6 @@ class HostGit:
         Args:
             arguments: the subcommand and its arguments; text from elsewhere only after `--` or checked.
             doing: begins the message if it fails, such as `cannot commit`.
-            stdin: what the command reads.
-            variables: added to the environment of this command.
             remote: the only place that the command may contact.
 
         Raises:

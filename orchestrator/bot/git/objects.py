@@ -264,10 +264,7 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
     """Bring what changed from `old` to `theirs` onto `ours`.
 
     Args:
-        git: git on our objects.
         old: the tree that both sides come from.
-        ours: a tree.
-        theirs: a tree.
         labels: what a conflict marker calls our side and theirs, after `pullwright/`.
 
     Raises:

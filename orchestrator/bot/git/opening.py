@@ -157,9 +157,7 @@ class Mirrors:
 
         Args:
             folder: of the clone; `host.git` and `tree` are made in it.
-            remote: the remote.
             branch: the branch, or None for the remote's default.
-            doing: begins the message of an error.
             clone_from: clones a branch of a remote into the folder, and returns the branch and the commit.
 
         Returns:
@@ -395,9 +393,7 @@ def first_fetch(folder: Path, remote: Remote, branch: str | None, doing: str) ->
 
     Args:
         folder: gets `host.git`, the git directory, and `tree`, the files.
-        remote: what is cloned.
         branch: the branch, or None for the remote's default.
-        doing: begins the message of an error.
 
     Returns:
         The branch and the commit.
@@ -484,7 +480,6 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         credential: asked for whenever the remote is contacted.
         parent: where the new folder is made.
         with_git: give the files a repository of their own, for the model's commands.
-        identity: author and committer of what is committed.
         clock: dates the commits; the machine's clock by default.
         cancelled: asked while the remote is contacted; True ends that at once.
         mirror: a folder of this user for mirrors of remotes, which make the next clone cheaper; None for
@@ -537,8 +532,6 @@ def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         folder: the clone's folder, the parent of `tree`.
         url: the address that it was cloned from.
         credential: asked for whenever the remote is contacted.
-        identity: author and committer of what is committed.
-        clock: dates the commits.
         cancelled: asked while the remote is contacted; True ends that at once.
 
     Raises:

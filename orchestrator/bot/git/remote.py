@@ -298,12 +298,6 @@ class Fence(Protocol):
     def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
         """Move the reference in the same push as the claim, and read back what the remote holds.
 
-        Args:
-            git: has the objects of the update.
-            update: what moves.
-            doing: begins the message of an error.
-            objects: folders with more objects.
-
         Raises:
             ClaimLostError: somebody else moved the claim.
             PushRejectedError: the reference is not where it was expected, or the server does not want it.
@@ -364,10 +358,7 @@ def push_updates(
     Git compares nothing for a reference that would stay where it is: each must move.
 
     Args:
-        git: has the objects.
-        remote: where.
         updates: at least one, with checked names.
-        doing: begins the message of an error.
         objects: folders with more objects, such as `Records.objects`.
 
     Raises:

@@ -90,7 +90,6 @@ def report(verdict: TestVerdict, head: str) -> str:
     """The table, what else is true, and the block; Markdown in which nothing of what a test prints is live.
 
     Args:
-        verdict: what the runs prove.
         head: the commit that is proposed; its tree is the one that was run.
     """
     runs = verdict.runs
@@ -111,10 +110,6 @@ def read_block(body: str, head_commit: str) -> ReportBlock | None:
 
     Only what stands above the first rule (`***`) is the program's; below it are the model's words, and whatever a
     person added. Whether the program wrote the text at all, its author tells, and not the text.
-
-    Args:
-        body: of the pull request.
-        head_commit: what is its head now.
     """
     text = body.replace("\r\n", "\n")
     end = _END_OF_HEAD.search(text)

@@ -53,7 +53,6 @@ class PytestCall:
     """A command that is one call of pytest and nothing else.
 
     Attributes:
-        words: the command's.
         start: where pytest's own arguments begin.
         prefix: variables that the command sets, as it writes them.
     """
@@ -234,7 +233,6 @@ def at_stake(
     They pass with the change's code, and failed before or are written otherwise by the change.
 
     Args:
-        before: the base's run.
         kept: the run of the change's code with the base's tests.
         changes: everything in which the change differs from the base.
         most: how many to name.
@@ -291,9 +289,7 @@ class Copies:
     """Copies of some tests of one file.
 
     Attributes:
-        original: the file's path.
         path: of the copies under other names.
-        text: its content.
         spoiled_path: of the copies with other expected values.
         spoiled_text: its content; empty where no expected value is known.
         names: of the tests, by the name of their copies.
@@ -381,8 +377,6 @@ def copy_tests(path: str, source: bytes, names: Iterable[str], tokens: tuple[str
     """Copy a file of tests twice; None where none of them is found in it.
 
     Args:
-        path: of the file.
-        source: its content.
         names: tests in it, as in `TestA::test_b`.
         tokens: words of letters and digits that nobody can guess, for the two files' names and their tests'.
     """

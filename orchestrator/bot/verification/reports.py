@@ -77,10 +77,6 @@ def run_result(
     """What a run says, and whether the test that must fail was seen to fail.
 
     Args:
-        kind: of the run.
-        tree: what was run.
-        ended: what the command left.
-        minutes: how long it was given.
         expects: the base's run, which showed what this runner reports; None while it is not known.
     """
     ran = ended.ran
@@ -142,7 +138,6 @@ def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:
     """Read a report. Which format it has, its content tells.
 
     Args:
-        data: the file as it was written.
         root: the folder of the run; what the report says of files below it becomes relative to it.
 
     Returns:

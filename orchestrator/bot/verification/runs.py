@@ -85,9 +85,7 @@ class HostRuns:
     """A `Verifier` that runs the tests on this machine.
 
     Args:
-        trees: of the clone.
         base: the commit or the tree that changes are compared with.
-        options: what is run.
         home: the folder of this repository's test runs, which outlives the cycle.
         environment: makes the place where commands run, for a folder, with the limits, variables and hosts of the user.
         source: of names that nobody can guess.

@@ -88,7 +88,6 @@ class TestFiles:
 
         Args:
             files: everything in which the change differs from the base.
-            base: the base's paths.
             is_installed: whether the base's tests find a module of this name that is not in the repository.
             text_of: a file's text in the base.
         """

@@ -112,7 +112,6 @@ class TestFinding:
     """What is true of some tests.
 
     Attributes:
-        tests: their ids.
         outputs: what the runner said of each where it failed, in their order.
         files: the changed files on which it depends, each with its lines: `tests/a.py` (+3 -1); Markdown.
         by_assertion: how many of the tests failed by their own assertion.

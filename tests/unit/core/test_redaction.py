@@ -1,14 +1,26 @@
-"""Which variables are secrets, told by one table of names that tools, providers and build servers use."""
+"""Names and values of secrets, and how a known secret is hidden."""
 
 from __future__ import annotations
 
+import base64
+import json
 from urllib.parse import quote
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.config.keys import secret_values
-from orchestrator.core.redaction import is_ordinary, is_secret_name, parts_to_hide
+from orchestrator.bot.forge.values import Credential
+from orchestrator.bot.git.remote import GitCredential
+from orchestrator.core.redaction import (
+    REPLACEMENT,
+    is_ordinary,
+    is_secret_name,
+    parts_to_hide,
+    without_bytes,
+    without_secrets,
+)
 from orchestrator.engine.environments.variables import EnvPolicy, child_variables
 from tests.tables import table
 
@@ -186,3 +198,24 @@ def test_a_key_file_is_a_secret_whatever_it_is_called() -> None:
     for value in (pem, '{"type": "service_account", "private_key": "x"}'):
         assert parts_to_hide("CONFIG", value) == [value]
         assert child_variables({"CONFIG": value}, EnvPolicy.FILTERED) == {}
+
+
+@pytest.mark.parametrize("kind", [Credential, GitCredential])
+def test_a_credential_shows_no_password(kind: type) -> None:
+    shown = repr(kind("example.com", "bot", "q7Zr2VbN9xKp4TmW"))
+    assert "q7Zr" not in shown
+    assert REPLACEMENT in shown
+
+
+@given(st.text(min_size=8, max_size=40), st.text(max_size=40), st.text(max_size=40))
+def test_no_form_of_a_secret_stays(secret: str, before: str, after: str) -> None:
+    raw = secret.encode()
+    for form in (secret, quote(raw, safe=""), json.dumps(secret)[1:-1], base64.b64encode(raw).decode()):
+        text = f"{before}\0{form}\0{after}"
+        said = without_secrets(text, secret)
+        assert without_bytes(text.encode(), secret).decode() == said
+        assert f"\0{form}\0" not in said
+
+
+def test_a_short_value_is_left_where_it_is() -> None:
+    assert without_secrets("the key is none", "none") == "the key is none"
