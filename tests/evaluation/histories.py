@@ -10,7 +10,7 @@ a bug with a failing test: the change mends it. A commit whose parent's or own t
 
 A commit adds or fixes something if it brings a test function of a new name or one of other content (compared as
 parsed: comments and layout do not count); else it only rearranges. A finding is reported if it stands at the top
-of the pull request (`TestVerdict.reasons`).
+of the pull request (`ChangeVerdict.reasons`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.verification.base import Change
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
-from orchestrator.bot.verification.verdict import FindingKind, TestVerdict, judge_runs
+from orchestrator.bot.verification.verdict import ChangeVerdict, FindingKind, judge_runs
 from orchestrator.core.changes import is_test_path
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.evaluation.weakenings import cases
@@ -74,7 +74,7 @@ class Row:
     """What was said of one change."""
 
     subject: Subject
-    verdict: TestVerdict
+    verdict: ChangeVerdict
 
     @property
     def is_reported(self) -> bool:

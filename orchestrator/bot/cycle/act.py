@@ -298,7 +298,12 @@ class CycleSession:
         await self._environment.initialize()
         self._emit(PhaseEntered(Phase.PLAN))
         # Read before anything is brought: a model may have changed these files.
-        rules = self.proposer.rules = await self._read_rules()
+        rules = self.proposer.rules = await read_repository_rules(
+            [file.path for file in self._files],
+            lambda path, most: self._environment.read_file(path, max_bytes=most),
+            parts.options,
+            parts.model.name,
+        )
         if rules.etiquette.forbids and parts.options.respects_ai_policy:
             return SessionEnd(EndKind.FINISH, f"hands off, as the repository asks: {rules.etiquette.forbids}")
         brought = await asyncio.to_thread(
@@ -514,18 +519,6 @@ class CycleSession:
             await self._commits.look()  # for the next cycle on the task, if this one is not at its end
         await self._environment.cleanup()
         self.pending.close()
-
-    async def _read_rules(self) -> RepositoryRules:
-        return await read_repository_rules(
-            [file.path for file in self._files],
-            lambda path, most: self._environment.read_file(path, max_bytes=most),
-            self._parts.options,
-            self._parts.model.name,
-        )
-
-    def left(self) -> tuple[set[str], bytes]:
-        """What is not proposed, by path, and as a patch: see `Pending.left`."""
-        return self.pending.left()
 
     def _is_last(self) -> bool:
         return self._session is not None and self._session.budget.wrapping_up is not None

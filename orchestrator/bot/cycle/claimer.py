@@ -228,17 +228,13 @@ class Claimer:
         """Why the person's answer is for nothing here; empty where it is for the question of this task."""
         if found is None or not found.state.waits_for_answer:
             return f"{key} has no open question that --answer could be for: leave --answer out"
-        others = [] if self.named else self._others_that_wait(key)
+        # An answer that names no task could be for any of them.
+        waiting = () if self.named else sorted(self.unfinished())
+        others = [other for other in waiting if other != key and self._waits_for_answer(other)]
         if not others:
             return ""
         commands = "; ".join(self.commands.answer(one) for one in (key, *others))
         return f"{len(others) + 1} tasks wait for an answer, name the one that this is for: {commands}"
-
-    def _others_that_wait(self, key: str) -> list[str]:
-        """The other tasks with an open question: an answer that names no task could be for any of them."""
-        return [
-            other for other in sorted(self.unfinished()) if other != key and self._waits_for_answer(other)
-        ]
 
     def _waits_for_answer(self, key: str) -> bool:
         kept = read_kept(self.kept.read(key))

@@ -1,4 +1,8 @@
-"""One cycle, top to bottom: claim a task, clone, plan and act, verify, propose, finish."""
+"""One cycle, top to bottom: claim a task, clone, plan and act, verify, propose, finish.
+
+The model asks for a pull request in the middle of its session, by the tool `create_pull_request`. Then the change is
+verified and proposed here, and the model reads what came of it: tests that fail go back to it.
+"""
 
 from __future__ import annotations
 
@@ -77,22 +81,6 @@ async def run_cycle(start: CycleStart) -> CycleResult:
     return result
 
 
-async def _under_repository_rules(start: CycleStart, pulse: str) -> CycleParts:
-    """What to work with, as strict as the repository's own rules on its default branch are."""
-    text = await asyncio.to_thread(start.rules_file.text, pulse)
-    # Opens the hidden refs, and so asks the forge for the address: an outage is a result of the cycle.
-    parts, notes = await asyncio.to_thread(start.parts, text)
-    for note in notes:
-        parts.emit(Guarded(Defence.INSTRUCTIONS, note))
-    return parts
-
-
-async def _recover(parts: CycleParts) -> None:
-    """Save what runs killed here have left; their claims are free."""
-    if parts.recovery is not None and parts.claimer is not None:
-        parts.claimer.dead_runs = await asyncio.to_thread(parts.recovery.recover)
-
-
 async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
     """Clone, plan and act, verify, propose and finish; the heartbeat keeps the claim meanwhile."""
     task = result.task = choice.task
@@ -114,27 +102,27 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
             session = CycleSession(parts, choice, clone, files, result)
             async with session.verification:
                 try:
-                    await finish_cycle(session, await _to_its_end(session))
+                    end = await _plan_and_act(session)
+                    await finish_cycle(session, end)
                 finally:
                     save_unfinished(parts, choice, session, result)
 
 
-async def _to_its_end(session: CycleSession) -> SessionEnd:
-    """Plan and act, verify and propose, until the session is over."""
+async def _plan_and_act(session: CycleSession) -> SessionEnd:
+    """Hold the session; how it ended. What is proposed stays proposed, whatever the model says after it."""
     try:
-        return await _plan_and_act(session)
+        return await _until_the_end(session)
     except BadReplyError as error:
         if session.attempt.result.pull_request is None:
             raise
-        # What is proposed stays proposed, whatever the model says after it.
         session.attempt.emit(Warned(f"the model went on after its pull request, and came to no end: {error}"))
         return SessionEnd(EndKind.COMPLETED, "")
     finally:
         await session.close()
 
 
-async def _plan_and_act(session: CycleSession) -> SessionEnd:
-    """Do what needs no model; else let it plan and act, and propose what it asks for."""
+async def _until_the_end(session: CycleSession) -> SessionEnd:
+    """Do what needs no model. Else the model plans and acts, and what it asks for is verified and proposed."""
     end = await session.begin() or await _replay(session) or await _end_what_was_begun(session)
     if end is not None:
         return end
@@ -163,6 +151,46 @@ async def _verify_and_propose(session: CycleSession, title: str, body: str, *, i
     change = await session.proposer.prepare(title, body, is_begun=is_begun)
     await session.verification.check(change, is_begun=is_begun)
     return await session.proposer.propose(change)
+
+
+async def _under_repository_rules(start: CycleStart, pulse: str) -> CycleParts:
+    """What to work with, as strict as the repository's own rules on its default branch are."""
+    text = await asyncio.to_thread(start.rules_file.text, pulse)
+    # Opens the hidden refs, and so asks the forge for the address: an outage is a result of the cycle.
+    parts, notes = await asyncio.to_thread(start.parts, text)
+    for note in notes:
+        parts.emit(Guarded(Defence.INSTRUCTIONS, note))
+    return parts
+
+
+async def _recover(parts: CycleParts) -> None:
+    """Save what runs killed here have left; their claims are free."""
+    if parts.recovery is not None and parts.claimer is not None:
+        parts.claimer.dead_runs = await asyncio.to_thread(parts.recovery.recover)
+
+
+@contextmanager
+def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
+    """The clone, removed at the end. A folder that stays is no reason to call what was done a failure."""
+    try:
+        yield clone
+    finally:
+        try:
+            clone.close()
+        except WorkspaceError as error:
+            parts.emit(Warned(f"the clone could not be removed: {error}"))
+
+
+async def _clone(parts: CycleParts) -> Clone:
+    """Clone in a thread; a cancelled clone is waited for, so that its folder can be removed."""
+    opening = asyncio.create_task(asyncio.to_thread(parts.open_clone, Path(tempfile.gettempdir())))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            opening.result().close()
+        raise
 
 
 async def _replay(session: CycleSession) -> SessionEnd | None:
@@ -244,27 +272,3 @@ async def _propose_what_was_refused(session: CycleSession) -> None:
             await _verify_and_propose(session, *refused)
         except ToolError as error:
             session.attempt.emit(Warned(f"what the model proposed before cannot be proposed: {error}"))
-
-
-@contextmanager
-def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
-    """The clone, removed at the end. A folder that stays is no reason to call what was done a failure."""
-    try:
-        yield clone
-    finally:
-        try:
-            clone.close()
-        except WorkspaceError as error:
-            parts.emit(Warned(f"the clone could not be removed: {error}"))
-
-
-async def _clone(parts: CycleParts) -> Clone:
-    """Clone in a thread; a cancelled clone is waited for, so that its folder can be removed."""
-    opening = asyncio.create_task(asyncio.to_thread(parts.open_clone, Path(tempfile.gettempdir())))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        await asyncio.wait([opening])
-        if not opening.cancelled() and opening.exception() is None:
-            opening.result().close()
-        raise

@@ -59,7 +59,7 @@ _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more 
 async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
     """Write down what the session came to, and ask its question, if it has one."""
     parts, task, result = session.attempt.parts, session.attempt.task, session.attempt.result
-    _, left = await asyncio.to_thread(session.left)
+    _, left = await asyncio.to_thread(session.pending.left)
     parts.emit(PhaseEntered(Phase.FINISH))
     proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
     kind = end.kind
@@ -161,7 +161,7 @@ def _keep_somewhere(parts: CycleParts, choice: Choice, session: CycleSession, re
     outcome = result.outcome if error is None else outcome_of(error)
     try:
         # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
-        paths, patch = session.left()
+        paths, patch = session.pending.left()
     except WorkspaceError as failure:
         _keep(parts, session, f"the changes could not be read ({failure})")
         return

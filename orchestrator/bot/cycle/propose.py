@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.repository_rules import RepositoryRules
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import Forge, PullRequest
-    from orchestrator.bot.git.base import CommitOutcome, LeftOut, Staged
+    from orchestrator.bot.git.base import CommitOutcome, Staged
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit
     from orchestrator.engine.policy.syntax import Unreadable
@@ -187,7 +187,7 @@ class Proposer:
             set(self.attempt.ledger.touched),
             include_commands=self.attempt.ledger.shell_used,
             screen=CommitScreen(
-                self._secrets,
+                lambda diff: places_of_secrets(diff, self._guards.holds_secret),
                 self._guards.protect,
                 lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),
             ),
@@ -226,9 +226,6 @@ class Proposer:
         if not line:
             raise ToolError("The title is empty. Say in it what the change does.")
         return line, text
-
-    def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self._guards.holds_secret)
 
     def _refusal(self, changes: Sequence[FileChange]) -> str | None:
         """Why the whole change may not be proposed. Looks at all of it, however often it was proposed."""
@@ -523,15 +520,15 @@ class Attachments:
         patch = outcome.held_patch.decode("utf-8", "replace")
         return render(
             "cycle/held_changes",
-            held=[self._line(item) for item in outcome.held[:_MOST_LISTED]],
+            # A reason may name other files, and a file may have any name.
+            held=[
+                (shown_path(item.path), self.guards.wording.inline(item.reason))
+                for item in outcome.held[:_MOST_LISTED]
+            ],
             more=max(len(outcome.held) - _MOST_LISTED, 0),
             patch=quoted_patch(patch) if self._survives(patch, outcome.held_patch) else None,
             run=self.run,
         )
-
-    def _line(self, item: LeftOut) -> tuple[str, str]:
-        # A reason may name other files, and a file may have any name.
-        return shown_path(item.path), self.guards.wording.inline(item.reason)
 
     def _survives(self, patch: str, raw: bytes) -> bool:
         """Whether a comment shows all of the patch as it is: one that is cut or changed does not apply."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import Attempt
     from orchestrator.bot.cycle.propose import PreparedChange
     from orchestrator.bot.verification.base import CaseResult, RunResult, Verifier
-    from orchestrator.bot.verification.verdict import TestVerdict
+    from orchestrator.bot.verification.verdict import ChangeVerdict
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit, Event
 
@@ -105,11 +105,6 @@ class RecordedTests:
         return ended.output
 
 
-def _shown(message: str, *, brief: bool) -> str:
-    """A failed test's output as far as the first prompt has it: its beginning, or what went wrong alone."""
-    return what_went_wrong(message) if brief else message[:_NAMED_CHARACTERS]
-
-
 @dataclass(slots=True)
 class Verification:
     """Runs the tests of one cycle and judges its change by them. Without a verifier nothing is run.
@@ -130,9 +125,9 @@ class Verification:
     may_go_on: Callable[[], bool]
     minutes_left: Callable[[], float | None]
     is_brief: bool = False
-    verdict: TestVerdict | None = None
+    verdict: ChangeVerdict | None = None
     refused: tuple[str, str] | None = None
-    _judged: dict[str, TestVerdict] = field(default_factory=dict)
+    _judged: dict[str, ChangeVerdict] = field(default_factory=dict)
     _asked_about: set[str] = field(default_factory=set)
     _is_over: bool = False
     _refused_tree: str = ""
@@ -185,6 +180,7 @@ class Verification:
         before = self._before
         named = [] if before is None else await asyncio.to_thread(self._named, before)
         most = _MOST_NAMED_BRIEFLY if brief else _MOST_NAMED
+        shown = what_went_wrong if brief else (lambda message: message[:_NAMED_CHARACTERS])
         text = render(
             "cycle/tests",
             has_tool=has_tool,
@@ -192,7 +188,7 @@ class Verification:
             problem=problem,
             before=None if before is None else to_json(self._runs(before))["before"],
             named=[
-                (one_line(case.id, limit=_ID_CHARACTERS), fenced(_shown(case.message, brief=brief)))
+                (one_line(case.id, limit=_ID_CHARACTERS), fenced(shown(case.message)))
                 for case in named[:most]
             ],
             more=max(len(named) - most, 0),
@@ -292,7 +288,7 @@ class Verification:
             self.refused, self._refused_tree = (change.title, change.said), tree
             raise ToolError(refusal)
 
-    async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> TestVerdict:
+    async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> ChangeVerdict:
         if (known := self._judged.get(tree)) is not None:
             return known
         self.attempt.emit(PhaseEntered(Phase.VERIFY))
@@ -309,7 +305,7 @@ class Verification:
             self._judged[tree] = verdict
         return verdict
 
-    def _lines(self, verdict: TestVerdict) -> tuple[str, ...]:
+    def _lines(self, verdict: ChangeVerdict) -> tuple[str, ...]:
         problem = (verdict.problem,) if verdict.problem else ()
         return tuple(
             one_line(text, limit=_REASON_CHARACTERS, keep="`") for text in (*problem, *verdict.reasons)
@@ -324,7 +320,7 @@ class Verification:
         finally:
             self._is_over = False
 
-    def _refusal(self, verdict: TestVerdict, *, is_begun: bool) -> str:
+    def _refusal(self, verdict: ChangeVerdict, *, is_begun: bool) -> str:
         """Why the change goes back to the model; empty if it does not."""
         goes_on = not self._is_over and self.may_go_on()
         if verdict.is_red and (goes_on or self.is_required):
@@ -335,7 +331,7 @@ class Verification:
             return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
         return ""
 
-    def _is_new_doubt(self, verdict: TestVerdict) -> bool:
+    def _is_new_doubt(self, verdict: ChangeVerdict) -> bool:
         """Whether something passes only by what was done to the tests. Each test is a reason once."""
         fresh = set(verdict.doubts) - self._asked_about
         self._asked_about |= fresh

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from orchestrator.bot.verification.base import RunResult, Runs
-    from orchestrator.bot.verification.verdict import TestVerdict
+    from orchestrator.bot.verification.verdict import ChangeVerdict
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
@@ -80,13 +80,13 @@ def to_json(runs: Runs) -> dict[str, Any]:
     return {kind.value: _counts(_run(runs, kind)) for kind in RunKind}
 
 
-def tests_warning(verdict: TestVerdict) -> str:
+def tests_warning(verdict: ChangeVerdict) -> str:
     """What stands at the very top of the pull request; empty if nothing has to."""
     lines = "".join(f"\n> - {reason}" for reason in verdict.reasons)
     return f"> [!WARNING]\n> The tests say of this change:{lines}" if lines else ""
 
 
-def report(verdict: TestVerdict, head: str) -> str:
+def report(verdict: ChangeVerdict, head: str) -> str:
     """The table, what else is true, and the block; Markdown in which nothing of what a test prints is live.
 
     Args:
@@ -157,7 +157,7 @@ def _row(kind: RunKind, run: RunResult) -> dict[str, str]:
     return {"name": name, "time": time, **shown}
 
 
-def _statement(verdict: TestVerdict, head: str) -> dict[str, Any]:
+def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
     runs = verdict.runs
     result = "FAILED" if verdict.is_red else "WARNED" if verdict.reasons or verdict.problem else "PASSED"
     failed = [case.id for case in runs.after.failures] if runs.after else []

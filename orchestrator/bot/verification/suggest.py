@@ -10,7 +10,6 @@ import configparser
 import json
 import re
 import tomllib
-from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -153,13 +152,9 @@ class _Files:
         """Files that belong to the tests."""
         return [path for path in self.paths if is_test_path(path)]
 
-    @cached_property
-    def _tests_by_suffix(self) -> Counter[str]:
-        return Counter(path.rpartition(".")[2] for path in self.tests)
-
     def tests_in(self, suffixes: tuple[str, ...]) -> int:
         """How many test files have one of these suffixes."""
-        return sum(self._tests_by_suffix[suffix] for suffix in suffixes)
+        return sum(path.rpartition(".")[2] in suffixes for path in self.tests)
 
 
 def _table(values: object, *keys: str) -> dict[str, Any]:
@@ -290,7 +285,8 @@ def _python(files: _Files) -> Iterator[SuggestedCommand]:
     source = python.pytest_source()
     if by_tool := python.by_tool():
         setup, tool = by_tool
-        yield SuggestedCommand(_PYTEST, f"{tool}, {source or 'test files'}", _sure(source), setup)
+        confidence = Confidence.SURE if source else Confidence.LIKELY
+        yield SuggestedCommand(_PYTEST, f"{tool}, {source or 'test files'}", confidence, setup)
         return
     if not source:
         yield from _unittest(files, python)
@@ -300,10 +296,6 @@ def _python(files: _Files) -> Iterator[SuggestedCommand]:
         yield from _by_environments(files, python)
     confidence = Confidence.SURE if declared else Confidence.LIKELY
     yield SuggestedCommand(_PYTEST, source, confidence, python.by_pip("pytest"))
-
-
-def _sure(source: str) -> Confidence:
-    return Confidence.SURE if source else Confidence.LIKELY
 
 
 def _by_environments(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
@@ -595,7 +587,8 @@ def call_in_workflow(text: str) -> tuple[str, list[str]] | None:
     for job in _jobs(text):
         for place, line in enumerate(job):
             if calls := _test_calls([line]):
-                return calls[0], [before for before in job[:place] if _is_setup(before)]
+                setup = [one for one in job[:place] if _may_be_copied(one) and _SETUP_CALL.fullmatch(one)]
+                return calls[0], setup
     return None
 
 
@@ -624,10 +617,6 @@ def _code(text: str) -> Iterator[str]:
             yield line
         else:
             yield from re.findall(r"`([^`]+)`", line)
-
-
-def _is_setup(line: str) -> bool:
-    return _may_be_copied(line) and _SETUP_CALL.fullmatch(line) is not None
 
 
 _STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)$")

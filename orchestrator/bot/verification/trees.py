@@ -75,7 +75,11 @@ class TestFiles:
 
     def is_test(self, path: str) -> bool:
         """Whether a path belongs to the tests."""
-        return is_test_path(path) or _TEST_DATA.fullmatch(path) is not None or self._spec().match_file(path)
+        return (
+            is_test_path(path)
+            or _TEST_DATA.fullmatch(path) is not None
+            or _compiled(tuple(self.more)).match_file(path)
+        )
 
     def restored(
         self,
@@ -140,9 +144,6 @@ class TestFiles:
             or _METADATA.fullmatch(path) is not None
             or any(_names(command, path) for command in self.commands)
         )
-
-    def _spec(self) -> GitIgnoreSpec:
-        return _compiled(tuple(self.more))
 
 
 @lru_cache(maxsize=8)

@@ -108,7 +108,7 @@ _ASKED_IF_ASSERTED = frozenset({FindingKind.CHANGED, FindingKind.GONE})
 
 
 @dataclass(frozen=True, slots=True)
-class TestFinding:
+class RunFinding:
     """What is true of some tests.
 
     Attributes:
@@ -127,7 +127,7 @@ class TestFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class TestVerdict:
+class ChangeVerdict:
     """What the runs of a change prove.
 
     Attributes:
@@ -136,7 +136,7 @@ class TestVerdict:
     """
 
     runs: Runs
-    findings: tuple[TestFinding, ...] = ()
+    findings: tuple[RunFinding, ...] = ()
     problem: str = ""
 
     @property
@@ -177,30 +177,30 @@ class TestVerdict:
         return _for_model(self, brief=brief)
 
 
-def judge_runs(runs: Runs, change: Change) -> TestVerdict:
+def judge_runs(runs: Runs, change: Change) -> ChangeVerdict:
     """Compare the runs of a change, test by test."""
     before, after = runs.before, runs.after or runs.kept
     if runs.problem or before is None or after is None:
-        return TestVerdict(runs, problem=runs.problem or "the tests were not run")
+        return ChangeVerdict(runs, problem=runs.problem or "the tests were not run")
     if before.problem:
-        return TestVerdict(runs, problem=f"the base's own run counts for nothing: {before.problem}")
+        return ChangeVerdict(runs, problem=f"the base's own run counts for nothing: {before.problem}")
     if after.problem:
-        return TestVerdict(
-            runs, (TestFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=after.problem),)
+        return ChangeVerdict(
+            runs, (RunFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=after.problem),)
         )
     if before.cases and not after.cases:
         words = "it left no report of its tests, as the base's run did"
-        return TestVerdict(runs, (TestFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=words),))
+        return ChangeVerdict(runs, (RunFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=words),))
     findings = (*_of_kept(before, runs.kept), *_Judge(runs, before, after, change).findings())
     if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
         words = f"no test failed, but the command ended with {after.exit}"
-        findings = (TestFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=words), *findings)
-    return TestVerdict(
+        findings = (RunFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=words), *findings)
+    return ChangeVerdict(
         runs, tuple(sorted(findings, key=lambda finding: list(FindingKind).index(finding.kind)))
     )
 
 
-def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[TestFinding, ...]:
+def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[RunFinding, ...]:
     """That the run with the base's tests and settings counts for nothing, if it does.
 
     That may be honest: what the base's settings name has another name now. Where its tests say of themselves that
@@ -211,8 +211,8 @@ def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[TestFinding, ..
     words = kept.problem or f"it left no report of its tests and ended with {kept.exit}"
     if kept.count(CaseStatus.PASSED) and replace(kept, problem="").is_green:
         words = f"with the base's tests and settings, {words}"
-        return (TestFinding(FindingKind.UNPROVEN, outputs=(kept.output,), words=words),)
-    return (TestFinding(FindingKind.KEPT_UNPROVEN, (WHOLE_RUN,), (kept.output,), words=words),)
+        return (RunFinding(FindingKind.UNPROVEN, outputs=(kept.output,), words=words),)
+    return (RunFinding(FindingKind.KEPT_UNPROVEN, (WHOLE_RUN,), (kept.output,), words=words),)
 
 
 def _fails_without_a_test(run: RunResult) -> bool:
@@ -250,7 +250,7 @@ class _Judge:
         self._named = NamedTests(change.task)
         self._found: defaultdict[FindingKind, list[CaseResult]] = defaultdict(list)
 
-    def findings(self) -> tuple[TestFinding, ...]:
+    def findings(self) -> tuple[RunFinding, ...]:
         """Everything that is true of some tests, the worst first."""
         for name, case in self._before.cases.items():
             self._compare(name, case)
@@ -267,13 +267,13 @@ class _Judge:
         shown = shown if shown is not None and shown.failed else _NOTHING
         self._found[kind].append(replace(shown, id=name, file=file))
 
-    def _finding(self, kind: FindingKind) -> TestFinding:
+    def _finding(self, kind: FindingKind) -> RunFinding:
         cases = self._found[kind]
         files: dict[str, None] = {}
         if kind in _WITH_FILES:
             for case in cases:
                 files.update(dict.fromkeys(self._own_files(case) or self._changed.values()))
-        return TestFinding(
+        return RunFinding(
             kind,
             tuple(case.id for case in cases),
             tuple(case.message for case in cases),
@@ -428,7 +428,7 @@ _WITH_FILES = frozenset(
 )
 
 
-def _is_doubtful(finding: TestFinding) -> bool:
+def _is_doubtful(finding: RunFinding) -> bool:
     asked = finding.kind in _ASKED_IF_ASSERTED and finding.by_assertion > 0
     return finding.kind in _DOUBTFUL or asked
 
@@ -496,7 +496,7 @@ _TRUE_OF_ONE = {
 }
 
 
-def _words(finding: TestFinding) -> str:
+def _words(finding: RunFinding) -> str:
     """A finding in one line for people."""
     if finding.kind is FindingKind.UNPROVEN:
         return f"The run with this change counts for nothing: {in_markdown(finding.words, _WORDS_CHARS)}."
@@ -515,7 +515,7 @@ def _words(finding: TestFinding) -> str:
     return f"{number} {'test' if number == 1 else 'tests'} {true}: {shown}{more}.{how}{changed}"
 
 
-def _how(finding: TestFinding) -> str:
+def _how(finding: RunFinding) -> str:
     """How tests fail as the base has them."""
     errors = sum(map(bool, finding.outputs)) - finding.by_assertion
     numbers = ((finding.by_assertion, "by their own assertion"), (errors, "by an error"))
@@ -539,10 +539,10 @@ def _of_several(words: str) -> str:
     return re.sub(r"\w+", lambda word: _SEVERAL.get(word[0], word[0]), words)
 
 
-def _for_model(verdict: TestVerdict, *, brief: bool) -> str:
+def _for_model(verdict: ChangeVerdict, *, brief: bool) -> str:
     most_chars = _BRIEF_CHARS if brief else _MODEL_CHARS
 
-    def outputs(finding: TestFinding) -> list[str]:
+    def outputs(finding: RunFinding) -> list[str]:
         return [what_went_wrong(output) if brief else output for output in finding.outputs]
 
     sections = [

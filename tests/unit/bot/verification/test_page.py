@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
 from orchestrator.bot.verification.page import read_block, report, tests_warning, to_json
-from orchestrator.bot.verification.verdict import TestVerdict, judge_runs
+from orchestrator.bot.verification.verdict import ChangeVerdict, judge_runs
 from tests.tables import table
 
 HEAD = "a" * 40
@@ -25,7 +25,7 @@ def run(kind: RunKind, *failed: str, passed: int = 2, message: str = "no") -> Ru
     return RunResult(kind, "d" * 40, cases, int(bool(failed)), 1.25, digest="sha256:" + "e" * 64)
 
 
-def verdict(*failed: str, problem: str = "") -> TestVerdict:
+def verdict(*failed: str, problem: str = "") -> ChangeVerdict:
     """Of a change after which new tests fail."""
     before = run(RunKind.BEFORE)
     after = replace(run(RunKind.AFTER, *failed), problem=problem)
@@ -70,10 +70,10 @@ def test_the_block_has_the_fields_of_in_toto() -> None:
         (verdict(), "PASSED"),
         (verdict("t.py::test_new"), "FAILED"),
         (verdict(problem="it did not end"), "FAILED"),
-        (TestVerdict(verdict().runs, problem="no sandbox"), "WARNED"),
+        (ChangeVerdict(verdict().runs, problem="no sandbox"), "WARNED"),
     ],
 )
-def test_the_result_is_the_verdict_s(said: TestVerdict, result: str) -> None:
+def test_the_result_is_the_verdict_s(said: ChangeVerdict, result: str) -> None:
     block = read_block(body(report(said, HEAD)), HEAD)
     assert block is not None
     assert block.statement["predicate"]["result"] == result

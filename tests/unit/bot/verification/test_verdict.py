@@ -19,7 +19,7 @@ from orchestrator.bot.verification.base import (
     RunResult,
     Runs,
 )
-from orchestrator.bot.verification.verdict import FindingKind, TestVerdict, describe_run, judge_runs
+from orchestrator.bot.verification.verdict import ChangeVerdict, FindingKind, describe_run, judge_runs
 from orchestrator.core.changes import FileChange, FileVersion
 from tests.tables import table
 
@@ -125,7 +125,7 @@ def runs_of(before: RunResult, kept: RunResult, after: RunResult, new: RunResult
 
 def judged(
     ends: dict[str, str], paths: str = "code test", *, task: str = "", files: tuple[FileChange, ...] = ()
-) -> TestVerdict:
+) -> ChangeVerdict:
     """The verdict where each test ends as its four letters say."""
 
     def one(kind: RunKind, place: int) -> RunResult:
@@ -139,7 +139,7 @@ def judged(
     return judge_runs(replace(runs, restored=restored), Change("base", "tree", changed, task))
 
 
-def kinds(verdict: TestVerdict, name: str = TEST) -> set[str]:
+def kinds(verdict: ChangeVerdict, name: str = TEST) -> set[str]:
     return {finding.kind.value for finding in verdict.findings if name in finding.tests}
 
 
@@ -372,7 +372,7 @@ def test_a_failing_test_is_red_where_the_task_names_it(line: str) -> None:
     assert verdict.is_red == (named == "yes")
 
 
-def exits(before: int, kept: int, after: int, paths: str = "code") -> TestVerdict:
+def exits(before: int, kept: int, after: int, paths: str = "code") -> ChangeVerdict:
     ends = zip((RunKind.BEFORE, RunKind.KEPT, RunKind.AFTER), (before, kept, after), strict=True)
     runs = [result(kind, {}, exit_code=number) for kind, number in ends]
     return judge_runs(
