@@ -10,7 +10,7 @@ from pathlib import Path
 
 LEAST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
-USAGE = 2  # as in orchestrator/app/cli/exit_codes.py
+USAGE = 2  # as in orchestrator/app/cli/arguments.py
 HERE = Path(__file__).resolve().parents[1]
 NEEDS_NO_PACKAGES = {"-h", "--help", "--version"}
 SHOWN_PACKAGES = 3

@@ -14,10 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.program import Errand, build_program
-from orchestrator.bot.worker.pace import Pace
-from orchestrator.bot.worker.waiting import Waiting
-from orchestrator.bot.worker.worker import Rhythm, work
+from orchestrator.app.wiring.program import RunRequest, build_program
+from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Claimed
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
@@ -44,7 +42,7 @@ PRELOADED = (
     "httpx2",
     "jinja2",
     "jsonschema",
-    "orchestrator.bot.forge.github",
+    "orchestrator.bot.forge.github.forge",
     "orchestrator.engine.profiles.planner",
     "orchestrator.engine.models.transport",
     "orchestrator.engine.models.openai_chat.encode",
@@ -188,7 +186,8 @@ async def _until(over: Path, seconds: float) -> None:
 
 
 async def _work(program: Program, post: Post, note: Notebook) -> None:
-    waiting = Waiting(program.clock)
+    clock, stop = program.shared.context.clock, program.stop
+    waiting = Waiting(clock)
 
     def report(result: CycleResult) -> None:
         note(
@@ -200,15 +199,15 @@ async def _work(program: Program, post: Post, note: Notebook) -> None:
 
     async def watch() -> None:
         await _until(post.over, math.inf)
-        program.stop.request()
+        stop.request()
         waiting.wake()
 
     # What would be waited for in minutes begins anew instead.
-    pace = Pace(program.clock, random.Random())  # noqa: S311  no secret
-    rhythm = Rhythm(program.clock, waiting, pace, lambda _pause, _after: program.stop.request())
+    pace = Pace(clock, random.Random())  # noqa: S311  no secret
+    rhythm = Rhythm(clock, waiting, pace, lambda _pause, _after: stop.request())
     watcher = asyncio.ensure_future(watch())
     try:
-        await work(program.cycle, report, program.stop, rhythm, max_cycles=post.cycles)
+        await work(program.cycle, report, stop, rhythm, max_cycles=post.cycles)
     finally:
         watcher.cancel()
         await asyncio.wait([watcher])
@@ -234,8 +233,8 @@ def make_program(post: Post, note: Notebook) -> Program:
         "mirror": False,
         "stream": False,
     }
-    program = build_program(Errand(REPOSITORY), flags, dict(os.environ), post.machine, view)
-    program.chosen = replace(program.chosen, model=PaidModel(note))
-    if post.clock_minutes:
-        program.clock = SkewedClock(post.clock_minutes)
+    clock = SkewedClock(post.clock_minutes) if post.clock_minutes else None
+    program = build_program(RunRequest(REPOSITORY), flags, dict(os.environ), post.machine, view, clock=clock)
+    chosen = replace(program.shared.chosen, model=PaidModel(note))
+    program.shared = replace(program.shared, chosen=chosen)
     return program

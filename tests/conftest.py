@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from orchestrator.app.config.sources import SUITE_VARIABLES
+from orchestrator.app.config.settings import SUITE_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -66,7 +66,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _profile(value: str) -> str:
-    from orchestrator.engine.profiles.catalog import profile_names
+    from orchestrator.engine.profiles.base import profile_names
 
     if value not in profile_names():
         raise ValueError

@@ -1,10 +1,13 @@
-"""Locks of files between processes. The kernel lets go of one when its process ends, however it ends."""
+"""Locks of files between processes, and folders that one process has. The kernel ends a lock with its process."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
+import shutil
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +21,13 @@ LONGEST_WAIT_SECONDS = 600.0
 _PAUSES_SECONDS = (0.01, 0.02, 0.05)
 _LAST_PAUSE_SECONDS = 0.1
 _MOST_PID_BYTES = 20
+
+FOLDER_PREFIX = "pullwright-"
+"""Begins the name of every temporary folder that is removed after the death of its process."""
+OWNER_FILE = "owner"
+"""Marks such a folder, and is locked by the process that works in it."""
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_TRIES = 5
 
 
 def try_lock(handle: int, *, shared: bool = False) -> bool:
@@ -35,6 +45,35 @@ def try_lock(handle: int, *, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def lock_new_folder(parent: Path | None = None) -> tuple[Path, int]:
+    """Make a folder that nobody but this user can enter, and lock the owner's file in it.
+
+    Args:
+        parent: None takes the folder for temporary files.
+
+    Returns:
+        The folder and the open owner's file.
+
+    Raises:
+        OSError: it cannot be made. With `EAGAIN` something removed each folder at once.
+    """
+    for _ in range(_FOLDER_TRIES):
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
+        try:
+            handle = os.open(folder / OWNER_FILE, _NEW_FILE, 0o600)
+        except FileNotFoundError:  # a sweeper was faster
+            continue
+        try:
+            if try_lock(handle) and os.fstat(handle).st_nlink:
+                return folder, handle
+        except OSError:
+            os.close(handle)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        os.close(handle)  # it is the sweeper's
+    raise BlockingIOError(errno.EAGAIN, "something removes each new folder at once")
 
 
 def wait_for_lock(handle: int, seconds: float) -> bool:

@@ -26,15 +26,15 @@ FILES = dict(re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)```", PAGE, re.MULTILINE
 
 USES = """
 from pathlib import Path
-from orchestrator.app.config import load
+from orchestrator.app.config import load_settings
 from orchestrator.app.options import OPTIONS
 
 cwd = Path("empty")
 cwd.mkdir()
-assert load({}, {}, cwd).settings.quick is False
-assert load({}, {"PULLWRIGHT_QUICK": "yes"}, cwd).settings.quick is True
+assert load_settings({}, {}, cwd).settings.quick is False
+assert load_settings({}, {"PULLWRIGHT_QUICK": "yes"}, cwd).settings.quick is True
 (cwd / "pullwright.toml").write_text("quick = true")
-assert load({}, {}, cwd).settings.quick is True
+assert load_settings({}, {}, cwd).settings.quick is True
 print(OPTIONS["quick"].description)
 """
 

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from orchestrator.app.cli.arguments import COMMANDS, UsageError, parse
-from orchestrator.app.cli.exit_codes import MEANINGS
+from orchestrator.app.cli.arguments import COMMANDS, MEANINGS, UsageError, parse
 from orchestrator.app.config.keys import VARIABLES
-from orchestrator.app.config.sources import CONFIG_VARIABLE, PREFIX, SUITE_VARIABLES
+from orchestrator.app.config.settings import CONFIG_VARIABLE, PREFIX, SUITE_VARIABLES
 from orchestrator.app.options import KEYS, choices
 from orchestrator.app.redteam.attack import read_corpus
-from orchestrator.engine.profiles.catalog import profile_names
+from orchestrator.engine.profiles.base import profile_names
 from tests.architecture.test_extending import FILES as EXAMPLES
 from tests.pages import OPTIONS_PAGE, option_table
 from tests.readme_commands import commands

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.incoming import show_hidden
 from orchestrator.core.messages import ToolCall
-from orchestrator.engine.environments.confined import ConfinedTree
+from orchestrator.engine.environments.files import ConfinedTree
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.policy.secrets import RedactedStream, Redactor
 from orchestrator.engine.session.gate import Gatekeeper

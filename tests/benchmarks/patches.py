@@ -8,9 +8,8 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from orchestrator.engine.tools.hunks import apply_chunks
-from orchestrator.engine.tools.unified import parse_unified
-from orchestrator.engine.tools.v4a import parse_v4a
+from orchestrator.engine.tools.patches.formats import parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.benchmarks.measure import in_turns, table
 
 if TYPE_CHECKING:

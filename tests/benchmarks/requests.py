@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import PhaseEntered
 from tests.benchmarks.soak import LABEL, REPOSITORY, make_site
@@ -188,8 +188,9 @@ def _program(folder: Path, github: GitHub, model_url: str, clock: MovableClock, 
     (folder / "config.toml").touch()
     environ = {"PULLWRIGHT_HOME": str(folder / "home"), "GITHUB_TOKEN": token, "PATH": meter.path}
     environ["PULLWRIGHT_CONFIG"] = str(folder / "config.toml")
-    program = build_program(Errand(REPOSITORY), flags, environ, folder, meter.view)
-    return replace(program, clock=clock, site=make_site(github.web_url, token, clock))
+    program = build_program(RunRequest(REPOSITORY), flags, environ, folder, meter.view, clock=clock)
+    program.shared = replace(program.shared, site=make_site(github.web_url, token, clock))
+    return program
 
 
 if __name__ == "__main__":

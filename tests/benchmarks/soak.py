@@ -21,9 +21,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.wiring.forge import Site, Source
-from orchestrator.app.wiring.program import Errand, build_program
-from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
+from orchestrator.app.wiring.program import RunRequest, build_program
+from orchestrator.app.wiring.repository import Site, Source
+from orchestrator.bot.forge.github.address import api_url_for
+from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.forge import GitHubForge
+from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.bot.git.remote import GitCredential
 from tests.benchmarks.measure import slope
 from tests.doubles.github.server import GitHub
@@ -221,8 +224,10 @@ def _program(folder: Path, web_url: str, model_url: str, token: str) -> Program:
     }
     environ = {"PULLWRIGHT_HOME": str(folder / "home"), "GITHUB_TOKEN": token, "PATH": os.environ["PATH"]}
     environ["PULLWRIGHT_CONFIG"] = str(folder / "config.toml")
-    program = build_program(Errand(REPOSITORY), flags, environ, folder, view)
-    return replace(program, site=make_site(web_url, token, program.clock))
+    program = build_program(RunRequest(REPOSITORY), flags, environ, folder, view)
+    site = make_site(web_url, token, program.shared.context.clock)
+    program.shared = replace(program.shared, site=site)
+    return program
 
 
 def make_site(web_url: str, token: str, clock: Clock) -> Site:
@@ -234,7 +239,7 @@ def make_site(web_url: str, token: str, clock: Clock) -> Site:
         found = forge.credential()
         return GitCredential(found.host, found.username, found.password) if found else None
 
-    return Site(forge, lambda: Source(forge.repository().clone_url, "main"), credential)
+    return Site(forge, lambda: Source(forge.repository().clone_url, "main"), credential, label=REPOSITORY)
 
 
 def main() -> None:

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.scoped import ScopedEnvironment
-from orchestrator.engine.environments.wrappers import LoggingEnvironment
+from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.wrappers import LoggingEnvironment, ScopedEnvironment
 from tests.doubles import engines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.environments.confinement import Sandbox
+    from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
 
 Place: TypeAlias = Callable[["Path", pytest.FixtureRequest], "ExecutionEnvironment"]
 """Makes an environment whose root is in the folder, from which nothing else is read."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.engine.tools import core_set, step_set
-from orchestrator.engine.tools.apply_patch import apply_patch, apply_unified_patch
 from orchestrator.engine.tools.base import Failed, Ledger, Ok, Tool, ToolContext
 from orchestrator.engine.tools.edit import edit_file
 from orchestrator.engine.tools.files import read_file, write_file
+from orchestrator.engine.tools.patches.apply import apply_patch, apply_unified_patch
 from orchestrator.engine.tools.search import glob, grep, list_dir
 from orchestrator.engine.tools.shell import run_shell_command
 

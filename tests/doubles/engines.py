@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.environments.confinement import SandboxOptions
-from orchestrator.engine.environments.container import ContainerSandbox, find_container
-from orchestrator.engine.environments.container_engine import ENGINES
+from orchestrator.engine.environments.base import SandboxOptions
+from orchestrator.engine.environments.sandbox.container import ContainerSandbox, find_container
+from orchestrator.engine.environments.sandbox.container_engine import ENGINES
 
 PROGRAMS = (
     "awk base64 bash basename cat chmod cp curl date dd dirname dash env expr find git grep head id ln ls mkdir mktemp "

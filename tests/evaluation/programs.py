@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator import LocalEnvironment
-from orchestrator.engine.environments.confinement import SandboxOptions
-from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.base import SandboxOptions
+from orchestrator.engine.environments.sandbox.find import find_sandbox
 
 TEST_SECONDS = 60
 """Some of the programs do not end before they are repaired."""

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.engine.contracts.extract import extract
+from orchestrator.engine.contracts.find_plan import find_plan
 from orchestrator.engine.contracts.json_plan import JsonPlan
-from orchestrator.engine.contracts.written_calls import written_calls
-from orchestrator.engine.environments.paths import split_path
+from orchestrator.engine.contracts.native import written_calls
+from orchestrator.engine.environments.files import split_path
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.policy.shell_scan import scan
 from orchestrator.engine.policy.shell_syntax import Unparsed, parse_line
-from orchestrator.engine.tools.hunks import apply_chunks
-from orchestrator.engine.tools.unified import parse_unified
-from orchestrator.engine.tools.v4a import parse_v4a
+from orchestrator.engine.tools.patches.formats import parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.fuzz import commands, plans
 from tests.fuzz.target import Target, pieces, text_of
 
@@ -70,7 +69,7 @@ READERS: tuple[tuple[Reader, float], ...] = (
     (scan, NOISE_S),
     (commands.RULES.refusal, NOISE_S),
     (_path, NOISE_S),
-    (lambda text: extract(text, ended_early=False), NOISE_S),
+    (lambda text: find_plan(text, ended_early=False), NOISE_S),
     (_plan, NOISE_S),
     (lambda text: written_calls(text, plans.TOOLS, 1), NOISE_S),
     (_patched, NOISE_S),

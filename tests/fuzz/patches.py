@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.tools.changes import Action, FileChange
-from orchestrator.engine.tools.hunks import apply_chunks
-from orchestrator.engine.tools.unified import parse_unified
-from orchestrator.engine.tools.v4a import parse_v4a
+from orchestrator.engine.tools.patches.formats import Action, FileChange, parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.fuzz.target import Target, pieces, text_of
 
 if TYPE_CHECKING:
-    from orchestrator.engine.tools.changes import Chunk
+    from orchestrator.engine.tools.patches.formats import Chunk
 
 _END = "*** End Patch"
 

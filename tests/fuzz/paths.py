@@ -10,8 +10,7 @@ from pathlib import Path
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.engine.environments.confined import ConfinedTree
-from orchestrator.engine.environments.paths import quoted, same_elsewhere, shown, split_path
+from orchestrator.engine.environments.files import ConfinedTree, quoted, same_elsewhere, shown, split_path
 from tests.fuzz.target import Target, pieces, text_of
 
 INSIDE = b"inside "

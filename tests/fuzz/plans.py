@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
 from orchestrator.engine.contracts.base import Actions, Malformed
-from orchestrator.engine.contracts.extract import Found, extract
+from orchestrator.engine.contracts.find_plan import FoundPlan, find_plan
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native
-from orchestrator.engine.contracts.strict_json import flaws
+from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.wire import read_arguments
-from orchestrator.engine.tools.schema import argument_problems
+from orchestrator.engine.tools.registry import argument_problems
 from tests.fuzz.target import Target, pieces, text_of
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ def run(data: bytes) -> None:
 
 def _plan(response: Response) -> None:
     reading = JsonPlan().read(response, TOOLS, round_number=1)
-    found = extract(response.text, ended_early=response.finish is FinishReason.LENGTH)
+    found = find_plan(response.text, ended_early=response.finish is FinishReason.LENGTH)
     if isinstance(reading, Malformed):
         assert reading.problems
         JsonPlan().complain(reading.problems)
         return
     assert isinstance(reading, Actions)
-    assert isinstance(found, Found)
+    assert isinstance(found, FoundPlan)
     assert found.cut_off == reading.cut_off
     _checked(reading.calls)
     assert not flaws(reading.plan)

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.core.events import InputReceived, ReasoningDelta, TextDelta, ToolOutputDelta
 
@@ -30,7 +30,7 @@ _IMPORTED_LATE = (
     "httpcore2",
     "jinja2",
     "jsonschema",
-    "orchestrator.bot.forge.github",
+    "orchestrator.bot.forge.github.forge",
     "orchestrator.engine.models.transport",
     "orchestrator.engine.models.openai_chat.encode",
     "pathspec",
@@ -62,9 +62,9 @@ class Countdown:
 
 async def run_once(order: dict[str, Any], view: Countdown) -> int:
     """One cycle, as `pullwright run` does it."""
-    errand = Errand(order["repository"], issue=order.get("issue"), text=order.get("text"))
+    request = RunRequest(order["repository"], issue=order.get("issue"), text=order.get("text"))
     # The second between two writes to GitHub would be most of what a test takes.
-    program = build_program(errand, order["flags"], os.environ, Path.cwd(), view, stop=Stop(no_wait))
+    program = build_program(request, order["flags"], os.environ, Path.cwd(), view, stop=Stop(no_wait))
     try:
         result = await program.cycle()
     finally:

@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.program import Errand, build_program
-from orchestrator.app.wiring.tasks import open_tasks
+from orchestrator.app.wiring.program import RunRequest, build_program
+from orchestrator.app.wiring.repository import open_tasks
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Cloned
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
-    from orchestrator.app.wiring.tasks import TaskDesk
+    from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.core.events import Event
     from tests.doubles.github.server import GitHub
@@ -160,9 +160,10 @@ class Place:
             if isinstance(event, Cloned):
                 self.clones.append(event.folder)
 
-        wanted = Errand(self.repo.full_name, dry_run=dry_run)
-        program = build_program(wanted, flags, environ, self.folder, see, stop=Stop(no_wait))
-        program.clock = Later(later)
+        wanted = RunRequest(self.repo.full_name, dry_run=dry_run)
+        program = build_program(
+            wanted, flags, environ, self.folder, see, stop=Stop(no_wait), clock=Later(later)
+        )
         try:
             return await program.cycle()
         finally:
@@ -177,7 +178,7 @@ class Place:
             "GITHUB_TOKEN": self.token,
         }
 
-    def tasks(self, machine: str) -> AbstractContextManager[TaskDesk]:
+    def tasks(self, machine: str) -> AbstractContextManager[OpenTasks]:
         """What a person on a machine sees of the tasks, and may decide."""
         flags = {"github_url": self.github.web_url}
         return open_tasks(self.repo.full_name, flags, self.environ(machine), self.folder, writes=True)

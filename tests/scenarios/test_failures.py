@@ -28,13 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
 from orchestrator.bot.journal.open_runs import is_open
-from orchestrator.bot.worker.pace import Pace
-from orchestrator.bot.worker.waiting import Waiting
-from orchestrator.bot.worker.worker import Rhythm, work
+from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
 from orchestrator.core.clock import ManualClock, SystemClock
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.model_server import ModelServer
@@ -60,7 +58,8 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.parts import CycleResult
-    from orchestrator.bot.journal.pauses import Pause
+    from orchestrator.bot.journal.index import Pause
+    from orchestrator.core.clock import Clock
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
     from tests.doubles.model_server import RecordedRequest, Step
@@ -262,14 +261,17 @@ def test_a_torn_last_line_is_as_if_it_had_not_been_begun(bare: Path, tmp_path: P
 # Time.
 
 
-def built(stage: Stage, tmp_path: Path, repository: str, **flags: str) -> Program:
+def built(
+    stage: Stage, tmp_path: Path, request: RunRequest, clock: Clock | None = None, **flags: str
+) -> Program:
     settings = {"model": "openai-chat:scripted-1", "api_url": stage.model.url, **flags}
-    stop = Stop(no_wait)
-    return build_program(Errand(repository), settings, os.environ, tmp_path, lambda _event: None, stop=stop)
+    return build_program(
+        request, settings, os.environ, tmp_path, lambda _event: None, stop=Stop(no_wait), clock=clock
+    )
 
 
 async def test_github_is_down_for_an_hour(stage: Stage, github: GitHub, repo: Repo, tmp_path: Path) -> None:
-    program = built(stage, tmp_path, "octo/calc", github_url=github.web_url)
+    program = built(stage, tmp_path, RunRequest("octo/calc"), github_url=github.web_url)
     github.faults.append(server_error("*", r".*", times=1_000_000))
     stage.script(FIX_IT)
     clock, results = ManualClock(), list[Any]()
@@ -326,8 +328,8 @@ async def test_a_clock_that_jumps_between_two_beats_does_no_harm(
     git(bare.parent / "work", "add", ".")
     git(bare.parent / "work", "commit", "--quiet", "-m", "Plan")
     git(bare.parent / "work", "push", "--quiet", str(bare), "main")
-    program, clock = built(stage, tmp_path, str(bare)), Jumping()
-    program.clock = clock
+    clock = Jumping()
+    program = built(stage, tmp_path, RunRequest(str(bare)), clock)
 
     def jumped(_request: RecordedRequest) -> Step:
         before = claims(bare)[0]["renewed_at"]
@@ -350,9 +352,8 @@ async def test_a_clock_that_jumps_between_two_beats_does_no_harm(
 async def test_a_clock_that_jumps_between_two_cycles_does_no_harm(
     stage: Stage, bare: Path, tmp_path: Path, seconds: float
 ) -> None:
-    program, clock = built(stage, tmp_path, str(bare)), Jumping()
-    program.clock = clock
-    program.wanted = type(program.wanted)(text=TASK[1])
+    clock = Jumping()
+    program = built(stage, tmp_path, RunRequest(str(bare), text=TASK[1]), clock)
     stage.script(FIX_IT)
     first = await program.cycle()
     clock.jump(seconds)

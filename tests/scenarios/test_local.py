@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.journal.pauses import Pause
-from orchestrator.bot.worker.pause_notes import note_pause
+from orchestrator.bot.journal.index import Pause, note_pause
 from orchestrator.core.clock import SystemClock
 from tests.doubles.model_server import fail
 from tests.scenarios.stage import (

@@ -20,15 +20,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.wiring.model import ModelEndpoint, connected
-from orchestrator.app.wiring.program import Errand, build_program
-from orchestrator.bot.journal.pauses import last_pause
-from orchestrator.bot.worker.pace import Pace
-from orchestrator.bot.worker.pause_notes import note_pause
-from orchestrator.bot.worker.waiting import Waiting
-from orchestrator.bot.worker.worker import Rhythm, work
+from orchestrator.app.wiring.program import RunRequest, build_program
+from orchestrator.bot.journal.index import last_pause, note_pause
+from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
 from orchestrator.core.clock import ManualClock
-from orchestrator.engine.models.catalog import ModelRef, Provider
 from tests.doubles.model_server import fail
 from tests.scenarios.stage import FIX_IT, Stage, add_commit, branches
 
@@ -37,7 +32,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.parts import CycleResult
-    from orchestrator.bot.journal.pauses import Pause
+    from orchestrator.bot.journal.index import Pause
 
 TRIES = 5  # of one call
 
@@ -48,32 +43,25 @@ class Worker:
 
     stage: Stage
     program: Program
-    clock: ManualClock = field(default_factory=ManualClock)
+    clock: ManualClock
     pauses: list[Pause] = field(default_factory=list)
     minutes: list[float] = field(default_factory=list)
     results: list[CycleResult] = field(default_factory=list)
     ends_at_a_pause: bool = False
 
-    def __post_init__(self) -> None:
-        self.program.clock = self.clock
-        ref, connection = (
-            ModelRef(Provider.OPENAI_CHAT, "scripted-1"),
-            ModelEndpoint(self.stage.model.url, None, 60.0),
-        )
-        self.program.chosen = connected(ref, connection, self.clock, None)
-
     def tell(self, pause: Pause, after: CycleResult | None) -> None:
         self.pauses.append(pause)
         self.minutes.append((pause.until - self.clock.now()).total_seconds() / 60)
         if after is not None and after.run is not None:
-            note_pause(self.program.home, after.run, pause, str, self.clock)
+            note_pause(self.program.shared.context.home, after.run, pause, str, self.clock)
         if self.ends_at_a_pause:
             self.program.stop.request()
 
     async def work(self, left: Pause | None = None) -> list[str]:
         pace = Pace(self.clock, random.Random(1))  # noqa: S311  no secret
         rhythm = Rhythm(self.clock, Waiting(self.clock), pace, self.tell, left=left)
-        await work(self.program.cycle, self.results.append, self.program.stop, rhythm, max_cycles=9)
+        stop = self.program.stop
+        await work(self.program.cycle, self.results.append, stop, rhythm, max_cycles=9)
         await self.program.close()
         return [str(result.outcome) for result in self.results]
 
@@ -86,8 +74,11 @@ def worker(stage: Stage, repository: Path, tmp_path: Path) -> Worker:
 
 def make(stage: Stage, repository: Path, folder: Path) -> Worker:
     settings = {"model": "openai-chat:scripted-1", "api_url": stage.model.url}
-    program = build_program(Errand(str(repository)), settings, os.environ, folder, lambda _event: None)
-    return Worker(stage, program)
+    clock = ManualClock()
+    program = build_program(
+        RunRequest(str(repository)), settings, os.environ, folder, lambda _event: None, clock=clock
+    )
+    return Worker(stage, program, clock)
 
 
 async def test_a_burst_is_waited_for_in_the_call(stage: Stage, worker: Worker) -> None:
@@ -108,8 +99,10 @@ async def test_a_quota_is_paused_for_until_the_named_time_and_known_after_a_rest
     (pause,) = worker.pauses
     assert pause.until >= begun + timedelta(hours=2)
     again = make(stage, repository, tmp_path)
-    model = again.program.chosen.model.name
-    left = last_pause(again.program.home, again.clock.now(), repository=str(repository), model=model)
+    model = again.program.shared.chosen.model.name
+    left = last_pause(
+        again.program.shared.context.home, again.clock.now(), repository=str(repository), model=model
+    )
     assert left is not None
     assert abs(left.until - pause.until) < timedelta(seconds=1)
     assert await again.work(left) == ["proposed", "no_task"]

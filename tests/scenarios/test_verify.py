@@ -6,12 +6,12 @@ import asyncio
 import os
 import shlex
 import sys
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.program import Errand, Program, build_program
+from orchestrator.app.wiring.program import Program, RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.cycle.tasks import REBASE_LABEL
 from orchestrator.bot.cycle.verify import tell_runs
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.bot.git.clone import Clone
     from tests.doubles.github.server import GitHub
@@ -102,11 +102,13 @@ class Bench:
             **self.flags,
             **flags,
         }
-        errand = Errand(self.repo or str(self.repository), text=text, dry_run=flags.pop("dry_run", False))
+        request = RunRequest(
+            self.repo or str(self.repository), text=text, dry_run=flags.pop("dry_run", False)
+        )
         settings.pop("dry_run", None)
         stop = Stop(no_wait)
-        built = build_program(errand, settings, os.environ, self.folder, lambda _: None, stop=stop)
-        return _Tested(**{one.name: getattr(built, one.name) for one in fields(built)}, change=self._with)
+        built = build_program(request, settings, os.environ, self.folder, lambda _: None, stop=stop)
+        return _Tested(built.shared, built.bus, change=self._with)
 
     def _with(self, parts: CycleParts) -> CycleParts:
         def verifier(clone: Clone) -> FakeRuns:

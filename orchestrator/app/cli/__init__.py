@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.app.cli.arguments import UsageError, parse
-from orchestrator.app.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, for_error
+from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, USAGE, UsageError, for_error, parse
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.repositories import PROGRAM
 
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_MODULES = dict.fromkeys(("claims", "retry", "close", "forget"), "tasks")
+"""The module of a command that is not named like it."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit status (`orchestrator.app.cli.exit_codes`).
+    """Run the program and return its exit status (`orchestrator.app.cli.arguments`).
 
     Args:
         argv: the arguments without the program's name; what was typed, if None.
@@ -42,58 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _dispatch(options: argparse.Namespace) -> int:  # noqa: PLR0911  one for each command
-    """Only the module of the command that was named is imported: start-up is a feature."""
-    match options.command:
-        case "run":
-            from orchestrator.app.cli.run import run
-
-            return run(options)
-        case "worker":
-            from orchestrator.app.cli.worker_command import worker
-
-            return worker(options)
-        case "show":
-            from orchestrator.app.cli.show import show
-
-            return show(options)
-        case "redteam":
-            from orchestrator.app.cli.redteam import redteam
-
-            return redteam(options)
-        case "pulls":
-            from orchestrator.app.cli.pulls import pulls
-
-            return pulls(options)
-        case "digest":
-            from orchestrator.app.cli.digest_command import digest
-
-            return digest(options)
-        case "claims":
-            from orchestrator.app.cli.claims_command import claims
-
-            return claims(options)
-        case "retry" | "close" | "forget":
-            from orchestrator.app.cli import task_commands
-
-            decide = {
-                "retry": task_commands.retry,
-                "close": task_commands.close,
-                "forget": task_commands.forget,
-            }
-            return decide[options.command](options)
-        case "doctor":
-            from orchestrator.app.cli.doctor_command import doctor
-
-            return doctor(options)
-        case _:
-            from orchestrator.app.cli.config_command import config
-
-            return config(options)
+def _dispatch(options: argparse.Namespace) -> int:
+    """Run the command. Only its own module is imported, so that each command starts fast."""
+    command = options.command
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(command, command)}")
+    status: int = getattr(module, command)(options)
+    return status
 
 
 def _report(message: str, status: int) -> int:
-    from orchestrator.app.cli.text import clean
+    from orchestrator.app.cli.words import clean
     from orchestrator.engine.policy.secrets import Redactor
 
     sys.stderr.write(f"{PROGRAM}: {Redactor().redact(clean(message))}\n")

@@ -1,4 +1,4 @@
-"""What may be typed after `pullwright`, and the one clear line for what may not."""
+"""What may be typed after `pullwright`, the one clear line for what may not, and what the exit status means."""
 
 from __future__ import annotations
 
@@ -8,13 +8,117 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
-from orchestrator.app.cli.exit_codes import MEANINGS
-from orchestrator.app.cli.setting_flags import SETTING_KEYS, add_settings
+from orchestrator.app.options import KEYS, OPTIONS, RENAMED, choices, flag_of, kind
+from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+NOTHING = 3
+QUESTION = 4
+LIMIT = 5
+INTERRUPTED = 130
+
+MEANINGS: dict[int, str] = {
+    DONE: "done: a pull request was proposed, or planned with --dry-run",
+    FAILED: "the model's provider, GitHub or git failed",
+    USAGE: "bad usage or configuration",
+    NOTHING: "nothing to do: no task was found, in no cycle of the run",
+    QUESTION: "a question was asked, a person has to answer",
+    LIMIT: "a limit was reached",
+    INTERRUPTED: "interrupted",
+}
+
+_OUTCOMES = {
+    "proposed": DONE,
+    "planned": DONE,
+    "finished": DONE,
+    "no_task": NOTHING,
+    "question": QUESTION,
+    "limit": LIMIT,
+    "paused": FAILED,
+    "failed": FAILED,
+    "interrupted": INTERRUPTED,
+}
+
+
+def for_outcome(outcome: str) -> int:
+    """Return the exit status for a cycle's outcome; an unknown outcome is a failure."""
+    return _OUTCOMES.get(outcome, FAILED)
+
+
+def for_run(ends: Collection[int], last: int) -> int:
+    """Return the exit status of a run of several cycles.
+
+    Args:
+        ends: the status with which the last cycle on each task ended.
+        last: the status of the last cycle of all.
+    """
+    if last in {INTERRUPTED, USAGE}:
+        return last
+    # Every run that has done its work ends by a cycle that finds nothing to do.
+    return next((code for code in (QUESTION, FAILED, LIMIT, DONE) if code in {*ends, last}), NOTHING)
+
+
+def for_error(error: BaseException) -> int:
+    """Return the exit status for an error that ended the program."""
+    if isinstance(error, ConfigurationError):
+        return USAGE
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return FAILED
+
+
+SETTING_KEYS = frozenset((*KEYS, *RENAMED))
+"""What a flag may set, by key."""
+
+_AS_DANGEROUS = "--allow-dangerous-tools"
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for each option, in groups. The flag of a list may be given several times, one item each.
+
+    Values are read as text here: the configuration knows what each may be.
+    """
+    group: argparse._ActionsContainer = parser
+    for key, option in OPTIONS.items():
+        if option.begins:
+            group = parser.add_argument_group(option.begins)
+        group.add_argument(flag_of(key), default=argparse.SUPPRESS, help=_help(key), **_shape(key))
+        if key == "permission":
+            group.add_argument(
+                _AS_DANGEROUS,
+                action="store_const",
+                const="dangerous",
+                dest=key,
+                default=argparse.SUPPRESS,
+                help="the same as --permission dangerous",
+            )
+    for old, new in RENAMED.items():
+        parser.add_argument(flag_of(old), default=argparse.SUPPRESS, help=argparse.SUPPRESS, **_shape(new))
+
+
+def _help(key: str) -> str:
+    option = OPTIONS[key]
+    text = option.description.removesuffix(".")
+    if option.default in {None, ()}:
+        return text
+    return f"{text} (default: {({True: 'yes', False: 'no'} if kind(key) is bool else {}).get(option.default, option.default)})"
+
+
+def _shape(key: str) -> dict[str, Any]:
+    if kind(key) is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    if OPTIONS[key].bounds:
+        return {"metavar": "N"}
+    metavar = "|".join(choices(key)) or key.rpartition("_")[2].upper()
+    return {"metavar": metavar, "action": "append" if OPTIONS[key].is_list else "store"}
 
 
 COMMANDS = {
@@ -81,7 +185,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The flags of `run` that are options of the configuration and were given, by key."""
+    """Return the flags that were typed and are options of the configuration, by key."""
     return {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
 
 

@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.console import Group
 from rich.text import Text
 
-from orchestrator.app.cli.lines import Line, Narrator, amounts, duration, money, telling, waited
-from orchestrator.app.cli.text import clean, counted, one_line
+from orchestrator.app.cli.words import (
+    EventLine,
+    Narrator,
+    amounts,
+    clean,
+    counted,
+    duration,
+    environment_redactor,
+    money,
+    seconds_in_words,
+    short_line,
+    telling_argument,
+)
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import (
     CycleEnded,
@@ -62,7 +73,7 @@ _PASSING = (PhaseEntered, TurnStarted, ReplyReceived)
 
 class _Stream(Protocol):
     def add(self, piece: str) -> str:
-        """What may be shown now that this piece has come."""
+        """Take a piece, and return what may be shown now."""
 
 
 class _Everything:
@@ -77,13 +88,7 @@ class LiveView:
     end. Elsewhere, on a dumb terminal, or if asked for, each event of interest is a line.
 
     Args:
-        console: where to; it decides about colours and width.
-        plain: lines even on a terminal.
-        clock: for the time elapsed.
         summary: the end of each cycle is told below, in the same place: what that will say is not said here.
-        redact: takes the secrets out of what is shown.
-        stream: makes what takes the secrets out of a text that comes in pieces.
-        updates_a_second: how often the status is drawn anew while nothing happens.
     """
 
     def __init__(  # noqa: PLR0913  how it looks, given by name
@@ -106,7 +111,7 @@ class LiveView:
         self._plain = plain or not console.is_terminal or console.is_dumb_terminal
         self._stream = _Everything if self._plain else stream  # without a status nobody sees the pieces
         self._status = _Status(self._clock.monotonic(), self._stream)
-        self._once = _Once(summary=summary)
+        self._once = _ReasonFilter(summary=summary)
         self._lock = threading.Lock()
         # rich computes where the cursor goes before it writes: two threads that print at once spoil the lines.
         self._screen = threading.Lock()
@@ -117,7 +122,7 @@ class LiveView:
 
     @classmethod
     def on_stderr(cls, *, plain: bool = False, summary: bool = False) -> Self:
-        """The view of a command: on standard error, without the secrets that the environment holds.
+        """Make the view of a command: on standard error, without the secrets of the environment.
 
         Args:
             plain: lines even on a terminal.
@@ -125,11 +130,10 @@ class LiveView:
         """
         from rich.console import Console
 
-        from orchestrator.app.config import secret_values
-        from orchestrator.engine.policy.secrets import RedactedStream, Redactor
+        from orchestrator.engine.policy.secrets import RedactedStream
 
         console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-        redactor = Redactor(secret_values(os.environ))
+        redactor = environment_redactor()
         return cls(
             console,
             plain=plain,
@@ -139,7 +143,7 @@ class LiveView:
         )
 
     def __enter__(self) -> Self:
-        """Begin to show a status, if there is a terminal."""
+        """Start to show a status, if there is a terminal."""
         self._entered = True
         self._resume()
         return self
@@ -147,14 +151,14 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take the status away; what scrolled by stays."""
+        """Remove the status. The lines above it stay."""
         self._entered = False
         for line in self._once.held():
             self._print(line)
         self.pause()
 
     def pause(self) -> None:
-        """Take the status away until the next event, so that others can print."""
+        """Remove the status until the next event, so that other code can print."""
         if self._refresher is not None:
             self._paused.set()
             self._refresher.join()
@@ -201,18 +205,18 @@ class LiveView:
             spent = (
                 f" ({self._status.summary(self._clock.monotonic())})" if isinstance(event, CycleEnded) else ""
             )
-            self._print(Line(one.sign, f"{one.text}{spent}", one.style))
+            self._print(EventLine(one.sign, f"{one.text}{spent}", one.style))
 
-    def _print(self, line: Line) -> None:
+    def _print(self, line: EventLine) -> None:
         text = self._redact(line.text)
         with self._screen:
             if self._plain:
                 self._console.print(Text(f"{line.sign} {text}", style=line.style), soft_wrap=True)
             else:
-                self._console.print(_hanging(Line(line.sign, text, line.style)))
+                self._console.print(_hanging(EventLine(line.sign, text, line.style)))
 
     def _render(self) -> Group:
-        """The status as it is now. Called by the refreshing thread."""
+        """Draw the status. The refreshing thread calls this."""
         with self._lock:
             now = self._clock.monotonic()
             frames = _PLAIN_SPINNER if self._ascii else _SPINNER
@@ -221,31 +225,35 @@ class LiveView:
 
 
 def _is_one_place(one: TextIO, other: TextIO) -> bool:
-    """Whether two streams end at the same terminal, pipe or file."""
+    """Say whether two streams write to the same terminal, pipe or file."""
     try:
         return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
     except (OSError, ValueError, AttributeError):  # a stream that is no file
         return False
 
 
-class _Once:
-    """Says a reason once: what was said is not repeated, and what the summary tells is left to it."""
+class _ReasonFilter:
+    """Shows each reason once. What the summary will tell is left to the summary."""
 
     def __init__(self, *, summary: bool) -> None:
         self._summary = summary
         self._reason = ""
-        self._held: list[tuple[str, Line]] = []
+        self._held: list[tuple[str, EventLine]] = []
 
-    def lines(self, event: Event, line: Line) -> list[Line]:
-        """What to print for an event whose line this is."""
+    def lines(self, event: Event, line: EventLine) -> list[EventLine]:
+        """Return what to print for an event, given its line."""
         match event:
             case CycleStarted():
                 self._reason = ""
             case WaitStarted():
                 again, self._reason = event.reason == self._reason, event.reason
-                return [Line(line.sign, f"waiting {waited(event.seconds)}", line.style) if again else line]
+                return [
+                    EventLine(line.sign, f"waiting {seconds_in_words(event.seconds)}", line.style)
+                    if again
+                    else line
+                ]
             case Paused() if event.reason == self._reason:
-                return [Line(line.sign, line.text.partition(": ")[0], line.style)]
+                return [EventLine(line.sign, line.text.partition(": ")[0], line.style)]
             case ErrorOccurred(message=reason) | LimitReached(detail=reason):
                 return self._said(reason, line)
             case QuestionAsked() if self._summary:
@@ -256,25 +264,25 @@ class _Once:
                 pass
         return [line]
 
-    def held(self) -> list[Line]:
-        """What was left to a summary that did not come."""
+    def held(self) -> list[EventLine]:
+        """Return the lines that were left to a summary that did not come."""
         lines, self._held = [line for _, line in self._held], []
         return lines
 
-    def _said(self, reason: str, line: Line) -> list[Line]:
+    def _said(self, reason: str, line: EventLine) -> list[EventLine]:
         if self._summary:
             self._held.append((reason, line))
             return []
         again, self._reason = reason == self._reason, reason
         return [] if again else [line]
 
-    def _end(self, result: JsonObject, line: Line) -> list[Line]:
+    def _end(self, result: JsonObject, line: EventLine) -> list[EventLine]:
         why, question = str(result.get("error") or result.get("reason") or ""), result.get("question")
         outcome = str(result.get("outcome", ""))
         left = [held for reason, held in self._held if reason not in {why, question}]
         known = (self._summary and outcome in _TOLD_BELOW) or (why and why == self._reason)
         self._held, self._reason = [], why
-        ending = Line(line.sign, line.text.partition(": ")[0], line.style) if known else line
+        ending = EventLine(line.sign, line.text.partition(": ")[0], line.style) if known else line
         return [*left, ending]
 
 
@@ -295,7 +303,7 @@ class _Status:
         self.doing, self.tail, self._stream = what, "", self._new_stream()
 
     def take(self, event: Event) -> None:
-        """Bring the status up to date."""
+        """Update the status."""
         while isinstance(event, SubagentEvent):
             event = event.event
         match event:
@@ -306,13 +314,13 @@ class _Status:
                 self.round = event.round
                 self._does("asking the model")
             case WaitStarted():
-                self._does(f"waiting {waited(event.seconds)}")
+                self._does(f"waiting {seconds_in_words(event.seconds)}")
             case ReplyReceived():
                 self.usage += event.usage
                 self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
                 self._does("")
             case ToolCallStarted():
-                self._does(f"{event.name} {telling(event.arguments)}")
+                self._does(f"{event.name} {telling_argument(event.arguments)}")
             case TestRunStarted():
                 self._does(f"running the tests ({event.kind}): {event.command}")
             case ToolCallEnded() | TestRunEnded():
@@ -324,17 +332,19 @@ class _Status:
                 pass
 
     def lines(self, now: float, frame: str, width: int, redact: Callable[[str], str]) -> list[Text]:
-        """At most four lines, none wider than the terminal."""
+        """Return at most four lines, none wider than the terminal."""
         parts = [self.phase, f"round {self.round}" if self.round else "", duration(now - self.started)]
         parts += [money(self.usd), f"{self.usage.total_tokens:,} tokens"] if self.round else []
         shown: list[Text] = [Text(_fitting(frame, parts, width), style="bold cyan", no_wrap=True)]
         if self.doing:
             shown.append(
                 Text(
-                    f"  {one_line(redact(self.doing), max(width - 3, 1))}", no_wrap=True, overflow="ellipsis"
+                    f"  {short_line(redact(self.doing), max(width - 3, 1))}",
+                    no_wrap=True,
+                    overflow="ellipsis",
                 )
             )
-        flat = one_line(redact(self.tail).replace("\\n", " "), _KEPT_CHARS)
+        flat = short_line(redact(self.tail).replace("\\n", " "), _KEPT_CHARS)
         room = max(width - 5, 1)
         tail = flat[-room * _TAIL_LINES :]
         shown += [
@@ -344,13 +354,13 @@ class _Status:
         return shown
 
     def summary(self, now: float) -> str:
-        """What the cycle took."""
+        """Return the rounds, cost and time of the cycle."""
         spent = amounts(self.usage.total_tokens, self.usd)
         return f"{counted(self.round, 'round')}, {spent}, {duration(now - self.started)}"
 
 
 def _fitting(frame: str, parts: list[str], width: int) -> str:
-    """The parts that fit, the first ones first."""
+    """Join as many parts as fit on the line."""
     text = frame
     for number, part in enumerate(filter(None, parts)):
         longer = f"{text} {'· ' if number else ''}{part}"
@@ -360,8 +370,8 @@ def _fitting(frame: str, parts: list[str], width: int) -> str:
     return text
 
 
-def _hanging(line: Line) -> Table:
-    """The sign, and the text beside it, also where the text takes several lines."""
+def _hanging(line: EventLine) -> Table:
+    """Lay out the sign, and the text beside it on one or more lines."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 1, 0, 0))

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
-from orchestrator.app.cli.exit_codes import DONE
-from orchestrator.app.cli.text import as_json_text, clean, one_line
+from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.tasks import close
+from orchestrator.app.cli.words import as_json_text, clean, short_line
+from orchestrator.app.wiring.repository import local_forges, states_on_disk
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
@@ -70,35 +72,31 @@ def _unknown(_forge: ListedForge) -> None:
 
 
 def pulls(options: argparse.Namespace) -> int:
-    """List, or close one.
+    """List the pull requests, or close one.
 
     Raises:
         ForgeError: the state cannot be read, or there is no such pull request.
         ConfigurationError: `--repo` names no local repository.
     """
     if options.action == "close":
-        from orchestrator.app.cli.task_commands import close
-
         return close(options)
-    from orchestrator.app.wiring.forge import local_forges
-    from orchestrator.app.wiring.tasks import states_on_disk
 
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())
     states = functools.partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
-    (write_json if options.json else write_text)(forges, sys.stdout, states)
+    (write_pulls_json if options.json else write_pulls)(forges, sys.stdout, states)
     return DONE
 
 
-def write_text(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
-    """A block for each repository that has something to show, or that cannot be read."""
+def write_pulls(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
+    """Write a block for each repository that has something to show, or that cannot be read."""
     blocks = [lines for forge in forges if (lines := _block(forge, states))]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
     print(text or "no pull requests and no questions", file=out)
 
 
 def asked(body: str) -> str:
-    """The question itself, without what the program says above it. Before it was quoted, all of it was one text."""
+    """Return the question without what the program says above it. Older versions did not quote it."""
     quoted = [line.removeprefix(">") for line in body.splitlines() if line.startswith(">")]
     return "\n".join(quoted) or body
 
@@ -108,21 +106,21 @@ def _block(forge: ListedForge, states: States) -> list[str]:
         name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
         known = states(forge)
     except PullwrightError as error:  # one repository that is gone does not hide the others
-        return [one_line(str(error), _MAX_LINE_CHARS)]
+        return [short_line(str(error), _MAX_LINE_CHARS)]
     lines = []
     of_pull = _by_pull(known)
     for request in requests:
         draft = ", draft" if request.draft else ""
-        lines.append(f"  #{request.number}  {one_line(request.title)}  ({request.state}{draft})")
+        lines.append(f"  #{request.number}  {short_line(request.title)}  ({request.state}{draft})")
         lines.append(
-            f"      {one_line(request.branch)} -> {one_line(request.base)}, {request.commit[:_SHORT_COMMIT]}"
+            f"      {short_line(request.branch)} -> {short_line(request.base)}, {request.commit[:_SHORT_COMMIT]}"
         )
-        lines.append(f"      {one_line(request.url, _MAX_LINE_CHARS)}")
+        lines.append(f"      {short_line(request.url, _MAX_LINE_CHARS)}")
         if (state := of_pull.get(request.number)) is not None:
             lines += _task_lines(state, name, "      ")
     for question in _waiting(questions, known):
-        lines.append(f"  ?{question.number}  {one_line(asked(question.body), _MAX_LINE_CHARS)}")
-        lines.append(f"      {one_line(question.url, _MAX_LINE_CHARS)}")
+        lines.append(f"  ?{question.number}  {short_line(asked(question.body), _MAX_LINE_CHARS)}")
+        lines.append(f"      {short_line(question.url, _MAX_LINE_CHARS)}")
     for state in known or ():
         if state.pull is None and state.kind is not Kind.OPEN:
             lines += _task_lines(state, name, "  ")
@@ -130,29 +128,29 @@ def _block(forge: ListedForge, states: States) -> list[str]:
 
 
 def _by_pull(known: Sequence[TaskState] | None) -> dict[int | None, TaskState]:
-    """The tasks by the number of their newest pull request."""
+    """Map the number of each newest pull request to its task."""
     return {state.pull.number: state for state in known or () if state.pull is not None}
 
 
 def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
-    """A task's state, and what a person may type next."""
+    """Tell a task's state, and what a person may type next."""
     step = state.next_step(Commands(repository))
-    lines = [f"{indent}{one_line(state.key)}: {one_line(state.words(), _MAX_LINE_CHARS)}"]
-    return [*lines, f"{indent}    {one_line(step, _MAX_LINE_CHARS)}"] if step else lines
+    lines = [f"{indent}{short_line(state.key)}: {short_line(state.words(), _MAX_LINE_CHARS)}"]
+    return [*lines, f"{indent}    {short_line(step, _MAX_LINE_CHARS)}"] if step else lines
 
 
 def _waiting(
     questions: Sequence[ListedQuestion], known: Sequence[TaskState] | None
 ) -> Sequence[ListedQuestion]:
-    """The questions that still wait, where that is known."""
+    """Return the questions that still wait. All of them, if the states are not known."""
     if known is None:
         return questions
     asked = {state.left.question_url for state in known if state.kind is Kind.ASKED and state.left}
     return [question for question in questions if question.url in asked]
 
 
-def write_json(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
-    """A line for each pull request with its task's state, each open question, and each other task that is known."""
+def write_pulls_json(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
+    """Write a JSON line for each pull request with its task's state, each open question, and each other task."""
     for forge in forges:
         for record in _records(forge, states):
             print(as_json_text(record), file=out)

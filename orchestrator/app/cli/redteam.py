@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.cli.arguments import given_settings
-from orchestrator.app.cli.exit_codes import DONE, FAILED
-from orchestrator.app.cli.text import as_json_text, clean, one_line
+from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
+from orchestrator.app.cli.words import as_json_text, clean, short_line
 
 if TYPE_CHECKING:
     import argparse
@@ -42,20 +41,20 @@ def redteam(options: argparse.Namespace) -> int:
 
 
 def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Configured:
-    """The user's configuration, and how it would be read elsewhere.
+    """Read the user's configuration, with a function that reads it for another folder.
 
     Raises:
         ConfigurationError: it is not valid.
     """
-    from orchestrator.app.config import load
+    from orchestrator.app.config.settings import load_settings
     from orchestrator.app.redteam.run import Configured
 
     environ = dict(environ)
 
     def read(folder: Path) -> Any:
-        return load(flags, environ, folder).settings
+        return load_settings(flags, environ, folder).settings
 
-    return Configured(load(flags, environ, cwd).settings, read)
+    return Configured(load_settings(flags, environ, cwd).settings, read)
 
 
 def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool, with_proof: bool) -> int:
@@ -69,13 +68,13 @@ def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool, with_proo
         proofs += [proof] if proof else []
         show(verdict, proof)
     if not as_json:
-        sys.stdout.write("\n".join(summary(verdicts, proofs)) + "\n")
+        sys.stdout.write("\n".join(_summary(verdicts, proofs)) + "\n")
     good = all(verdict.stopped for verdict in verdicts) and all(proof.holds for proof in proofs)
     return DONE if good else FAILED
 
 
 def _writer(*, as_json: bool) -> Callable[[Verdict, Proof | None], None]:
-    """Shows an attack as soon as it is over: a line, in colour on a terminal."""
+    """Make the function that shows an attack as one line, in colour on a terminal."""
     if not as_json and sys.stdout.isatty():
         from rich.console import Console
         from rich.text import Text
@@ -100,8 +99,8 @@ def _writer(*, as_json: bool) -> Callable[[Verdict, Proof | None], None]:
     return plain
 
 
-def summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
-    """The last lines: how many were stopped, and what to change about the others."""
+def _summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
+    """Tell how many attacks were stopped, and what to change about the others."""
     stopped = sum(verdict.stopped for verdict in verdicts)
     lines = ["", f"{len(verdicts)} attack{'s' if len(verdicts) != 1 else ''}, {stopped} stopped"]
     if proofs:
@@ -115,7 +114,7 @@ def summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
 
 
 def advice(attack: Attack) -> str:
-    """What to change where an attack succeeds."""
+    """Say what to change if the attack succeeds."""
     names = ", ".join(attack.defence)
     return attack.advice or f"your configuration takes away what stops it ({names}): see pullwright config"
 
@@ -125,7 +124,7 @@ def _line(verdict: Verdict, proof: Proof | None) -> str:
     state = "stopped  " if verdict.stopped else "SUCCEEDED"
     proved = "" if proof is None else ", proved" if proof.holds else ", NOT PROVED"
     defence = f"{verdict.defence if verdict.stopped else '-'}{proved}"
-    words = one_line(clean(verdict.proof), _PROOF_CHARS)
+    words = short_line(clean(verdict.proof), _PROOF_CHARS)
     return f"{state}  {attack.name:{_NAME_CHARS}}  {attack.place:14}  {defence:15}  {words}"
 
 

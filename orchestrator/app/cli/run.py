@@ -5,44 +5,56 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shlex
 import signal
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.cli.arguments import given_settings
-from orchestrator.app.cli.exit_codes import INTERRUPTED, for_error
-from orchestrator.app.cli.outcome import WholeRun, print_result
-from orchestrator.app.cli.text import as_json_text
-from orchestrator.core.errors import PullwrightError
+from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
+from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.words import (
+    as_json_text,
+    clean,
+    counted,
+    environment_redactor,
+    money,
+    tests_in_words,
+)
+from orchestrator.app.wiring.program import RunRequest, build_program
+from orchestrator.bot.cycle.finish import outcome_words
+from orchestrator.bot.cycle.parts import CycleResult
+from orchestrator.bot.journal.index import last_pause, note_pause
+from orchestrator.bot.worker.schedule import Alarms, make_schedule
+from orchestrator.bot.worker.worker import Bell, Pace, Rhythm, Waiting, work
+from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Paused, Warned
+from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Iterator
 
-    from orchestrator.app.cli.live import LiveView
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.parts import CycleResult
-    from orchestrator.bot.journal.pauses import Pause
-    from orchestrator.bot.worker.waiting import Waiting
-    from orchestrator.bot.worker.worker import Rhythm
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.journal.index import Pause
+    from orchestrator.core.repositories import Commands
+
 
 _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one cycle, or one after another, and return the exit status of the whole run."""
-    from orchestrator.app.cli.live import LiveView
-    from orchestrator.app.wiring.program import Errand, build_program
-
     view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
-    errand = Errand(
+    request = RunRequest(
         *(options.repo, options.issue, options.task, options.answer),
         demo=options.demo,
         dry_run=options.dry_run,
     )
     try:
-        program = build_program(errand, given_settings(options), os.environ, Path.cwd(), view)
+        program = build_program(request, given_settings(options), os.environ, Path.cwd(), view)
     except PullwrightError as error:
         return _refuse(error, as_json=options.json)
     with view:
@@ -50,9 +62,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
-    from orchestrator.bot.worker.waiting import Waiting
 
-    waiting, whole = Waiting(program.clock), WholeRun()
+    waiting, whole = Waiting(program.shared.context.clock), RunTotals()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
     _listen_to_signals(program, task, waiting, view)
     try:
@@ -69,24 +80,22 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
 
 
 async def _work(
-    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: WholeRun
+    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: RunTotals
 ) -> CycleResult | None:
-    """One cycle, or as many as `--continuous` and the schedule ask for."""
-    from orchestrator.bot.worker.schedule import Alarms, make_schedule
-    from orchestrator.bot.worker.worker import Bell, work
+    """Run one cycle, or as many as `--continuous` and the schedule ask for."""
 
     def report(result: CycleResult) -> None:
         view.pause()
         whole.add(result)
         _report(program, result, as_json=options.json)
 
-    settings, clock = program.settings, program.clock
+    settings, clock, stop = program.shared.settings, program.shared.context.clock, program.stop
     schedule = make_schedule(settings.every, settings.cron, settings.timezone, clock.now())
     if schedule is None and not options.continuous:
-        return await work(program.cycle, report, program.stop)
+        return await work(program.cycle, report, stop)
     rhythm = _rhythm(program, view, waiting)
     if schedule is None:
-        return await work(program.cycle, report, program.stop, rhythm, max_cycles=settings.max_cycles)
+        return await work(program.cycle, report, stop, rhythm, max_cycles=settings.max_cycles)
 
     def tell_next() -> None:
         until = schedule.next_fire(clock.now()).isoformat(timespec="seconds")
@@ -96,42 +105,41 @@ async def _work(
 
     bell = rhythm.bell = Bell(waiting, tell_next)
     async with Alarms({"": schedule}, bell.ring, clock, random.SystemRandom()):
-        return await work(program.cycle, report, program.stop, rhythm, max_cycles=settings.max_cycles)
+        return await work(program.cycle, report, stop, rhythm, max_cycles=settings.max_cycles)
 
 
 def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
-    """When cycles begin, with the pause that an earlier run with this model on this repository left."""
-    from orchestrator.bot.journal.pauses import last_pause
-    from orchestrator.bot.worker.pace import Pace
-    from orchestrator.bot.worker.pause_notes import note_pause
-    from orchestrator.bot.worker.worker import Rhythm
+    """Decide when cycles begin. A pause that an earlier run on this repository with this model left still counts."""
+    shared, context = program.shared, program.shared.context
+    clock, model = context.clock, shared.chosen.model.name
 
     def tell(pause: Pause, after: CycleResult | None) -> None:
         if after is not None and after.run is not None:
-            note_pause(program.home, after.run, pause, program.redactor.redact, program.clock)
+            note_pause(context.home, after.run, pause, shared.safeguards.redactor.redact, clock)
         view(pause.event)
         view.pause()
 
-    clock, model = program.clock, program.chosen.model.name
-    left = last_pause(program.home, clock.now(), repository=program.repository, model=model)
-    return Rhythm(clock, waiting, Pace(clock, random.SystemRandom()), tell, left=left, renew=program.forget)
+    left = last_pause(context.home, clock.now(), repository=shared.site.label, model=model)
+    pace = Pace(clock, random.SystemRandom())
+    return Rhythm(clock, waiting, pace, tell, left=left, renew=shared.memory.forget)
 
 
 def _listen_to_signals(
     program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiting, view: LiveView
 ) -> None:
     """First Ctrl+C: end after this round. Second, or SIGTERM: end now; the cycle still keeps its work."""
+    stop = program.stop
 
     def at_once() -> None:
-        program.stop.at_once()
+        stop.at_once()
         task.cancel()
 
     def interrupt() -> None:
-        if program.stop.requested:
+        if stop.requested:
             at_once()
             return
         waits = waiting.is_on
-        program.stop.request()
+        stop.request()
         waiting.wake()
         if not waits:
             view(Warned(_ENDING))
@@ -142,22 +150,131 @@ def _listen_to_signals(
 
 
 def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
+    redactor, request = program.shared.safeguards.redactor, program.shared.request
     if as_json:
-        clean = program.redactor.redact_value(result.to_json())
-        print(as_json_text(clean), flush=True)
+        print(as_json_text(redactor.redact_value(result.to_json())), flush=True)
     else:
-        print_result(result, program.redactor.redact, program.commands, dry_run=program.dry_run)
+        print_result(result, redactor.redact, request.commands, dry_run=request.dry_run)
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
-    """One line for what cannot even begin; with `--json` a result as well."""
-    from orchestrator.app.config import secret_values
-    from orchestrator.engine.policy.secrets import Redactor
-
-    said = Redactor(secret_values(os.environ)).redact(str(error))
+    """Report in one line what cannot begin; with `--json` print a result as well."""
+    said = environment_redactor().redact(str(error))
     print(f"pullwright: {said}", file=sys.stderr)
     if as_json:
-        from orchestrator.bot.cycle.parts import CycleResult
-
         print(as_json_text(CycleResult(None, error=said).to_json()))
     return for_error(error)
+
+
+_SHORT_COMMIT = 10
+_BLOCKING = frozenset({"failed", "no_task"})
+"""What a task came to that is not taken again before a person says something."""
+_UNCOUNTED = (
+    " (counts for this machine's day, not for the repository's)"  # a dry run writes nothing to a remote
+)
+
+
+@dataclass(slots=True)
+class RunTotals:
+    """Counts what the cycles of a run did. Of each task the last cycle counts."""
+
+    cycles: int = 0
+    spent: Spent = field(default_factory=Spent)
+    _last: int = 0
+    _ends: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _pulls: set[int] = field(default_factory=set)
+
+    def add(self, result: CycleResult) -> None:
+        """Count a cycle that has ended."""
+        self.cycles += 1
+        self.spent += result.spent
+        self._last = for_error(result.cause) if result.cause else for_outcome(result.outcome)
+        if result.task is not None:
+            self._ends[result.task.key] = str(result.outcome), self._last
+        if result.pull_request is not None and result.pull_request.number is not None:
+            self._pulls.add(result.pull_request.number)
+
+    @property
+    def code(self) -> int:
+        """The exit status of the run."""
+        return for_run({code for _, code in self._ends.values()}, self._last)
+
+    @property
+    def line(self) -> str:
+        """The run on one line."""
+        outcomes = [outcome for outcome, _ in self._ends.values()]
+        told = [counted(len(self._pulls), "pull request")]
+        for outcome, noun in (("planned", "plan"), ("question", "question")):
+            told += [counted(outcomes.count(outcome), noun)] if outcome in outcomes else []
+        for outcome, words in (("limit", "ended by a limit"), ("paused", "paused"), ("failed", "failed")):
+            told += [f"{counted(outcomes.count(outcome), 'task')} {words}"] if outcome in outcomes else []
+        cost = f"{counted(self.spent.rounds, 'round')}, {self.spent.tokens:,} tokens, {money(self.spent.usd)}"
+        return f"In all: {counted(self.cycles, 'cycle')}, {', '.join(told)}; {cost}"
+
+
+def print_result(
+    result: CycleResult, redact: Callable[[str], str], commands: Commands, *, dry_run: bool
+) -> None:
+    """Print a result on standard output: the headline, then what to look at and what to type."""
+    for line in (*_headline(result), *_details(result, commands, dry_run=dry_run)):
+        # What a terminal obeys may stand between the letters of a secret.
+        print(redact(clean(line)), flush=True)
+
+
+def _headline(result: CycleResult) -> Iterator[str]:
+    pull = result.pull_request
+    match result.outcome:
+        case "proposed" if pull:
+            yield f"Pull request #{pull.number}: {pull.title}"
+            yield f"  {pull.url}"
+        case "planned" if pull:
+            yield f"Would open a pull request: {pull.title}"
+            yield f"\n{pull.body}\n"
+            yield result.diff or ""
+        case "no_task":
+            yield f"Nothing to do: {result.reason or 'the model changed nothing'}"
+        case "question":
+            yield f"Question: {result.question}"
+        case "limit":
+            yield f"Limit reached: {result.reason}"
+        case "paused":
+            yield f"Paused: {result.error}"
+        case "interrupted":
+            yield "Interrupted."
+        case _:
+            yield f"Failed: {result.error}"
+
+
+def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Iterator[str]:
+    repository = commands.repository
+    if result.task and result.outcome == "question" and not dry_run:
+        yield f"  answer  {_where_to_answer(result.task, result.question_url or '', commands)}"
+    if result.task:
+        yield f"  task    {result.task.title}"
+    if result.question and result.outcome != "question":
+        yield f"  asked   {result.question}"
+    if result.branch and result.commit:
+        yield f"  branch  {result.branch}, {result.commit[:_SHORT_COMMIT]}"
+        if result.outcome == "proposed" and Path(repository).is_dir():
+            yield f"  look    git -C {shlex.quote(repository)} show {result.branch}"
+    if result.tests and (told := tests_in_words(result.tests)):
+        yield f"  tests   {told}"
+    if result.patch:
+        yield f"  kept    {result.patch} (git apply takes it)"
+    if result.rounds:
+        cost = money(None) if result.usd is None else f"${result.usd:.4f}"
+        rounds = counted(result.rounds, "round")
+        yield f"  spent   {rounds}, {result.usage.total_tokens:,} tokens, {cost}{_UNCOUNTED if dry_run else ''}"
+    if result.task and not dry_run and outcome_words(result, result.task).partition(" ")[0] in _BLOCKING:
+        yield f"  again   {commands.retry(result.task.key)}"
+    more = " --verbose" if isinstance(result.cause, BadReplyError) else ""
+    yield f"  run     {result.run} (pullwright show {result.run}{more})"
+
+
+def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
+    """Say below which comment, or with which command, a person answers."""
+    if url.startswith(("https://", "http://")):
+        return f"below {url}"
+    if not url:
+        return "nobody can see the question: the next cycle goes on without an answer"
+    return commands.answer(task.key)

@@ -1,18 +1,24 @@
 """The options of a run: what there is, where each comes from, and which keys the environment holds."""
 
 from orchestrator.app.config.keys import ApiKeys, secret_values
-from orchestrator.app.config.settings import Settings
-from orchestrator.app.config.sources import LOCAL_FILE, Kind, Loaded, Origin, load
-from orchestrator.app.config.tighten import tightened
+from orchestrator.app.config.settings import (
+    LOCAL_FILE,
+    Loaded,
+    Origin,
+    Settings,
+    SourceKind,
+    load_settings,
+    tightened,
+)
 
 __all__ = [
     "LOCAL_FILE",
     "ApiKeys",
-    "Kind",
     "Loaded",
     "Origin",
     "Settings",
-    "load",
+    "SourceKind",
+    "load_settings",
     "secret_values",
     "tightened",
 ]

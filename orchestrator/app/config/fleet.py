@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.keys import secret_values
-from orchestrator.app.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
+from orchestrator.app.config.settings import (
+    Origin,
+    SourceKind,
+    check_value,
+    nearest_to,
+    read_toml,
+    unknown_key,
+)
 from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import is_secret_name
@@ -154,7 +161,7 @@ class _Reader:
                 raise ConfigurationError(f"{key} of {place} has no effect there: type {flag}")
             if key in _NOT_IN_A_FLEET:
                 raise ConfigurationError(f"{key} of {place} has no effect there: {_NOT_IN_A_FLEET[key]}")
-            check_value(key, value, Origin(Kind.USER_FILE, place))
+            check_value(key, value, Origin(SourceKind.USER_FILE, place))
         if all(key in table for key in _WHEN):
             raise ConfigurationError(f"every and cron of {place} exclude each other: leave one of them out")
 

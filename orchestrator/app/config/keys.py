@@ -72,7 +72,7 @@ class ApiKeys:
 
 
 def secret_values(environ: Environment) -> list[str]:
-    """Every value of the environment that must not be shown: the keys, and what `core.secret_names` says is secret.
+    """Return every secret value of the environment: the keys, and what `core.secret_names` says is secret.
 
     A key file that cannot be read adds nothing; `ApiKeys.of` reports it.
     """

@@ -1,13 +1,38 @@
-"""The options of a run as values."""
+"""The options of a run as values, merged from flags, environment and files, each with the place it came from."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+import difflib
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from orchestrator.app import forms
-from orchestrator.app.options import MOST_ITEMS, OPTIONS, Option, Options
+from orchestrator.app.config.keys import VARIABLES, secret_values
+from orchestrator.app.options import (
+    AUTO,
+    KEYS,
+    MOST_ITEMS,
+    OPTIONS,
+    RENAMED,
+    Option,
+    Options,
+    Reach,
+    choices,
+    flag_of,
+    kind,
+)
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.redaction import is_secret_name
+from orchestrator.engine.policy.secrets import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
 
 if TYPE_CHECKING:
 
@@ -32,3 +57,401 @@ else:
         __module__=__name__,
         **{key: (_TYPES[key], _field(option)) for key, option in OPTIONS.items()},
     )
+
+
+_OF_THE_WHOLE_RUN = frozenset({"max_cycles"})
+
+
+def stricter(key: str, one: Any, other: Any) -> Any:
+    """Return the stricter of two values of an option that may be tightened."""
+    if isinstance(one, tuple):
+        return (*one, *(item for item in other if item not in one))
+    if ranks := choices(key):
+        return min(one, other, key=ranks.index)
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def loosens(key: str, present: Any, wanted: Any) -> bool:
+    """Say whether a wanted value is looser than the present one."""
+    return not isinstance(present, tuple) and bool(stricter(key, present, wanted) != wanted)
+
+
+def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list[str]]:
+    """Make the settings stricter, as a repository's own file says.
+
+    Where the person chose `test_command = "auto"`, the file may also name how the tests are run.
+
+    Args:
+        text: the file, TOML, as it is on the default branch.
+        place: names the file in messages.
+
+    Returns:
+        The settings, and a line for each value that has no effect, or has another name now.
+        Options that are no rules, such as the model, are the business of those who run the
+        program in that folder: they are passed over.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or a rule in it has no valid value. Whoever
+            wrote it wanted something stricter, so the run does not go on without it.
+    """
+    values, notes = _values(text, place)
+    changes: dict[str, Any] = {}
+    for key in [key for key in KEYS if key in values]:
+        match OPTIONS[key].reach:
+            case Reach.TIGHTEN if key in _OF_THE_WHOLE_RUN:
+                notes.append(f"{key} in {place} has no effect: it counts for the whole run, not for a cycle")
+            case Reach.TIGHTEN:
+                wanted = _valid(key, values[key], place)
+                present = getattr(settings, key)
+                changes[key] = stricter(key, present, wanted)
+                if loosens(key, present, wanted):
+                    notes.append(f"{key} in {place} would loosen a rule and has no effect")
+            case Reach.PROPOSE if settings.test_command != AUTO:
+                notes.append(f"{key} in {place} has no effect: it counts with --test-command {AUTO} only")
+            case Reach.PROPOSE:
+                person = getattr(settings, key)
+                changes[key] = _valid(key, values[key], place) if person in (None, AUTO) else person
+            case Reach.NEVER | Reach.TYPED:
+                notes.append(f"{key} in {place} has no effect: only the person who runs this may set it")
+            case Reach.FREE:
+                pass
+    return settings.model_copy(update=changes), notes
+
+
+def _values(text: str, place: str) -> tuple[dict[str, Any], list[str]]:
+    """Read the file. Old names of options become the new ones, with a note for each."""
+    try:
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
+        raise ConfigurationError(f"{place} is not valid TOML: {error}") from None
+    old_names = [old for old in RENAMED if old in values]
+    renamed = {RENAMED[old]: values[old] for old in old_names}
+    return renamed | values, [f"{old} in {place} is called {RENAMED[old]} now" for old in old_names]
+
+
+def _valid(key: str, value: Any, place: str) -> Any:
+    try:
+        return getattr(Settings(**{key: value}), key)
+    except ValidationError:
+        raise ConfigurationError(f"{key} in {place}: must be {OPTIONS[key].allowed}") from None
+
+
+PREFIX = "PULLWRIGHT_"
+LOCAL_FILE = "pullwright.toml"
+CONFIG_VARIABLE = "PULLWRIGHT_CONFIG"
+_EXTRAS = frozenset(
+    {
+        "PULLWRIGHT_HOME",
+        CONFIG_VARIABLE,
+        *(name for names in VARIABLES.values() for name in names if name.startswith(PREFIX)),
+    }
+)
+SUITE_VARIABLES = frozenset(
+    {
+        "PULLWRIGHT_TEST_BASE_URL",
+        "PULLWRIGHT_TEST_CHAOS",
+        "PULLWRIGHT_TEST_ENGINE",
+        "PULLWRIGHT_TEST_EVERY_RECORD",
+    }
+)
+"""Variables of the program's own test suite; no run reads them."""
+
+_NAMES = frozenset({*KEYS, *RENAMED})
+
+_WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+_MAX_SHOWN_CHARS = 60
+_MAX_FILE_BYTES = 1_000_000
+_CLOSE = 0.8
+_FAR = 0.3
+
+_SECRET_PLACES = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "google": "GEMINI_API_KEY",
+    "app": "PULLWRIGHT_GITHUB_APP_KEY",
+    "token": "GITHUB_TOKEN",
+    "github": "GITHUB_TOKEN",
+    "api": "PULLWRIGHT_API_KEY",
+}
+
+
+_SERVER_VARIABLE = "GITHUB_SERVER_URL"
+"""docs.github.com/actions/reference/workflows-and-actions/variables"""
+
+
+class SourceKind(StrEnum):
+    """Where a value may come from, strongest first."""
+
+    FLAG = "flag"
+    ENVIRONMENT = "environment"
+    LOCAL_FILE = "folder's file"
+    USER_FILE = "user's file"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from. `place` is the flag, the variable or the file's path; empty for a default."""
+
+    kind: SourceKind
+    place: str
+
+    def names(self, key: str) -> str:
+        """Say how a message names this key at this place."""
+        if self.kind in (SourceKind.FLAG, SourceKind.ENVIRONMENT):
+            return self.place
+        return f"{key} in {self.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings, the origin of each, and what the person should know of them: a line for each thing."""
+
+    settings: Settings
+    origin: Mapping[str, Origin]
+    notices: tuple[str, ...] = ()
+
+
+def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
+    """Read all sources: flags over environment over `./pullwright.toml` over the user's file.
+
+    Args:
+        flags: the flags that were given, by key; text is read as in the environment.
+        environ: the environment. An empty variable counts as not set.
+
+    Raises:
+        ConfigurationError: an unknown key, a value that is not allowed, or a file that cannot be read.
+    """
+    try:
+        return _load(flags, environ, cwd)
+    except ConfigurationError as error:
+        raise ConfigurationError(Redactor(secret_values(environ)).redact(str(error))) from None
+
+
+def user_file(environ: Mapping[str, str]) -> Path:
+    """Return the user's file: what `PULLWRIGHT_CONFIG` names, else `config.toml` in the platform's config folder."""
+    named = environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    import platformdirs
+
+    return platformdirs.user_config_path("pullwright", appauthor=False) / "config.toml"
+
+
+def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
+    values: dict[str, Any] = {}
+    origin = dict.fromkeys(KEYS, Origin(SourceKind.DEFAULT, ""))
+    users, local = user_file(environ), cwd / LOCAL_FILE
+    sources = [
+        _from_server(environ),
+        _from_file(SourceKind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE))),
+    ]
+    if not (local.exists() and users.exists() and local.samefile(users)):
+        sources.append(_from_file(SourceKind.LOCAL_FILE, local))
+    sources += [_from_environment(environ), _from_flags(flags)]
+    notices: list[str] = []
+    proposed: list[str] = []
+    for source in sources:
+        for key, (value, place) in _as_named_now(source, notices).items():
+            check_value(key, value, place)
+            if OPTIONS[key].reach is Reach.PROPOSE and place.kind is SourceKind.LOCAL_FILE:
+                proposed.append(place.names(key))
+                continue
+            present = values.get(key, OPTIONS[key].default)
+            wanted = tuple(value) if isinstance(value, list) else value
+            values[key], origin[key] = _within_reach(key, wanted, present, place), place
+    if proposed and values.get("test_command") != AUTO:
+        notices.append(
+            f"{', '.join(proposed)}: counts only with --test-command {AUTO}, and as it is on the default branch"
+        )
+    return Loaded(Settings(**values), origin, tuple(notices))
+
+
+_Source: TypeAlias = dict[str, tuple[Any, Origin]]
+
+
+def _as_named_now(source: _Source, notices: list[str]) -> _Source:
+    """Replace old names of options. A value under the new name counts first."""
+    for old, new in RENAMED.items():
+        if old in source:
+            value, place = source.pop(old)
+            notices.append(f"{place.names(old)} is called {_named_as(place, new)} now")
+            source.setdefault(new, (value, place))
+    return source
+
+
+def _from_flags(flags: Mapping[str, Any]) -> _Source:
+    source: _Source = {}
+    for key, value in flags.items():
+        if key not in _NAMES:
+            raise ConfigurationError(f"there is no option {key!r}; {_nearest(key)}")
+        source[key] = _typed(key, value), Origin(SourceKind.FLAG, flag_of(key))
+    return source
+
+
+def _from_server(environ: Mapping[str, str]) -> _Source:
+    """Read the server that GitHub Actions runs on, or that a person set for all GitHub tools."""
+    server = environ.get(_SERVER_VARIABLE, "").strip()
+    return {"github_url": (server, Origin(SourceKind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
+
+
+def _from_environment(environ: Mapping[str, str]) -> _Source:
+    source: _Source = {}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in _EXTRAS or variable in SUITE_VARIABLES:
+            continue
+        key = variable.removeprefix(PREFIX).lower()
+        if key not in _NAMES or variable != variable.upper():
+            near = nearest_to(variable, [*(f"{PREFIX}{key.upper()}" for key in KEYS), *_EXTRAS])
+            raise ConfigurationError(
+                f"the environment variable {variable} names no option; the nearest is {near}"
+            )
+        if environ[variable]:
+            source[key] = _typed(key, environ[variable]), Origin(SourceKind.ENVIRONMENT, variable)
+    return source
+
+
+def read_toml(path: Path) -> dict[str, Any] | None:
+    """Read a TOML file; None if there is no such file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is no TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_FILE_BYTES).decode()
+        return tomllib.loads(text)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 text") from error
+    except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+
+
+def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Source:
+    values = read_toml(path)
+    if values is None:
+        if required:
+            raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist")
+        return {}
+    for key in values:
+        if key not in _NAMES:
+            raise ConfigurationError(unknown_key(key, path))
+    return {key: (value, Origin(kind, str(path))) for key, value in values.items()}
+
+
+def unknown_key(key: str, path: Path) -> str:
+    """Say in one line which option is nearest to an unknown key of a file, or where a secret belongs."""
+    plain = key.lower().replace("-", "_")
+    similar = difflib.get_close_matches(plain, KEYS, n=1, cutoff=_CLOSE)
+    if not similar and is_secret_name(plain):
+        variable = next(
+            (name for word, name in _SECRET_PLACES.items() if word in plain), "PULLWRIGHT_API_KEY"
+        )
+        return f"{path} holds {key!r}: keys do not belong in files; set the environment variable {variable} instead"
+    return f"{path} holds the unknown key {key!r}; {_nearest(plain)}"
+
+
+def _nearest(key: str) -> str:
+    return f"the nearest known one is {nearest_to(key, KEYS)!r}"
+
+
+def nearest_to(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like this one."""
+    choices = sorted(known)
+    return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=_FAR)), choices[0])
+
+
+def _typed(key: str, value: Any) -> Any:
+    """Turn text from a flag or the environment into the option's type. What cannot be read stays text, and is refused."""
+    if not isinstance(value, str):
+        return value
+    wanted, text = kind(RENAMED.get(key, key)), value.strip()
+    if wanted is bool:
+        return _WORDS.get(text.lower(), value)
+    if wanted is str:
+        return value
+    if wanted is tuple:
+        between = "\n" if "\n" in text else ","
+        return [item.strip() for item in text.split(between) if item.strip()]
+    try:
+        return wanted(text)
+    except ValueError:
+        return value
+
+
+def check_value(key: str, value: Any, origin: Origin) -> None:
+    """Refuse a value that an option may not have.
+
+    Raises:
+        ConfigurationError: it may not; in one line.
+    """
+    try:
+        Settings(**{key: value})
+    except ValidationError:
+        raise ConfigurationError(
+            f"{origin.names(key)} = {_shown(value)}: must be {OPTIONS[key].allowed}"
+        ) from None
+
+
+def _shown(value: Any) -> str:
+    try:
+        shown = repr(value) if isinstance(value, str) else str(value).lower()
+    except ValueError:  # TOML's hexadecimal numbers may have more digits than Python writes
+        return "a number of too many digits"
+    return shown if len(shown) <= _MAX_SHOWN_CHARS else f"{shown[:_MAX_SHOWN_CHARS]}…"
+
+
+def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
+    """Return the value, if this place may set it: a repository may bring the folder's file along.
+
+    Args:
+        value: what the place says.
+        present: what weaker places say.
+    """
+    match OPTIONS[key].reach, origin.kind:
+        case Reach.TYPED, SourceKind.ENVIRONMENT | SourceKind.LOCAL_FILE | SourceKind.USER_FILE if (
+            value != present
+        ):
+            raise ConfigurationError(f"{origin.names(key)} has no effect there: type {flag_of(key)}")
+        case Reach.NEVER, SourceKind.LOCAL_FILE:
+            raise ConfigurationError(f"{origin.names(key)} has no effect there{_BROUGHT}{_elsewhere(key)}")
+        case Reach.TIGHTEN, SourceKind.LOCAL_FILE:
+            if loosens(key, present, value):
+                raise ConfigurationError(
+                    f"{origin.names(key)} may only be stricter there{_BROUGHT}{_elsewhere(key)}"
+                )
+            return stricter(key, present, value)
+        case _:
+            return value
+
+
+_BROUGHT = ", because a repository may bring that file along; "
+
+
+def _elsewhere(key: str) -> str:
+    return f"give {flag_of(key)} or set {PREFIX}{key.upper()}"
+
+
+def _named_as(place: Origin, key: str) -> str:
+    """Return an option's name as it is written at a place of this kind."""
+    match place.kind:
+        case SourceKind.FLAG:
+            return flag_of(key)
+        case SourceKind.ENVIRONMENT:
+            return f"{PREFIX}{key.upper()}"
+        case _:
+            return key

@@ -1,1 +1,163 @@
-"""What is wrong with this machine, this repository and these settings, and what to do."""
+"""`doctor`: tries what a run will need, and says of each failure how to end it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.doctor.findings import (
+    Group,
+    Impatient,
+    Probe,
+    Result,
+    failed,
+    ok,
+    run_probes,
+    skipped,
+    warned,
+)
+from orchestrator.app.doctor.machine import commands, earlier_runs, machine, models
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.repository import OnDisk, choose_site, credential_for, label_of, parse_place
+from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.journal.folders import Home
+from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.engine.policy.secrets import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from orchestrator.app.config.settings import Loaded
+    from orchestrator.app.doctor.findings import ProbeFinding
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.core.clock import Clock
+
+
+_CONFIGURATION_FIX = "correct it; pullwright config prints what is in force"
+_REPOSITORY_FIX = "check --repo: owner/name, a URL, or a folder"
+
+
+def diagnose(  # noqa: PLR0913  what a person typed, and the world around
+    repository: str | None,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    *,
+    writes: bool = False,
+    runs: bool = False,
+    clock: Clock | None = None,
+) -> Iterator[Result]:
+    """Try everything, one after another; each result comes as soon as it is known.
+
+    Args:
+        writes: whether probes may write: a hidden ref that is removed again, requests that GitHub refuses,
+            and one short request to each model.
+        runs: run the tests of the repository's default branch once.
+    """
+    redact = Redactor(secret_values(environ)).redact
+    yield from run_probes(machine(Home.of(environ)), redact)
+    stop = Impatient()
+    groups: Iterable[Group]
+    try:
+        context = BuildContext.of(flags, environ, cwd, stop=stop, clock=clock)
+    except ConfigurationError as error:
+        # Without it no address is known, and no token may be sent anywhere.
+        rest = skipped("not tried: it depends on the options")
+        groups = (
+            _only("Configuration", "options", failed(str(error), _CONFIGURATION_FIX)),
+            _only("Configuration", "the rest", rest),
+        )
+    else:
+        groups = _configured(repository, context, stop, writes=writes, runs=runs)
+    for group in groups:
+        yield from run_probes(group, redact)
+
+
+def _configured(
+    repository: str | None, context: BuildContext, stop: Impatient, *, writes: bool, runs: bool
+) -> Iterator[Group]:
+    """Try what needs a valid configuration."""
+    yield _only("Configuration", "options", _options(context.loaded))
+    yield commands(context.settings)
+    yield from models(context, writes=writes)
+    if repository is None:
+        yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
+    else:
+        yield from _RepositoryGroups(repository, context, stop, writes=writes, runs=runs).groups()
+    yield earlier_runs(context, repository and label_of(repository, context.settings.github_url))
+
+
+@dataclass(frozen=True, slots=True)
+class _RepositoryGroups:
+    """The probes of the repository that a person named."""
+
+    name: str
+    context: BuildContext
+    stop: Impatient
+    writes: bool
+    runs: bool
+
+    def groups(self) -> Iterator[Group]:
+        from orchestrator.app.doctor.repository import local_folder
+
+        title = f"Repository {self.name}"
+        try:
+            place = parse_place(self.name, self.context.settings.github_url)
+            site = choose_site(self.name, self.context, writes=False)
+        except PullwrightError as error:
+            found, fix = str(error), _REPOSITORY_FIX
+            if "another user" in found:
+                fix = f"run as its owner, or make it yours: sudo chown -R $USER {quote(self.name)}"
+            yield _only(title, "address", failed(found, fix))
+            return
+        if isinstance(place, OnDisk):
+            look = partial(local_folder, place, site, self.context.settings.base)
+            yield Group(title, (Probe("folder", look, _REPOSITORY_FIX),))
+            owned = f"sudo chown -R $USER {quote(str(place.path))}"
+            fix = f"run as the owner of {place.path}, or make it yours: {owned}"
+            yield from self._git_and_tests(site, fix)
+        else:
+            yield from self._on_github(site, place.server)
+
+    def _on_github(self, site: Site, web: str) -> Iterator[Group]:
+        from orchestrator.app.doctor.github import BY_ROLE, GitHubProbes, grant, role_fix
+        from orchestrator.bot.forge.github.forge import GitHubForge
+
+        if not isinstance(site.forge, GitHubForge):
+            return  # a place on GitHub has its forge
+        known, web = credential_for(web, self.context), web.rstrip("/")
+        probes = GitHubProbes(site.forge, self.context, web, writes=self.writes, known=known)
+        yield probes.group(self.name, self.stop)
+        facts = probes.known_facts
+        if facts is None:
+            yield _only(f"Git {self.name}", "push", skipped("not tried: see repository"))
+        else:
+            fix = grant(probes.kind, "contents", web, is_private=facts.is_private)
+            fix = probes.no_token if probes.kind is TokenKind.NONE else fix
+            if facts.roles is not None and "push" not in facts.roles and probes.kind in BY_ROLE:
+                fix = f"{role_fix(facts)}; and {fix}"
+            yield from self._git_and_tests(site, fix)
+        site.forge.close()
+
+    def _git_and_tests(self, site: Site, push_fix: str) -> Iterator[Group]:
+        from orchestrator.app.doctor.repository import RemoteProbes, TestProbes
+
+        yield RemoteProbes(site, self.context, push_fix=push_fix, writes=self.writes).group(self.name)
+        yield TestProbes(site, self.context, runs=self.runs).group(self.name)
+
+
+def _only(title: str, name: str, finding: ProbeFinding) -> Group:
+    """Make a group with one finding that is known already."""
+    return Group(title, (Probe(name, lambda: finding, ""),))
+
+
+def _options(loaded: Loaded) -> ProbeFinding:
+    places = dict.fromkeys(origin.place for origin in loaded.origin.values() if origin.place)
+    found = f"read, from {', '.join(places)}" if places else "read, all as by default"
+    if loaded.notices:
+        return warned(f"{found}; {'; '.join(loaded.notices)}", _CONFIGURATION_FIX)
+    return ok(found)

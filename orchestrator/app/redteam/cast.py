@@ -16,7 +16,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.models.catalog import ModelRef, parse_model
 
 if TYPE_CHECKING:
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.grounds import Grounds
     from orchestrator.app.redteam.obedient import ObedientModel

@@ -14,7 +14,7 @@ from orchestrator.core.defences import Defence
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.fake_web import FakeWeb
     from orchestrator.app.redteam.grounds import Grounds
     from orchestrator.app.redteam.obedient import ObedientModel

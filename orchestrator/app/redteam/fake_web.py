@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.web.addresses import parse_address, public_ips
-from orchestrator.engine.web.base import PageKind, SearchHit, WebPage
+from orchestrator.engine.web.base import PageKind, SearchHit, WebPage, parse_address, public_ips
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -32,7 +32,7 @@ from orchestrator.engine.session.gate import allow_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.bot.cycle.parts import Guards, OutgoingWording
     from orchestrator.core.messages import Part
     from orchestrator.engine.models.base import Request, Response

@@ -8,7 +8,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config import secret_values
+from orchestrator.app.config.keys import ApiKeys, secret_values
+from orchestrator.app.config.settings import Loaded
 from orchestrator.app.redteam.attack import Place
 from orchestrator.app.redteam.cast import NAME, in_the_place_of_the_model, make_forge, make_web
 from orchestrator.app.redteam.evidence import (
@@ -31,13 +32,13 @@ from orchestrator.app.redteam.off import ClosableMarkers, loosened, looser, with
 from orchestrator.app.redteam.plain import CarelessHost
 from orchestrator.app.redteam.reading import any_reports, host_reports
 from orchestrator.app.redteam.watched import watched
-from orchestrator.app.wiring.context import EventBus
-from orchestrator.app.wiring.forge import Site, Source
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
-from orchestrator.app.wiring.program import Program
+from orchestrator.app.wiring.program import EventBus, Program
+from orchestrator.app.wiring.repository import Site, Source
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.worker.backlog import Wanted
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.grounds import Grounds
     from orchestrator.app.redteam.run import Configured
@@ -133,21 +134,21 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
     careless = None
     if Defence.HOST_GIT in off:
         careless = CarelessHost(grounds.secrets.all["NETRC"], (forge.issue(1).title, base))
-    program = _Staged(
-        repository=NAME,
-        settings=settings,
-        dry_run=False,
-        site=Site(forge, lambda: Source(str(grounds.repository), base), lambda: None),
-        chosen=in_the_place_of_the_model(model, settings),
+    bus = EventBus(evidence.events.append)
+    shared = RunParts(
+        BuildContext(Loaded(settings, {}), ApiKeys(), Home(grounds.state), SystemClock(), bus, Stop()),
+        Site(forge, lambda: Source(str(grounds.repository), base), lambda: None, label=NAME),
+        in_the_place_of_the_model(model, settings),
+        Safeguards(
+            redactor,
+            lambda rules: without(make(rules), off),
+            choose_sandbox(settings, grounds.sink.connect),
+        ),
         web=web if settings.web else None,
-        wanted=Wanted(),
-        home=Home(grounds.state),
-        redactor=redactor,
-        guards=lambda rules: without(make(rules), off),
-        sandbox=choose_sandbox(settings, grounds.sink.connect),
-        clock=SystemClock(),
-        bus=EventBus(evidence.events.append),
-        stop=Stop(),
+    )
+    program = _Staged(
+        shared,
+        bus,
         change=lambda parts: watched(parts, settings, off, evidence, careless),
         is_tightened=Defence.INSTRUCTIONS not in off,
     )

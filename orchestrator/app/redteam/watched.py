@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.evidence import Evidence
     from orchestrator.app.redteam.plain import CarelessHost
     from orchestrator.bot.cycle.parts import CycleParts

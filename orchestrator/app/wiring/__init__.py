@@ -1,1 +1,71 @@
 """Settings become objects: the only place that names concrete backends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.app.config.keys import ApiKeys
+from orchestrator.app.config.settings import load_settings
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.journal.folders import Home
+from orchestrator.core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
+
+
+def ignore_event(_event: Event) -> None:
+    """Ignore an event: this is no run, and nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """The surroundings of a run: what its objects are built from.
+
+    Attributes:
+        environ: the variables of the environment, which hold secrets.
+    """
+
+    loaded: Loaded
+    keys: ApiKeys
+    home: Home
+    clock: Clock
+    emit: Emit
+    stop: Stop
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(  # noqa: PLR0913  what a person typed, and the world around
+        cls,
+        flags: Mapping[str, Any],
+        environ: Mapping[str, str],
+        cwd: Path,
+        *,
+        emit: Emit = ignore_event,
+        stop: Stop | None = None,
+        clock: Clock | None = None,
+    ) -> BuildContext:
+        """Read the configuration. Without a `stop` nobody asks for an end.
+
+        Raises:
+            ConfigurationError: an option or a key is wrong.
+        """
+        loaded, keys, home = load_settings(flags, environ, cwd), ApiKeys.of(environ), Home.of(environ)
+        return cls(loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), environ)
+
+    @property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return self.loaded.settings
+
+    @property
+    def in_workflow(self) -> bool:
+        """Whether this is a job of GitHub Actions."""
+        return self.environ.get("GITHUB_ACTIONS") == "true"

@@ -4,220 +4,304 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.guards import as_lines, rules_in_words, runs_commands, told_of_refusals
+from orchestrator.app.wiring.guards import (
+    as_lines,
+    make_verifier,
+    report_refusals,
+    rules_in_words,
+    runs_commands,
+)
 from orchestrator.app.wiring.library import tools_for
-from orchestrator.app.wiring.tasks import kept_work, make_claims, new_nonce, owner_name
-from orchestrator.app.wiring.testing import make_verifier
+from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
-from orchestrator.bot.worker.admission import Admission
-from orchestrator.bot.worker.backlog import Backlog, Wanted
-from orchestrator.bot.worker.manners import Manners
-from orchestrator.bot.worker.reading import screen_answers
-from orchestrator.bot.worker.recovery import Recovery
-from orchestrator.bot.worker.remains import Remains
+from orchestrator.bot.worker.backlog import Backlog, Idle, Wanted
+from orchestrator.bot.worker.candidates import screen_answers
+from orchestrator.bot.worker.recovery import Recovery, Remains
+from orchestrator.bot.worker.task_rules import Admission, Manners
 from orchestrator.core.events import CycleStarted, Warned
 from orchestrator.core.prompts import render
+from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
-from orchestrator.engine.profiles.catalog import make_profile
-from orchestrator.engine.session.limits import Limits
-from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS, Need
+from orchestrator.engine.profiles.base import make_profile
+from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.model import ChosenModel
-    from orchestrator.app.wiring.program import Program
+    from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import Guards, MayFinish, Propose, RunTests
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.spent import Spent
     from orchestrator.engine.contracts.base import Contract
-    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
+    from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.web.base import WebAccess
 
 
 LEAST_INPUT_TOKENS = 1_000
-"""The shortest first request is longer: its system prompt, the tools and the task."""
+"""Fewer than the shortest first request has, with system prompt, tools and task."""
 
 
-def first_event(program: Program, run: str) -> CycleStarted:
-    """What is known of a cycle before it begins."""
-    settings, chosen = program.settings, program.chosen
+@dataclass(frozen=True, slots=True)
+class Safeguards:
+    """What keeps the cycles of a run harmless.
+
+    Attributes:
+        guards: makes the checks for settings.
+        sandbox: holds commands; None where none can run, or without one.
+    """
+
+    redactor: Redactor
+    guards: Callable[[Settings], Guards]
+    sandbox: Sandbox | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """What a person asked for.
+
+    Attributes:
+        wanted: the task, if one was named.
+        answer: the person's words on the question that the task waits with.
+        dry_run: nothing is pushed and nothing is written to the forge.
+        commands: what a message tells a person to type.
+    """
+
+    wanted: Wanted = Wanted()  # noqa: RUF009  a frozen value
+    answer: str | None = None
+    dry_run: bool = False
+    commands: Commands = Commands()  # noqa: RUF009  a frozen value
+
+
+@dataclass(slots=True)
+class BacklogMemory:
+    """What a process remembers of a backlog between two cycles.
+
+    Attributes:
+        attempted: the keys of tasks that it has tried.
+        idle: what it knows of a backlog in which nothing has changed.
+    """
+
+    attempted: set[str] = field(default_factory=set)
+    idle: Idle = field(default_factory=Idle)
+
+    def forget(self) -> None:
+        """Let the next cycle try again what was tried before."""
+        self.attempted.clear()
+        self.idle = Idle(told=self.idle.told)
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """What the cycles of one run share."""
+
+    context: BuildContext
+    site: Site
+    chosen: ChosenModel
+    safeguards: Safeguards
+    request: TaskRequest = TaskRequest()
+    web: WebAccess | None = None
+    memory: BacklogMemory = field(default_factory=BacklogMemory)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that the person chose."""
+        return self.context.settings
+
+
+def first_event(shared: RunParts, run: str) -> CycleStarted:
+    """Return what is known of a cycle before it begins."""
+    settings, chosen, site = shared.settings, shared.chosen, shared.site
     return CycleStarted(
         run,
-        program.repository,
+        site.label,
         chosen.model.name,
         choose_contract(settings, chosen).name,
-        rules_in_words(settings, program.sandbox),
+        rules_in_words(settings, shared.safeguards.sandbox),
         profile_name(settings, chosen),
-        program.site.origin,
+        site.origin,
     )
 
 
-def make_parts(program: Program, run: str, folder: Path, settings: Settings) -> CycleParts:
-    """What the cycle `run` works with, under these settings.
+def make_parts(
+    shared: RunParts, records: Records | None, run: str, folder: Path, settings: Settings
+) -> CycleParts:
+    """Make what the cycle `run` works with, under these settings.
 
     Args:
-        program: what outlives the cycle.
-        run: its name.
-        folder: the run's.
-        settings: the program's, or stricter ones.
-
-    Raises:
-        ForgeError: the address of the repository could not be asked.
+        records: the hidden refs of the remote; None in a dry run.
+        settings: the person's, or stricter ones.
     """
-    profile, chosen, guards = profile_name(settings, program.chosen), program.chosen, program.guards(settings)
-    records = program.hidden_refs()
-    ledger = RepositoryLedger(records, program.clock, new_nonce) if records else None
-    budget = CycleBudget(program.home, program.clock, scope_caps(settings), ledger)
+    context, site, chosen = shared.context, shared.site, shared.chosen
+    profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
+    ledger = RepositoryLedger(records, context.clock, new_nonce) if records else None
+    budget = CycleBudget(context.home, context.clock, scope_caps(settings), ledger)
     least = smallest_request(settings, chosen)
-    claimer = recovery = None
+    claimer = recovery = kept = None
     if records is not None:
-        claims = make_claims(records, owner_name(program.environ), program.settings, program.clock)
+        kept = kept_work(context.home, records)
+        hidden = _Hidden(records, make_claims(records, context), kept)
         spent_up = partial(budget.why_not, needs=least)
-        claimer = _make_claimer(program, run, settings, guards, claims, records, spent_up)
-        recovery = _make_recovery(program, run, claims, records)
+        claimer = _make_claimer(shared, hidden, run, settings, guards, spent_up)
+        recovery = _make_recovery(shared, hidden, run)
     return CycleParts(
         run=run,
         folder=folder,
-        repository=program.repository,
-        forge=program.site.forge,
+        repository=site.label,
+        forge=site.forge,
         model=chosen.model,
         contract=choose_contract(settings, chosen),
-        open_clone=partial(_open_clone, program, run),
-        environment=partial(_environment, program),
-        profile=partial(cycle_profile, profile, chosen, dangerous=runs_commands(settings), web=program.web),
+        open_clone=partial(_open_clone, site, context, run),
+        environment=partial(_environment, context, shared.safeguards.sandbox),
+        profile=partial(cycle_profile, profile, chosen, dangerous=runs_commands(settings), web=shared.web),
         guards=guards,
         profile_name=profile,
         limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
         price=chosen.price,
         reply_tokens=chosen.reply_tokens,
-        options=_options(program, settings),
+        options=_options(settings, site, dry_run=shared.request.dry_run),
         records=records,
-        kept=kept_work(program.home, records) if records else None,
-        clock=program.clock,
-        emit=program.bus,
-        stop=program.stop,
-        tasks=_make_backlog(program, settings, guards, claimer),
+        kept=kept,
+        clock=context.clock,
+        emit=context.emit,
+        stop=context.stop,
+        tasks=_make_backlog(shared, settings, guards, claimer),
         claimer=claimer,
         recovery=recovery,
         budget=budget,
         least=least,
-        verifier=partial(make_verifier, program, settings) if settings.test_command else None,
+        verifier=partial(make_verifier, site, context, shared.safeguards.sandbox, settings)
+        if settings.test_command
+        else None,
         recorded_tests=chosen.tests,
     )
 
 
-def _make_backlog(program: Program, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:
-    manners = Manners(
-        settings.max_open_prs,
-        settings.max_prs_per_day,
-        sys.maxsize if program.site.is_local else settings.max_unreviewed,
-        settings.review_rounds,
-        settings.quiet_minutes,
-    )
-    made = partial(
-        Backlog,
-        program.site.forge,
-        program.wanted,
+def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:
+    forge, request, memory = shared.site.forge, shared.request, shared.memory
+    claimed: dict[str, Any] = {}
+    if claimer is not None:
+        claimed = {
+            "in_flight": claimer.held_by_others,
+            "asked_again": claimer.asked_again,
+            "unfinished": claimer.unfinished,
+        }
+    return Backlog(
+        forge,
+        request.wanted,
         settings.label,
-        program.attempted,
+        memory.attempted,
         allow_actors=settings.allow_actor,
         comments_policy=settings.comments,
         clean=as_lines(guards.words, guards.redact),
         clean_name=as_lines(guards.names, guards.redact),
-        manners=manners,
-        commands=program.commands,
-        has_conflict=program.site.forge.has_conflict,
-        clock=program.clock,
-        idle=program.idle,
-    )
-    if claimer is None:
-        return made()
-    return made(
-        in_flight=claimer.held_by_others, asked_again=claimer.asked_again, unfinished=claimer.unfinished
+        manners=Manners(
+            settings.max_open_prs,
+            settings.max_prs_per_day,
+            sys.maxsize if shared.site.is_local else settings.max_unreviewed,
+            settings.review_rounds,
+            settings.quiet_minutes,
+        ),
+        commands=request.commands,
+        has_conflict=forge.has_conflict,
+        clock=shared.context.clock,
+        idle=memory.idle,
+        **claimed,
     )
 
 
-def _make_claimer(  # noqa: PLR0913, PLR0917  what outlives the cycle, then what it has
-    program: Program,
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """What workers share by the hidden refs of a repository, and what one machine has kept of it."""
+
+    records: Records
+    claims: Claims
+    kept: KeptWork
+
+
+def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cycle has
+    shared: RunParts,
+    hidden: _Hidden,
     run: str,
     settings: Settings,
     guards: Guards,
-    claims: Claims,
-    records: Records,
     spent_up: Callable[[Spent], str | None],
 ) -> Claimer:
-    forge = program.site.forge
+    forge, request, emit = shared.site.forge, shared.request, shared.context.emit
     return Claimer(
-        records,
-        claims,
+        hidden.records,
+        hidden.claims,
         forge,
         run,
         (),
-        named=program.wanted != Wanted(),
+        named=request.wanted != Wanted(),
         may=Admission(forge, settings.label, settings.allow_actor).may,
         clean=screen_answers(
-            as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), program.bus
+            as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), emit
         ),
         spent_up=spent_up,
-        kept=kept_work(program.home, records),
-        tell=lambda text: program.bus(Warned(text)),
-        commands=program.commands,
-        answer=program.answer,
+        kept=hidden.kept,
+        tell=lambda text: emit(Warned(text)),
+        commands=request.commands,
+        answer=request.answer,
         base=settings.base,
         author_email=settings.author_email,
     )
 
 
-def _make_recovery(program: Program, run: str, claims: Claims, records: Records) -> Recovery:
+def _make_recovery(shared: RunParts, hidden: _Hidden, run: str) -> Recovery:
+    context, site, redactor = shared.context, shared.site, shared.safeguards.redactor
     temporary = Path(tempfile.gettempdir())
     remains = Remains(
-        records,
-        kept_work(program.home, records),
-        partial(_reopen, program),
-        partial(_open_clone, program, run, temporary),
+        hidden.records,
+        hidden.kept,
+        partial(_reopen, site, context),
+        partial(_open_clone, site, context, run, temporary),
         run,
-        program.clock,
-        program.bus,
-        program.redactor.redact,
-        program.redactor.holds_secret,
+        context.clock,
+        context.emit,
+        redactor.redact,
+        redactor.holds_secret,
     )
     return Recovery(
-        program.home,
-        program.repository,
-        program.site.forge,
+        context.home,
+        site.label,
+        site.forge,
         temporary,
-        records,
-        claims,
+        hidden.records,
+        hidden.claims,
         remains,
-        program.clock,
-        program.bus,
-        program.redactor.redact,
+        context.clock,
+        context.emit,
+        redactor.redact,
     )
 
 
 def scope_caps(settings: Settings) -> ScopeCaps:
-    """What `--max-usd`, `--max-tokens-per-day` and their kin say."""
+    """Return the caps that `--max-usd`, `--max-tokens-per-day` and similar options set."""
 
     def caps(suffix: str) -> Caps:
         return Caps(
@@ -228,31 +312,66 @@ def scope_caps(settings: Settings) -> ScopeCaps:
 
 
 def smallest_request(settings: Settings, chosen: ChosenModel) -> Caps:
-    """What a first request may cost at most, if it is as small as can be: with less left, none is worth a clone."""
+    """Return the most that the smallest first request can cost. With less left, no cycle is worth a clone."""
     reply = min(settings.max_output_tokens or chosen.reply_tokens, MIN_REPLY_TOKENS)
     need = Need(LEAST_INPUT_TOKENS, reply, chosen.price)
     return Caps(need.usd(reply), LEAST_INPUT_TOKENS + reply, rounds=1)
 
 
-def _reopen(program: Program, folder: Path) -> Clone:
-    """The clone that a dead process left in a folder.
+def _reopen(site: Site, context: BuildContext, folder: Path) -> Clone:
+    """Open the clone that a dead process left in a folder.
 
     Raises:
         WorkspaceError: it cannot be used.
     """
     return reopen_clone(
         folder,
-        program.site.source().url,
-        credential=program.site.credential,
-        identity=_identity(program),
-        clock=program.clock,
-        cancelled=program.stop.now,
+        site.source().url,
+        credential=site.credential,
+        identity=_identity(context.settings),
+        clock=context.clock,
+        cancelled=context.stop.now,
     )
 
 
-def _options(program: Program, settings: Settings) -> CycleOptions:
+def _open_clone(site: Site, context: BuildContext, run: str, parent: Path) -> Clone:
+    source, settings = site.source(), context.settings
+    far = "://" in source.url and not source.url.startswith("file:")
+    return open_clone(
+        source.url,
+        branch=source.branch,
+        credential=site.credential,
+        parent=parent,
+        with_git=runs_commands(settings),
+        identity=_identity(settings),
+        clock=context.clock,
+        cancelled=context.stop.now,
+        mirror=context.home.cache / "mirrors" if far and settings.mirror else None,
+        run=run,
+        note=lambda text: context.emit(Warned(text)),
+    )
+
+
+def _identity(settings: Settings) -> Identity:
+    return Identity(settings.author_name, settings.author_email)
+
+
+def _environment(
+    context: BuildContext, sandbox: Sandbox | None, tree: Path, submodules: list[str]
+) -> ExecutionEnvironment:
+    return LocalEnvironment(
+        tree,
+        clock=context.clock,
+        submodules=submodules,
+        sandbox=sandbox or ("off" if context.settings.sandbox == "off" else "auto"),
+        on_refused=report_refusals(context.emit),
+        own_repository=True,
+    )
+
+
+def _options(settings: Settings, site: Site, *, dry_run: bool) -> CycleOptions:
     return CycleOptions(
-        dry_run=program.dry_run,
+        dry_run=dry_run,
         draft=settings.draft,
         stream=settings.stream,
         context_characters=settings.context_chars,
@@ -266,40 +385,7 @@ def _options(program: Program, settings: Settings) -> CycleOptions:
         signoff=settings.signoff,
         trailer=settings.trailer,
         respects_ai_policy=settings.ai_policy == "respect",
-        starts_no_checks=program.site.forge.token_kind() is TokenKind.WORKFLOW,
-    )
-
-
-def _open_clone(program: Program, run: str, parent: Path) -> Clone:
-    source, settings = program.site.source(), program.settings
-    far = "://" in source.url and not source.url.startswith("file:")
-    return open_clone(
-        source.url,
-        branch=source.branch,
-        credential=program.site.credential,
-        parent=parent,
-        with_git=runs_commands(settings),
-        identity=_identity(program),
-        clock=program.clock,
-        cancelled=program.stop.now,
-        mirror=program.home.cache / "mirrors" if far and settings.mirror else None,
-        run=run,
-        note=lambda text: program.bus(Warned(text)),
-    )
-
-
-def _identity(program: Program) -> Identity:
-    return Identity(program.settings.author_name, program.settings.author_email)
-
-
-def _environment(program: Program, tree: Path, submodules: list[str]) -> ExecutionEnvironment:
-    return LocalEnvironment(
-        tree,
-        clock=program.clock,
-        submodules=submodules,
-        sandbox=program.sandbox or ("off" if program.settings.sandbox == "off" else "auto"),
-        on_refused=told_of_refusals(program.bus),
-        own_repository=True,
+        starts_no_checks=site.forge.token_kind() is TokenKind.WORKFLOW,
     )
 
 
@@ -311,7 +397,7 @@ _FAMILY_OF_PROVIDER = {
 
 
 def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
-    """The contract that the settings name, or the one that suits the model.
+    """Make the contract that the settings name, or the one that suits the model.
 
     A cycle's session ends by `finish`, also one call a step.
     """
@@ -327,7 +413,7 @@ def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
 
 
 def contract_name(settings: Settings, chosen: ChosenModel) -> str:
-    """The contract that the settings name; else whole files for a model that is known to be small, or JSON plans.
+    """Return the contract that the settings name; else whole files for a small model, or JSON plans.
 
     Where nothing may be written, a small model has JSON plans, too.
     """
@@ -336,7 +422,7 @@ def contract_name(settings: Settings, chosen: ChosenModel) -> str:
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
-    """The profile that the settings name, or the one that suits contract and model.
+    """Return the profile that the settings name, or the one that suits contract and model.
 
     A model that is known to be small has a profile of its own, and so have replies that are whole files. Else one JSON
     plan goes with the planner, one call a step with the one-step profile, function calling with the profile of the
@@ -364,7 +450,7 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     dangerous: bool,
     web: WebAccess | None = None,
 ) -> Profile:
-    """A profile with the tools by which a cycle gets somewhere, and with the words about its job.
+    """Make a profile with the tools that end a cycle, and with the words about its job.
 
     Without `tests` no tool runs them.
     """

@@ -1,34 +1,51 @@
-"""The checks of a run, from its settings."""
+"""The checks of a run, from its settings: what may run, where, and how the tests are run."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import random
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from orchestrator.app.config.settings import LOCAL_FILE
 from orchestrator.app.options import AUTO
 from orchestrator.bot.cycle.parts import Guards
+from orchestrator.bot.cycle.verify import tell_runs
+from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.policy.change_size import ChangeLimits
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
 from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
-from orchestrator.bot.worker.reading import Seen
+from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.suggest import suggest
+from orchestrator.bot.worker.candidates import Seen
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.engine.contracts.fence import one_line
+from orchestrator.core.events import Warned
+from orchestrator.core.fence import one_line
+from orchestrator.engine.environments.local import LocalEnvironment, conditions
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.gate import Gatekeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.policy.incoming import Cleaned
+    from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.events import Emit
-    from orchestrator.engine.environments.confinement import Connect, Sandbox, SandboxOptions
+    from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
     from orchestrator.engine.policy.secrets import Redactor
+
 
 _MOST_RULES = 5
 _COMMAND_CHARS = 100
@@ -43,12 +60,12 @@ _SET_DUMPABLE = 4
 
 @dataclass(frozen=True, slots=True)
 class GuardMaker:
-    """Makes the checks for settings, as they are or as a repository's own file makes them stricter."""
+    """Makes the checks for settings."""
 
     redactor: Redactor
 
     def __call__(self, settings: Settings) -> Guards:
-        """The checks.
+        """Make the checks for these settings.
 
         Raises:
             ConfigurationError: a rule for commands or a pattern for paths is none.
@@ -71,7 +88,7 @@ class GuardMaker:
 
 
 def gatekeeper(settings: Settings, holds_secret: Callable[[str], bool]) -> Gatekeeper:
-    """The gate for these settings.
+    """Make the gate for tool calls.
 
     Raises:
         ConfigurationError: a rule is no command.
@@ -81,19 +98,19 @@ def gatekeeper(settings: Settings, holds_secret: Callable[[str], bool]) -> Gatek
 
 
 def runs_commands(settings: Settings) -> bool:
-    """Whether any command can run at all."""
+    """Say whether the model can run any command."""
     return settings.permission == "dangerous" or (
         settings.permission == "safe" and bool(settings.allow_command)
     )
 
 
 def runs_anything(settings: Settings) -> bool:
-    """Whether any command can run: the model's, or the host's for tests."""
+    """Say whether any command can run: the model's, or the host's for tests."""
     return runs_commands(settings) or settings.test_command is not None
 
 
 def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
-    """What may run, in one line for the person who watches."""
+    """Tell in one line what may run."""
     if not runs_anything(settings):
         return f"{settings.permission}: no commands"
     walls = f"in {sandbox.name}" if sandbox else "WITHOUT a sandbox"
@@ -111,7 +128,7 @@ def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
 
 
 def open_rules(settings: Settings) -> str:
-    """What the person should know of rules that may grant more than they name, in one line; empty if there are none.
+    """Name in one line the rules that may allow more than they seem to; empty if there are none.
 
     Raises:
         ConfigurationError: a rule is no command.
@@ -126,10 +143,9 @@ def open_rules(settings: Settings) -> str:
 
 
 def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbox | None:
-    """The sandbox for commands; None where none can run, or where a person typed that there is to be none.
+    """Find the sandbox for commands; None if no command can run, or with `--sandbox off`.
 
     Args:
-        settings: see there.
         connect: opens connections to allowed hosts, in the place of those to public addresses.
 
     Raises:
@@ -138,13 +154,13 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     """
     if settings.sandbox == "off" or not runs_anything(settings):
         return None
-    from orchestrator.engine.environments.sandbox import find_sandbox
+    from orchestrator.engine.environments.sandbox.find import find_sandbox
 
     return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
 
 
 def refuse_tracing(settings: Settings) -> None:
-    """Where commands run without a sandbox, let no program of this user trace this one or read its memory.
+    """If commands run without a sandbox, forbid this user's programs to trace this one or read its memory.
 
     Linux's prctl(2) does it, for programs of root not. Nothing of the kind is known for macOS.
     """
@@ -155,25 +171,25 @@ def refuse_tracing(settings: Settings) -> None:
 
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
-    """What the person grants to commands in the sandbox."""
-    from orchestrator.engine.environments.confinement import SandboxOptions
+    """Return what the person allows commands in the sandbox."""
+    from orchestrator.engine.environments.base import SandboxOptions
 
     container = "" if settings.sandbox in {"auto", "off"} else settings.sandbox
     return SandboxOptions(settings.allow_host, settings.sandbox_read, container=container)
 
 
-def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
-    """Reports connections that were refused."""
-    from orchestrator.engine.environments.hosts import refusal
+def report_refusals(emit: Emit) -> Callable[[str, str], None]:
+    """Make the function that reports refused connections."""
+    from orchestrator.engine.environments.sandbox.proxy import explain_refused
 
     def on_refused(place: str, command: str) -> None:
-        emit(Guarded(Defence.NETWORK, refusal(place), (command,)))
+        emit(Guarded(Defence.NETWORK, explain_refused(place), (command,)))
 
     return on_refused
 
 
 def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], Seen]:
-    """A check of people's words as the backlog asks for it, with what there is to say in lines."""
+    """Make the check of people's words that the backlog asks for; what it found is told in lines."""
 
     def told(text: str) -> Seen:
         cleaned = clean(text)
@@ -183,3 +199,123 @@ def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> C
         return Seen(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
 
     return told
+
+
+_MOST_BYTES = 1_000_000
+_KEY_CHARS = 16
+"""Programs write the folder's path into first lines of scripts and names of sockets, which must be short."""
+
+
+def make_verifier(
+    site: Site, context: BuildContext, sandbox: Sandbox | None, settings: Settings, clone: Clone
+) -> Verifier | None:
+    """Make what runs the tests of a clone; None if nothing says how.
+
+    Args:
+        settings: those of `context`, and what the repository's own file adds.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    found = next(iter(proposals(clone)), None) if settings.test_command == AUTO else None
+    options = run_options(settings, found, sandbox)
+    if options is None:
+        context.emit(Warned("no tests are run: nothing in the files says how; name it with --test-command"))
+        return None
+    if context.settings.test_command == AUTO:
+        after = f", after {options.setup}" if options.setup else ""
+        source = found.source if found else f"{LOCAL_FILE} on the default branch"
+        context.emit(Warned(f"the tests are run by {options.command}{after} (from {source})"))
+    return host_runs(site, context, sandbox, options, clone)
+
+
+def host_runs(
+    site: Site, context: BuildContext, sandbox: Sandbox | None, options: RunOptions, clone: Clone
+) -> HostRuns:
+    """Make what runs the tests of a clone on this machine."""
+
+    def environment(tree: Path) -> LocalEnvironment:
+        return LocalEnvironment(
+            tree,
+            clock=context.clock,
+            sandbox=sandbox or "off",
+            on_refused=report_refusals(context.emit),
+            own_repository=True,
+        )
+
+    key = address_key(site.source().url)[:_KEY_CHARS]
+    return HostRuns(
+        clone.trees,
+        clone.base_commit,
+        options,
+        home=context.home.cache / "tests" / key,
+        environment=environment,
+        source=random.SystemRandom(),
+        watch=tell_runs(context.emit, options.command),
+    )
+
+
+def proposals(clone: Clone) -> list[SuggestedCommand]:
+    """Propose how to run the tests of the commit that was cloned, the best way first. Nothing is run.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    trees, tree = clone.trees, clone.trees.tree_of(clone.base_commit)
+    return suggest(trees.entries(tree), lambda path: trees.text(tree, path, most_bytes=_MOST_BYTES))
+
+
+def run_options(
+    settings: Settings, found: SuggestedCommand | None, sandbox: Sandbox | None
+) -> RunOptions | None:
+    """Return what is run as tests; None if that is not known.
+
+    Args:
+        settings: what they name stands before what was proposed.
+        found: what `auto` stands for.
+    """
+    command, setup, report = settings.test_command, settings.setup_command, settings.test_report
+    if command in {None, AUTO}:
+        if found is None:
+            return None
+        command, setup, report = found.command, setup or found.setup, report or found.report
+    return RunOptions(
+        command or "",
+        setup or "",
+        report or "",
+        settings.test_minutes,
+        settings.test_paths,
+        sandbox=sandbox.name if sandbox else "none",
+        conditions=conditions(sandbox, os.environ),
+    )
+
+
+def missing_hosts(settings: Settings, hosts: Iterable[str]) -> list[str]:
+    """Return those of the hosts that commands may not reach."""
+    return [host for host in hosts if not any(_covers(allowed, host) for allowed in settings.allow_host)]
+
+
+def _covers(allowed: str, host: str) -> bool:
+    """Say whether the hosts are the same, or one is below the other: `*.example.com` usually means one host."""
+    one, other = allowed.removeprefix("*"), host.removeprefix("*")
+    return (
+        allowed == host
+        or (allowed.startswith("*.") and other.endswith(one))
+        or (host.startswith("*.") and one.endswith(other))
+    )
+
+
+def allowing(hosts: Iterable[str]) -> str:
+    """Return the flags that let commands reach these hosts."""
+    return " ".join(f"--allow-host {shlex.quote(host)}" for host in hosts)
+
+
+def as_flags(proposal: SuggestedCommand, hosts: Iterable[str]) -> str:
+    """Return a proposal as flags to type, with the hosts that it needs."""
+    named = {
+        "test-command": proposal.command,
+        "setup-command": proposal.setup,
+        "test-report": proposal.report,
+    }
+    flags = (f"--{name} {shlex.quote(value)}" for name, value in named.items() if value)
+    return " ".join((*flags, allowing(hosts))).strip()

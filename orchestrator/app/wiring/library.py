@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.config import ApiKeys
+from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.wiring.model import KEY_OF, ChosenModel, ModelEndpoint, connected
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock
@@ -30,7 +30,7 @@ from orchestrator.engine.profiles.openai import openai
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.app.wiring.context import BuildContext
+    from orchestrator.app.wiring import BuildContext
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.base import Model, OnWait
     from orchestrator.engine.profiles.base import Profile
@@ -104,15 +104,7 @@ def anthropic_profile(  # noqa: PLR0913  all but the first by name
 
     Args:
         model: see `openai_profile`, as are all others but `beta_headers`.
-        api_url: an address.
-        api_key: its key.
-        on_wait: is told of waits.
-        web: the web.
-        custom: tools of the host.
-        dangerous: whether dangerous tools are shown.
         beta_headers: names of beta features, sent with each request; one name may be given as it is.
-        context_window_size: in tokens.
-        knowledge_cutoff: such as `2025-07`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -144,16 +136,8 @@ def gemini_profile(  # noqa: PLR0913  all but the first by name
 
     Args:
         model: see `openai_profile`, as are all others but these two.
-        api_url: an address.
-        api_key: its key.
-        on_wait: is told of waits.
-        web: the web.
-        custom: tools of the host.
-        dangerous: whether dangerous tools are shown.
         safety_settings: the vendor's list of categories and thresholds; None leaves its defaults.
         grounding: the model may search the web by itself.
-        context_window_size: in tokens.
-        knowledge_cutoff: such as `2025-01`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -185,15 +169,7 @@ def minimal_profile(  # noqa: PLR0913  all but the first by name
 
     Args:
         model: see `openai_profile`, as are all others but `submit`.
-        api_url: an address.
-        api_key: its key.
-        on_wait: is told of waits.
-        web: the web.
-        custom: tools of the host.
-        dangerous: whether dangerous tools are shown.
         submit: only a call of `submit` ends the session.
-        context_window_size: in tokens.
-        knowledge_cutoff: such as `2024-09`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -231,7 +207,7 @@ class _Named:
             check_kind("knowledge_cutoff", self.knowledge_cutoff, str, "a text")
 
     def known(self, profile: Profile) -> Profile:
-        """The profile with what the host knows of the model, which counts more than what the catalog does."""
+        """Put what the host knows of the model above what the catalog knows."""
         size, cutoff = self.context_window_size, self.knowledge_cutoff
         return replace(
             profile,
@@ -272,7 +248,7 @@ def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:
 
 
 def _key(ref: ModelRef, *, official: bool) -> str | None:
-    """The vendor's key for the vendor's address; no key of a vendor's for any other."""
+    """Return the vendor's key for the vendor's address. No other address gets it."""
     keys = ApiKeys.of(os.environ)
     if not official:
         return keys.other
@@ -296,7 +272,7 @@ def _others(chosen: ChosenModel) -> Callable[[str], tuple[Model, Callable[[Any],
 
 
 def choose_web(context: BuildContext) -> WebAccess | None:
-    """The way to the web, if the settings open it.
+    """Make the access to the web, if the settings allow it.
 
     Raises:
         ConfigurationError: the engine's key is missing.
@@ -312,8 +288,7 @@ def choose_web(context: BuildContext) -> WebAccess | None:
 
 def tools_for(profile: str, web: WebAccess) -> tuple[Tool, ...]:
     """The web tools as this profile names them."""
-    from orchestrator.engine.tools.web import searches, web_fetch, web_tools
-    from orchestrator.engine.tools.web_text import PageReader
+    from orchestrator.engine.tools.web import PageReader, searches, web_fetch, web_tools
 
     if profile == "gemini":
         return *searches(web), web_fetch(PageReader(web))

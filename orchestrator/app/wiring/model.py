@@ -32,8 +32,8 @@ from orchestrator.engine.models.listing import parameters_served
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.context import BuildContext
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring import BuildContext
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
@@ -68,7 +68,7 @@ class Addressed:
 
 
 def first_named(context: BuildContext) -> Addressed:
-    """The first model that is asked. The name of a recorded run is that of its `ref`.
+    """Return the first model that is asked. Of a recorded run, the name of `ref` is the run's.
 
     Raises:
         ConfigurationError: no model is named, or a key is missing.
@@ -77,18 +77,18 @@ def first_named(context: BuildContext) -> Addressed:
     return Addressed(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(context, ref)
 
 
-def stand_in_named(context: BuildContext, text: str, first: Addressed) -> Addressed:
-    """The model that a `--fallback-model` names.
+def fallback_named(context: BuildContext, text: str, first: Addressed) -> Addressed:
+    """Return the model that a `--fallback-model` names.
 
     Raises:
         ConfigurationError: it names none, or a key is missing.
     """
-    ref, api_url = _stand_in(text, first.ref, first.api_url, context.settings.api_url)
+    ref, api_url = _fallback_address(text, first.ref, first.api_url, context.settings.api_url)
     return Addressed(ref, api_url, _key(context, ref, api_url))
 
 
 def name_in_journals(settings: Settings) -> str | None:
-    """What journals call the first model; None where it is not known before a server is asked.
+    """Return what journals call the first model; None if only its server knows.
 
     Raises:
         ConfigurationError: no model is named.
@@ -107,8 +107,8 @@ def _addressed(context: BuildContext, ref: ModelRef) -> Addressed:
     return Addressed(ref, api_url, key)
 
 
-def _stand_in(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
-    """Which model a fallback is, and where it is asked: of the same provider where the first one is."""
+def _fallback_address(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
+    """Return a fallback model and its address. With the first one's provider it has the first one's address."""
     ref = model_at(first.provider, text, official=is_official(at)) if api_url else parse_model(text)
     if ref.provider is Provider.REPLAY:
         raise ConfigurationError("a recorded run cannot stand in for a model")
@@ -120,7 +120,7 @@ def _stand_in(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple
 
 
 def wire_of(ref: ModelRef, api_url: str) -> Wire:
-    """The protocol that a model speaks at an address."""
+    """Return the protocol that a model speaks at an address."""
     match ref.provider:
         case Provider.ANTHROPIC:
             from orchestrator.engine.models.anthropic.encode import AnthropicWire
@@ -141,7 +141,7 @@ def wire_of(ref: ModelRef, api_url: str) -> Wire:
 
 
 def _reference(settings: Settings) -> ModelRef:
-    """The model's provider and name; `openai` becomes the protocol that the address speaks."""
+    """Return the model's provider and name; `openai` becomes the protocol that the address speaks."""
     model, api_url = settings.model, settings.api_url
     if model is None and api_url is None:
         raise ConfigurationError(
@@ -162,7 +162,7 @@ def _reference(settings: Settings) -> ModelRef:
 
 
 def _key(context: BuildContext, ref: ModelRef, api_url: str) -> str | None:
-    """The key for this address: the vendor's at its own address, else the one for other servers.
+    """Return the key for this address: the vendor's at its own address, else the one for other servers.
 
     `OPENAI_API_KEY` also goes to another server that the user named, as with the vendor's own
     client, but never over a plain connection to another machine.
@@ -218,7 +218,7 @@ class ChosenModel:
 
 
 def choose_model(context: BuildContext) -> ChosenModel:
-    """Build the model that the configuration names, and those that stand in for it.
+    """Build the model that the configuration names, with its fallbacks.
 
     Raises:
         ConfigurationError: no model is named, a key is missing, or a cap in USD is set for a model whose
@@ -246,7 +246,7 @@ def _ask(context: BuildContext, named: Addressed) -> ChosenModel:
 
 
 def _is_small(settings: Settings, named: Addressed) -> bool:
-    """Whether the model is known to be small; a server on this machine is asked where the name does not say."""
+    """Say whether the model is known to be small. If its name does not say, a server on this machine is asked."""
     name, address = named.ref.name, named.api_url
     is_known = bool(settings.profile or family_of(name) or parameters_named(name))
     if is_known or not is_loopback(urlsplit(address).hostname or ""):
@@ -255,17 +255,17 @@ def _is_small(settings: Settings, named: Addressed) -> bool:
 
 
 def _fallbacks(context: BuildContext, first: ChosenModel, at: Addressed) -> list[ChosenModel]:
-    """The models that stand in for the first, each with its own key."""
+    """Build the fallback models, each with its own key."""
     found: list[ChosenModel] = []
     for text in context.settings.fallback_model:
         try:
-            found.append(_stand_in_for(context, stand_in_named(context, text, at), [first, *found]))
+            found.append(_checked_fallback(context, fallback_named(context, text, at), [first, *found]))
         except ConfigurationError as error:
             raise ConfigurationError(f"--fallback-model {text}: {error}") from None
     return found
 
 
-def _stand_in_for(context: BuildContext, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
+def _checked_fallback(context: BuildContext, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
     if any((named.ref, named.api_url) == (one.ref, one.api_url) for one in before):
         raise ConfigurationError("the same model is named before it")
     chosen = _ask(context, named)
@@ -307,7 +307,7 @@ class ModelEndpoint:
 
 
 def connected(ref: ModelRef, connection: ModelEndpoint, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
-    """A model behind its provider's protocol. Nothing is opened before the first request."""
+    """Make a model that speaks its provider's protocol. Nothing is opened before the first request."""
     from orchestrator.engine.models.transport import HttpModel, HttpOptions
 
     model = HttpModel(
@@ -333,7 +333,7 @@ def connected(ref: ModelRef, connection: ModelEndpoint, clock: Clock, on_wait: O
 
 
 def replayed(run: str, home: Home) -> ChosenModel:
-    """A model that repeats the replies of a recorded run, at no cost.
+    """Make a model that repeats the replies of a recorded run, at no cost.
 
     Raises:
         JournalError: there is no such run, or it has no replies.

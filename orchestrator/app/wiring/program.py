@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config import LOCAL_FILE, ApiKeys, load, secret_values, tightened
-from orchestrator.app.wiring.context import BuildContext, EventBus, Recorder
-from orchestrator.app.wiring.cycle_parts import first_event, make_parts
-from orchestrator.app.wiring.forge import choose_site, commands_for
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.config.settings import LOCAL_FILE, tightened
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest, first_event, make_parts
 from orchestrator.app.wiring.guards import (
     NAME_COMMANDS,
     GuardMaker,
@@ -24,40 +24,36 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.library import choose_web
 from orchestrator.app.wiring.model import ChosenModel, choose_model
-from orchestrator.app.wiring.tasks import open_hidden_refs
+from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
 from orchestrator.bot.cycle.parts import CycleStart, Outcome, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
+from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import hold
 from orchestrator.bot.journal.reader import find_run, read_run
-from orchestrator.bot.journal.tasks import tasks_taken
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.backlog import Wanted
-from orchestrator.bot.worker.idle import Idle
-from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError, WorkspaceError
+from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, WorkspaceError
 from orchestrator.core.events import CycleStarted, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, Commands
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from orchestrator.app.config import Loaded, Settings
-    from orchestrator.app.wiring.forge import Site
+    from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import CycleParts, CycleResult, Guards
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Emit
-    from orchestrator.engine.environments.confinement import Sandbox
-    from orchestrator.engine.web.base import WebAccess
+    from orchestrator.core.events import Emit, Event
 
 
 _HOLD_SECONDS = 60.0
@@ -65,98 +61,109 @@ _CYCLES_A_SCRATCH = 100
 """The folder for hidden refs grows with each fetch, and is made anew after so many cycles."""
 
 
-@dataclass(slots=True)
-class Program:
-    """Everything that the cycles of one run share. `cycle` runs the next one.
+class EventBus:
+    """An `Emit` that passes events to the journal of the cycle that runs, and then to the view of the whole run.
+
+    Where the journal cannot be written, the round that is paid for is still carried out.
 
     Attributes:
-        guards: makes the checks for settings.
-        answer: a person's words on the question that the task waits with.
-        commands: what a message tells a person to type.
-        attempted: the keys of tasks that this process has tried; `idle` is what it knows of a backlog
-            in which nothing has changed.
+        error: why the journal could not be written any further, if it could not.
     """
 
-    repository: str
-    settings: Settings
-    dry_run: bool
-    site: Site
-    chosen: ChosenModel
-    web: WebAccess | None
-    wanted: Wanted
-    home: Home
-    redactor: Redactor
-    guards: Callable[[Settings], Guards]
-    sandbox: Sandbox | None
-    clock: Clock
+    def __init__(self, view: Emit) -> None:
+        self.view = view
+        self.error: DiskFullError | JournalError | None = None
+        self._journal: Emit | None = None
+        self._stop: Stop | None = None
+
+    def record(self, journal: Emit, stop: Stop) -> None:
+        """Write events to this journal from now on. The first failure asks for an end after the round."""
+        self._journal, self._stop, self.error = journal, stop, None
+
+    def __call__(self, event: Event) -> None:
+        """Pass an event on, to the journal first."""
+        if self._journal is not None and self._stop is not None:
+            try:
+                self._journal(event)
+            except (DiskFullError, JournalError) as error:
+                self.error = error
+                self._stop.request()
+                self.view(Warned(str(error)))
+        self.view(event)
+
+
+@dataclass(slots=True)
+class Program:
+    """Runs one cycle of a run after the other. `stop` is how a person asks for the end."""
+
+    shared: RunParts
     bus: EventBus
-    stop: Stop
-    environ: Mapping[str, str] = field(default_factory=dict)
-    answer: str | None = None
-    commands: Commands = Commands()  # noqa: RUF009  a frozen value
-    attempted: set[str] = field(default_factory=set)
-    idle: Idle = field(default_factory=Idle)
+    stop: Stop = field(init=False)
     _records: Records | None = None
     _cycles: int = 0
     _rules_file: RulesFile | None = None
 
+    def __post_init__(self) -> None:
+        self.stop = self.shared.context.stop
+
     async def cycle(self) -> CycleResult:
         """Run one cycle with a journal of its own, on a clone of its own."""
-        run = new_run_id(self.clock.now(), random.SystemRandom())
-        folder = create_run_folder(self.home, run)
+        context, redact = self.shared.context, self.shared.safeguards.redactor.redact
+        run = new_run_id(context.clock.now(), random.SystemRandom())
+        folder = create_run_folder(context.home, run)
         # A new folder: whoever has its lock only looks, and is on a busy machine.
         with (
             hold(folder, seconds=_HOLD_SECONDS),
-            JournalWriter(folder, self.redactor.redact, self.clock) as journal,
+            JournalWriter(folder, redact, context.clock) as journal,
         ):
-            recorder = Recorder(journal, self.bus.always, self.stop)
-            self.bus.listen(recorder)
+            self.bus.record(journal, self.stop)
             result = await run_cycle(self.start(run, folder))
         await self._tidy()
-        if recorder.error and result.outcome is Outcome.INTERRUPTED:
-            result.outcome, result.error, result.cause = Outcome.FAILED, str(recorder.error), recorder.error
+        if (error := self.bus.error) and result.outcome is Outcome.INTERRUPTED:
+            result.outcome, result.error, result.cause = Outcome.FAILED, str(error), error
         return result
 
     async def _tidy(self) -> None:
-        """Let go of what grows with every cycle, now that no claim is held."""
+        """Remove what grows with every cycle, now that no claim is held."""
         self._cycles += 1
         if self._records is not None and self._cycles % _CYCLES_A_SCRATCH == 0:
             try:
                 await asyncio.to_thread(self._records.close)
             except WorkspaceError as error:
-                self.bus.always(Warned(f"the folder of the hidden refs could not be removed: {error}"))
+                self.bus.view(Warned(f"the folder of the hidden refs could not be removed: {error}"))
 
     def forget(self) -> None:
-        """A new time has come: what this process tried before may be tried again."""
-        self.attempted.clear()
-        self.idle = Idle(told=self.idle.told)
+        """Let the next cycle try again what this process has tried before."""
+        self.shared.memory.forget()
 
     async def close(self) -> None:
-        """Let go of connections and folders."""
-        await self.chosen.model.aclose()
+        """Close connections, and remove folders."""
+        await self.shared.chosen.model.aclose()
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 
     def hidden_refs(self) -> Records | None:
-        """The hidden refs of the remote, opened once; None in a dry run, which writes nothing.
+        """Open the hidden refs of the remote once; None in a dry run, which writes nothing.
 
         Raises:
             ForgeError: the address of the repository could not be asked.
         """
-        if self._records is None and not self.dry_run:
-            self._records = open_hidden_refs(self.site, self.clock, self.stop)
+        if self._records is None and not self.shared.request.dry_run:
+            context = self.shared.context
+            self._records = open_hidden_refs(self.shared.site, context.clock, self.stop)
         return self._records
 
     def start(self, run: str, folder: Path) -> CycleStart:
-        """What the cycle `run` begins with. Nothing is contacted."""
+        """Return what the cycle `run` begins with. Nothing is contacted."""
+        forge = self.shared.site.forge
         if self._rules_file is None:
-            self._rules_file = RulesFile(self.site.forge, LOCAL_FILE)
+            self._rules_file = RulesFile(forge, LOCAL_FILE)
         return CycleStart(
             run,
-            self.site.forge,
+            forge,
             self.bus,
             self.stop,
-            first_event(self, run),
+            first_event(self.shared, run),
             self._rules_file,
             partial(self._parts_under, run, folder),
         )
@@ -166,14 +173,14 @@ class Program:
         return self.parts(run, folder, settings), notes
 
     def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
-        """The settings, as strict as the text of the repository's own file says, and notes on it."""
+        """Return the settings, as strict as the repository's own file makes them, and notes on that file."""
         if text is None:
-            return self.settings, []
-        return tightened(self.settings, text, f"{LOCAL_FILE} of {self.repository}")
+            return self.shared.settings, []
+        return tightened(self.shared.settings, text, f"{LOCAL_FILE} of {self.shared.site.label}")
 
     def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
-        """What the cycle `run` works with, under these settings."""
-        return make_parts(self, run, folder, settings)
+        """Return what the cycle `run` works with, under these settings."""
+        return make_parts(self.shared, self.hidden_refs(), run, folder, settings)
 
 
 _REPLAY = "replay:"
@@ -181,7 +188,7 @@ _KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RunRequest:
     """What a person asks of `run`, beside the settings."""
 
     repository: str | None = None
@@ -193,22 +200,18 @@ class Errand:
 
 
 def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
-    errand: Errand,
+    request: RunRequest,
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
     cwd: Path,
     view: Emit,
     *,
     stop: Stop | None = None,
+    clock: Clock | None = None,
 ) -> Program:
     """Read the configuration and build everything that a run needs.
 
     Args:
-        errand: what a person asks for.
-        flags: the settings that were given on the command line.
-        environ: the variables of the environment.
-        cwd: the folder with the configuration file.
-        view: is told of everything that happens.
         stop: how a person asks for the end, and how long is waited for others; None is a new one that waits.
 
     Raises:
@@ -216,64 +219,56 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         JournalError: the run to be replayed is missing or damaged.
         WorkspaceError: the folder named is no git repository.
     """
-    home, clock, bus, stop = Home.of(environ), SystemClock(), EventBus(view), stop or Stop()
-    loaded = load(flags, environ, cwd)
-    in_workflow = environ.get("GITHUB_ACTIONS") == "true"
-    context = BuildContext(loaded, ApiKeys.of(environ), home, clock, bus, stop, in_workflow)
-    chosen: ChosenModel
-    if errand.demo:
-        repository, chosen = make_demo(home, clock)
-        errand = Errand(repository, dry_run=errand.dry_run, demo=True)
+    bus = EventBus(view)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, stop=stop, clock=clock)
+    if request.demo:
+        repository, chosen = make_demo(context)
+        request = RunRequest(repository, dry_run=request.dry_run, demo=True)
+        context = replace(context, loaded=as_demo(context.loaded))
     else:
-        errand = _as_recorded(errand, loaded, home)
+        request = _as_recorded(request, context)
         chosen = choose_model(context)
-    if not errand.repository:
+    if not request.repository:
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
-    settings = as_demo(loaded.settings) if errand.demo else loaded.settings
-    redactor = Redactor(secret_values(environ))
+    settings, redactor = context.settings, Redactor(secret_values(environ))
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
-    _tell(loaded, settings, bus)
+    _tell(context)
     refuse_tracing(settings)
-    site = choose_site(errand.repository, context, writes=not errand.dry_run)
-    return Program(
-        repository=site.label,
-        settings=settings,
-        dry_run=errand.dry_run,
-        site=site,
-        chosen=chosen,
-        web=None if errand.demo else choose_web(context),
-        wanted=_wanted(errand, home, site.label),
-        home=home,
-        redactor=redactor,
-        guards=guards,
-        sandbox=choose_sandbox(settings),
-        clock=clock,
-        bus=bus,
-        stop=stop,
-        environ=environ,
-        answer=errand.answer,
-        commands=commands_for(site, loaded),
+    site = choose_site(request.repository, context, writes=not request.dry_run)
+    shared = RunParts(
+        context,
+        site,
+        chosen,
+        Safeguards(redactor, guards, choose_sandbox(settings)),
+        _request(request, site, context),
+        web=None if request.demo else choose_web(context),
     )
+    return Program(shared, bus)
 
 
-def _tell(loaded: Loaded, settings: Settings, emit: Emit) -> None:
+def _tell(context: BuildContext) -> None:
     """Tell what a person should know of the configuration."""
-    for notice in loaded.notices:
-        emit(Warned(notice))
-    if found := open_rules(settings):
-        emit(Warned(f"{found}: {NAME_COMMANDS}"))
+    for notice in context.loaded.notices:
+        context.emit(Warned(notice))
+    if found := open_rules(context.settings):
+        context.emit(Warned(f"{found}: {NAME_COMMANDS}"))
 
 
-def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
-    """The task that the person named; `--task` takes its key as well, as messages name it.
+def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequest:
+    wanted = _wanted(request, context.home, site.label)
+    return TaskRequest(wanted, request.answer, request.dry_run, commands_for(site, context.loaded))
+
+
+def _wanted(request: RunRequest, home: Home, label: str) -> Wanted:
+    """Find the task that the person named. `--task` takes its key as well.
 
     Raises:
         ConfigurationError: this machine does not know the text with that key.
     """
-    key = (errand.text or "").strip()
+    key = (request.text or "").strip()
     kind, _, rest = key.partition("-") if _KEY.fullmatch(key) else ("", "", "")
     match kind:
         case "issue":
@@ -288,26 +283,26 @@ def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
                 )
             return Wanted(text=known.body or known.title)
         case _:
-            return Wanted(errand.issue, errand.text)
+            return Wanted(request.issue, request.text)
 
 
-def _as_recorded(errand: Errand, loaded: Loaded, home: Home) -> Errand:
-    """For `replay:RUN`, take from the run what the person did not name: repository and task."""
-    model = loaded.settings.model or ""
-    if not model.startswith(_REPLAY) or (errand.repository and (errand.issue or errand.text)):
-        return errand
-    events = read_run(find_run(home, model.removeprefix(_REPLAY))).events
+def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
+    """For `replay:RUN`, take the repository and the task from that run if the person named none."""
+    model = context.settings.model or ""
+    if not model.startswith(_REPLAY) or (request.repository and (request.issue or request.text)):
+        return request
+    events = read_run(find_run(context.home, model.removeprefix(_REPLAY))).events
     started = next((event for event in events if isinstance(event, CycleStarted)), None)
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
-    repository = errand.repository or (_as_typed(started.repository) if started else None)
-    issue, text = errand.issue, errand.text
+    repository = request.repository or (_as_typed(started.repository) if started else None)
+    issue, text = request.issue, request.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
-    return replace(errand, repository=repository, issue=issue, text=text)
+    return replace(request, repository=repository, issue=issue, text=text)
 
 
 def _as_typed(label: str) -> str:
-    """A repository's name in a journal as a `--repo` that means it everywhere, also beside a folder of that name."""
+    """Turn a repository's name in a journal into a `--repo` that no folder of the same name can hide."""
     return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label
 
 
@@ -315,21 +310,20 @@ _DEMO_NAME = "demo"
 _DEMO_AUTHOR = Identity("Ada", "ada@example.com")
 
 
-def as_demo(settings: Settings) -> Settings:
-    """The settings with the contract and the profile for which the replies were prepared."""
-    return settings.model_copy(
-        update={
-            "contract": "json-plan",
-            "profile": None,
-            "permission": "safe",
-            "allow_command": (),
-            "test_command": None,
-            "require_tests": False,
-        }
-    )
+def as_demo(loaded: Loaded) -> Loaded:
+    """Replace the options for which the demo's replies were not prepared."""
+    update = {
+        "contract": "json-plan",
+        "profile": None,
+        "permission": "safe",
+        "allow_command": (),
+        "test_command": None,
+        "require_tests": False,
+    }
+    return replace(loaded, settings=loaded.settings.model_copy(update=update))
 
 
-def make_demo(home: Home, clock: Clock) -> tuple[str, ChosenModel]:
+def make_demo(context: BuildContext) -> tuple[str, ChosenModel]:
     """Create the demo's repository and its model.
 
     Returns:
@@ -339,7 +333,8 @@ def make_demo(home: Home, clock: Clock) -> tuple[str, ChosenModel]:
         WorkspaceError: git is missing or failed.
     """
     data = tomllib.loads(Path(__file__).with_name("demo.toml").read_text(encoding="utf-8"))
-    folder = home.cache / _DEMO_NAME / f"{new_run_id(clock.now(), random.SystemRandom())}.git"
+    name = new_run_id(context.clock.now(), random.SystemRandom())
+    folder = context.home.cache / _DEMO_NAME / f"{name}.git"
     create_repository(folder, data["files"], "Start the project", _DEMO_AUTHOR)
     replies = [
         Response(Message.assistant(reply["text"]), FinishReason.STOP, Usage(), _DEMO_NAME)

@@ -32,10 +32,9 @@ from orchestrator.core.events import (
     ToolCallEnded,
     ToolCallStarted,
 )
+from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
-from orchestrator.engine.contracts.fence import one_line
-from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 from orchestrator.engine.session.session import Session
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.events import Emit, Event
     from orchestrator.core.messages import Message, ToolDefinition
-    from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.history import Turn
@@ -343,7 +341,7 @@ class CycleSession:
         parts, brought = self._parts, self.brought
         run_tests = self.verification.run_tests if self.verification.can_run else None
         profile = parts.profile(self._ask, self._ending.may_finish, run_tests)
-        contract = self._contract()
+        contract = parts.contract
         turns: list[Turn] = []
         if self.earlier:
             turns = [] if contract.forgets else self.earlier.turns(*self._voice, parts.clock.now())
@@ -368,18 +366,10 @@ class CycleSession:
         else:
             has_tool = profile.tools.get("run_tests") is not None
             tests = await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
-            is_whole_file = isinstance(contract, WholeFile)
-            first, subject = await self._opening.brief(profile, brought, tests, whole_file=is_whole_file)
-            if isinstance(contract, WholeFile):
-                contract.path, contract.tests = subject, tests
+            whole_file = contract.writes_whole_files
+            first, subject = await self._opening.brief(profile, brought, tests, whole_file=whole_file)
+            contract.learn(title=self._task.title, path=subject, tests=tests)
         return session, first
-
-    def _contract(self) -> Contract:
-        """The cycle's contract; that of whole files is one of the session's own, which learns what the task is about."""
-        contract = self._parts.contract
-        return (
-            WholeFile(title=self._task.title[:TITLE_CHARS]) if isinstance(contract, WholeFile) else contract
-        )
 
     @property
     def conversation(self) -> list[Event]:
@@ -482,13 +472,11 @@ class CycleSession:
         )
 
     def _host(self, profile: Profile) -> Host:
-        parts = self._parts
-
-        is_whole_file = isinstance(parts.contract, WholeFile)
+        parts, contract = self._parts, self._parts.contract
 
         def system(shown: tuple[ToolDefinition, ...]) -> str:
-            form = parts.contract.describe(shown)
-            return form if is_whole_file else f"{profile.base_prompt}\n\n{form}"
+            form = contract.describe(shown)
+            return form if contract.writes_whole_files else f"{profile.base_prompt}\n\n{form}"
 
         return Host(
             gate=parts.guards.gate,
@@ -498,9 +486,8 @@ class CycleSession:
             stopped=parts.stop,
             may_end=self._ending.may_end,
             is_done=self._ending.is_done,
-            wrap_up=render("cycle/last_file") if is_whole_file else "",
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
-            system=None if parts.contract.text_ends or parts.contract.prunes else system,
+            system=system if contract.has_own_form else None,
             ledger=self.ledger,
             emit=self._emit,
             owns_environment=False,

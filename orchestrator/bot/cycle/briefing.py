@@ -19,9 +19,9 @@ from orchestrator.bot.cycle.relevance import (
 )
 from orchestrator.core.changes import is_test_path
 from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 from orchestrator.engine.tools.base import Order
 

@@ -15,7 +15,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import Claimed, Warned
 from orchestrator.core.spent import Spent
-from orchestrator.engine.session.limits import Limits
+from orchestrator.engine.session.budget import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

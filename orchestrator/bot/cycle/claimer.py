@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Comment, Forge, PullRequest
-    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.spent import Spent
 
 

@@ -31,9 +31,9 @@ from orchestrator.core.events import (
     TaskTaken,
     Warned,
 )
+from orchestrator.core.fence import fenced
 from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
-from orchestrator.engine.contracts.fence import fenced
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:

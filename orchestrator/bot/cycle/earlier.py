@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind
 from orchestrator.bot.git.base import Packed
-from orchestrator.bot.journal.codec import UnknownRecord, decode, encode
+from orchestrator.bot.journal.records import UnknownRecord, decode, encode
 from orchestrator.core.errors import JournalError, PushRejectedError
 from orchestrator.core.events import (
     InputReceived,
@@ -23,7 +23,7 @@ from orchestrator.core.events import (
     SteeringInjected,
     ToolCallEnded,
 )
-from orchestrator.engine.session.earlier import history_of
+from orchestrator.engine.session.history import history_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

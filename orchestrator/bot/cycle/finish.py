@@ -35,9 +35,9 @@ from orchestrator.core.events import (
     Warned,
     WorkSaved,
 )
+from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
-from orchestrator.engine.contracts.fence import one_line
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.folders import KeptWork
 
 _WORDS_CHARS = 300
 

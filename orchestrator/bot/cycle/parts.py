@@ -21,9 +21,9 @@ from orchestrator.core.errors import (
     RateLimitError,
     RemoteUnavailableError,
 )
+from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Usage
 from orchestrator.core.spent import Spent
-from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.policy.incoming import Cleaned
     from orchestrator.bot.policy.test_listing import TestListing
     from orchestrator.bot.verification.base import Verifier
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.session.budget import Limits
     from orchestrator.engine.session.gate import Gate
-    from orchestrator.engine.session.limits import Limits
     from orchestrator.engine.tools.base import Ledger, Tool
 
 

@@ -18,8 +18,8 @@ from orchestrator.core.changes import diff_stat
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
 from orchestrator.core.events import Phase, PhaseEntered, Proposed, Proposing, Warned
+from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.policy.syntax import unreadable_files
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from orchestrator.core.events import (
     Verified,
     Warned,
 )
+from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.tools.control import RUN_TESTS
 
 if TYPE_CHECKING:
@@ -105,6 +105,11 @@ class RecordedTests:
         return ended.output
 
 
+def _shown(message: str, *, brief: bool) -> str:
+    """A failed test's output as far as the first prompt has it: its beginning, or what went wrong alone."""
+    return what_went_wrong(message) if brief else message[:_NAMED_CHARACTERS]
+
+
 @dataclass(slots=True)
 class Verification:
     """Runs the tests of one cycle and judges its change by them. Without a verifier nothing is run.
@@ -180,7 +185,6 @@ class Verification:
         before = self._before
         named = [] if before is None else await asyncio.to_thread(self._named, before)
         most = _MOST_NAMED_BRIEFLY if brief else _MOST_NAMED
-        shown = what_went_wrong if brief else (lambda message: message[:_NAMED_CHARACTERS])
         text = render(
             "cycle/tests",
             has_tool=has_tool,
@@ -188,7 +192,7 @@ class Verification:
             problem=problem,
             before=None if before is None else to_json(self._runs(before))["before"],
             named=[
-                (one_line(case.id, limit=_ID_CHARACTERS), fenced(shown(case.message)))
+                (one_line(case.id, limit=_ID_CHARACTERS), fenced(_shown(case.message, brief=brief)))
                 for case in named[:most]
             ],
             more=max(len(named) - most, 0),

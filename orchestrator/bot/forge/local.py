@@ -2,33 +2,376 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import re
+import tempfile
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime  # noqa: TC003  pydantic reads the annotations
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from urllib.parse import quote
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from orchestrator.bot.forge.base import (
+    Permission,
     Proposal,
     PullRequest,
     PullRequestState,
     Repository,
+    TokenKind,
+    Traffic,
 )
-from orchestrator.bot.forge.local_absences import LocalAbsences
-from orchestrator.bot.forge.local_files import CommentRecord
-from orchestrator.bot.forge.local_places import LocalPlace, places, root_of
-from orchestrator.bot.forge.local_records import LocalRecords
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError
+from orchestrator.core.errors import DiskFullError, ForgeError, ForgeNotFoundError, ForgeUnavailableError
+from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from datetime import datetime
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from typing import NoReturn
 
-    from orchestrator.bot.forge.base import Feedback
-    from orchestrator.bot.forge.local_files import PullRecord
+    from orchestrator.bot.forge.base import Check, Comment, Credential, Feedback, Issue, IssueHistory
     from orchestrator.core.clock import Clock
+    from orchestrator.core.errors import PullwrightError
 
-__all__ = ["Git", "LocalForge", "LocalPlace", "Question", "places", "root_of"]
+
+class Record(BaseModel):
+    """What every file says. `schema_version` grows when an older program could misread the file."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    schema_version: Literal[1] = 1
+    number: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class CommentRecord(BaseModel):
+    """A comment of ours on a pull request."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    key: str
+    body: str
+
+
+class PullRecord(Record):
+    """`pulls/<number>.json`. `commit` is the branch's head when the pull request was last written."""
+
+    title: str
+    body: str
+    branch: str
+    base: str
+    commit: str
+    draft: bool
+    is_closed: bool = False
+    comments: tuple[CommentRecord, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+class QuestionRecord(Record):
+    """`questions/<number>.json`."""
+
+    key: str
+    body: str
+
+
+class PlaceRecord(BaseModel):
+    """`repository.json`: whose folder this is."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    schema_version: Literal[1] = 1
+    path: str
+
+
+M = TypeVar("M", bound=BaseModel)
+R = TypeVar("R", bound=Record)
+
+
+def read(path: Path, form: type[M]) -> M:
+    """One file.
+
+    Raises:
+        ForgeError: it cannot be read, or is not of this form; the message names it.
+    """
+    try:
+        return form.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise _failed("read", path, error) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        problem = f"{where}: {first['msg']}" if where else first["msg"]
+        raise ForgeError(f"{path} is damaged ({problem}): mend it or remove it") from None
+
+
+def read_all(folder: Path, form: type[R]) -> list[R]:
+    """Every `<number>.json` of a folder, newest first.
+
+    An empty file is a number that another process has just taken, or took before it died.
+    """
+    if not folder.is_dir():
+        return []
+    try:
+        paths = [path for path in folder.glob("*.json") if path.stem.isdecimal() and path.stat().st_size]
+    except OSError as error:
+        raise _failed("read", folder, error) from error
+    return [read(path, form) for path in sorted(paths, key=lambda path: int(path.stem), reverse=True)]
+
+
+def take_number(folder: Path) -> int:
+    """The next free number, taken by creating its file, which fails for everyone else."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        number = (
+            max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()), default=0) + 1
+        )
+        while True:
+            try:
+                os.close(os.open(folder / f"{number}.json", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            except FileExistsError:
+                number += 1
+            else:
+                return number
+    except OSError as error:
+        raise _failed("write", folder, error) from error
+
+
+def write(path: Path, record: BaseModel) -> None:
+    """Replace a file at once: a reader sees the old text or the new one."""
+    text = record.model_dump_json(indent=2) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except OSError:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise _failed("write", path, error) from error
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Looking and writing as one step: other processes wait. The lock falls when the process ends.
+
+    Raises:
+        ForgeUnavailableError: another process keeps it for ten minutes.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise _failed("write", folder, error) from error
+    try:
+        if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
+            raise ForgeUnavailableError(f"cannot write {folder}: {keeper(handle, folder / 'lock')}")
+        yield
+    finally:
+        os.close(handle)
+
+
+def _failed(verb: str, path: Path, error: OSError) -> PullwrightError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return DiskFullError(f"cannot {verb} {path}: the disk is full")
+    return ForgeError(f"cannot {verb} {path}: {error.strerror or error}")
+
+
+PLACE_FILE = "repository.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlace:
+    """A folder that plays GitHub, and the repository that it does so for, which may be gone."""
+
+    root: Path
+    repository_path: Path
+
+
+def root_of(state: Path, repository_path: Path) -> Path:
+    """Where the state folder keeps what belongs to a repository: a readable name, and its path's digest."""
+    path = repository_path.resolve()
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name.removesuffix(".git"))[:40].strip("-.") or "repository"
+    return state / "forge" / f"{slug}-{digest}"
+
+
+def places(state: Path) -> list[LocalPlace]:
+    """Every folder that plays GitHub below a state folder, by name.
+
+    Raises:
+        ForgeError: one of them is damaged.
+    """
+    found = sorted((state / "forge").glob(f"*/{PLACE_FILE}"))
+    return [LocalPlace(file.parent, type(file)(read(file, PlaceRecord).path)) for file in found]
+
+
+class LocalRecords:
+    """The records of one repository.
+
+    Args:
+        root: the folder; made when there is something to write.
+        repository_path: whose records they are.
+        clock: for the times in the files.
+    """
+
+    def __init__(self, root: Path, repository_path: Path, clock: Clock) -> None:
+        self._root = root
+        self._repository_path = repository_path
+        self._clock = clock
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Looking and writing as one step: other processes wait."""
+        return alone(self._root)
+
+    def pulls(self) -> list[PullRecord]:
+        """All pull requests, newest first."""
+        return read_all(self._root / "pulls", PullRecord)
+
+    def pull(self, number: int) -> PullRecord:
+        """One pull request.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+        record = next((record for record in self.pulls() if record.number == number), None)
+        if record is None:
+            raise ForgeNotFoundError(f"no pull request #{number} of {self._repository_path}")
+        return record
+
+    def new_pull(self, proposal: Proposal, commit: str) -> PullRecord:
+        """A new pull request, written."""
+        self._sign()
+        now = self._clock.now()
+        record = PullRecord(
+            number=take_number(self._root / "pulls"),
+            created_at=now,
+            updated_at=now,
+            title=proposal.title,
+            body=proposal.body,
+            branch=proposal.branch,
+            base=proposal.base,
+            commit=commit,
+            draft=proposal.draft,
+        )
+        write(self._file("pulls", record.number), record)
+        return record
+
+    def change_pull(self, record: PullRecord, **changes: object) -> PullRecord:
+        """A pull request with these changes, written if they change it."""
+        changed = record.model_copy(update=changes)
+        if changed == record:
+            return record
+        changed = changed.model_copy(update={"updated_at": self._clock.now()})
+        write(self._file("pulls", record.number), changed)
+        return changed
+
+    def questions(self) -> list[QuestionRecord]:
+        """All questions, newest first."""
+        return read_all(self._root / "questions", QuestionRecord)
+
+    def put_question(self, key: str, body: str) -> QuestionRecord:
+        """A question, written: a new one, or the one with this key with another body."""
+        self._sign()
+        now = self._clock.now()
+        known = next((record for record in self.questions() if record.key == key), None)
+        if known is None:
+            number = take_number(self._root / "questions")
+            record = QuestionRecord(number=number, created_at=now, updated_at=now, key=key, body=body)
+        else:
+            record = known.model_copy(update={"body": body, "updated_at": now})
+        write(self._file("questions", record.number), record)
+        return record
+
+    def url(self, record: PullRecord | QuestionRecord) -> str:
+        """Where a record can be read."""
+        kind = "pulls" if isinstance(record, PullRecord) else "questions"
+        return self._file(kind, record.number).as_uri()
+
+    def _file(self, kind: str, number: int) -> Path:
+        return (self._root / kind / f"{number}.json").absolute()
+
+    def _sign(self) -> None:
+        """Leave word of whose folder this is, for `places`."""
+        file = self._root / PLACE_FILE
+        if not file.exists():
+            write(file, PlaceRecord(path=str(self._repository_path)))
+
+
+class LocalAbsences:
+    """The answers that are the same for every folder."""
+
+    def credential(self) -> Credential | None:
+        """None: a folder needs none."""
+        return None
+
+    def open_issues(self, label: str) -> list[Issue]:  # noqa: ARG002  there are none of any label
+        """Empty: a folder has no issues."""
+        return []
+
+    def issue(self, number: int) -> Issue:
+        """Never one.
+
+        Raises:
+            ForgeNotFoundError: always, as do `history` and `comments`.
+        """
+        self._no_issue(number)
+
+    def history(self, number: int, label: str) -> IssueHistory:  # noqa: ARG002  there is none of any label
+        """Never one."""
+        self._no_issue(number)
+
+    def comments(self, number: int) -> list[Comment]:
+        """Never any: people do not talk in a folder."""
+        self._no_issue(number)
+
+    def permission(self, login: str) -> Permission:  # noqa: ARG002  the disk's permissions know no logins
+        """Always `NONE`: nobody has a name here. Who may write is up to the disk."""
+        return Permission.NONE
+
+    def linked_pull_requests(self, number: int) -> list[PullRequest]:
+        """Never any: there are no issues to be linked to."""
+        self._no_issue(number)
+
+    def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nobody merges here but people
+        """Never: nobody looks."""
+        return False
+
+    def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
+        """Empty: nothing checks a folder."""
+        return []
+
+    def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
+        """Empty: nothing checks a folder."""
+        del checks, commit, base
+        return []
+
+    def traffic(self) -> Traffic:
+        """None: nobody is asked."""
+        return Traffic()
+
+    def own_login(self) -> str | None:
+        """None: nobody has a name here."""
+        return None
+
+    def token_kind(self) -> TokenKind:
+        """None: a folder needs none."""
+        return TokenKind.NONE
+
+    def _no_issue(self, number: int) -> NoReturn:
+        raise ForgeNotFoundError(
+            f"no issue #{number}: a local repository has no issues: use --task TEXT or a BACKLOG.md"
+        )
 
 
 class Git(Protocol):

@@ -8,10 +8,8 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.hostgit import storage_errors
@@ -19,10 +17,11 @@ from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import folded_name, is_branch_name, is_git_name
-from orchestrator.core.locks import try_lock
+from orchestrator.core.locks import FOLDER_PREFIX, OWNER_FILE, lock_new_folder, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from pathlib import Path
 
     from orchestrator.core.clock import Clock
 
@@ -75,18 +74,11 @@ def _loosen(folder: Path) -> None:
             pending.append((child.rename(folder / f"deep-{os.getpid()}-{number}"), 1))
 
 
-FOLDER_PREFIX = "pullwright-"
-"""Begins the name of every clone's folder."""
-OWNER_FILE = "owner"
-"""Locked by the process that works in the folder. The kernel lets go of it at any death."""
 KEPT_FILE = "kept"
 """What the owner's file is called once the folder is to stay. A new name needs no space on a full disk."""
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-_PRIVATE_FILE = 0o600
 _MOST_BYTES = 10_000
-_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,33 +157,15 @@ def new_owned_folder(parent: Path, run: str, address: str) -> Owner:
 
     Raises:
         OSError: it cannot be made.
-        WorkspaceError: sweepers took every folder that was made.
     """
-    for _ in range(_TRIES):
-        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
-        owner = _hold_new(folder, OwnerFacts(run, address))
-        if owner is not None:
-            return owner
-    message = f"cannot hold a folder in {parent}: something removes it at once"
-    raise WorkspaceError(message)
-
-
-def _hold_new(folder: Path, facts: OwnerFacts) -> Owner | None:
-    """None where a sweeper was faster: then the folder is its own."""
+    folder, handle = lock_new_folder(parent)
     try:
-        handle = os.open(folder / OWNER_FILE, _NEW, _PRIVATE_FILE)
-    except FileNotFoundError:
-        return None
-    try:
-        if not try_lock(handle) or not os.fstat(handle).st_nlink:
-            os.close(handle)
-            return None
-        os.write(handle, _line({"run": facts.run, "address": facts.address}))
+        os.write(handle, _line({"run": run, "address": address}))
     except OSError:
         os.close(handle)
         remove_folder(folder)
         raise
-    return Owner(folder, handle, facts, kept=False)
+    return Owner(folder, handle, OwnerFacts(run, address), kept=False)
 
 
 def hold_again(folder: Path) -> Owner | None:
@@ -255,7 +229,7 @@ def _facts(text: bytes) -> OwnerFacts:
 
 # What `tempfile.mkdtemp` makes of our prefixes: those of clones and scratch folders, and `pw-` of the
 # environments (a folder for one container's number, one for the socket of a connection).
-_CLONE = re.compile(r"pullwright-[a-z0-9_]{8}")
+_CLONE = re.compile(FOLDER_PREFIX + "[a-z0-9_]{8}")
 _SMALL = re.compile(r"pw-[a-z0-9_]{8}")
 _OURS = re.compile(f"{_CLONE.pattern}|{_SMALL.pattern}")
 _SMALL_CONTENT = frozenset({"complaints", "number", "s"})

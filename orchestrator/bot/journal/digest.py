@@ -2,27 +2,101 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.journal.folders import JOURNAL_FILE
-from orchestrator.bot.journal.run_note import RunNote, note_run
-from orchestrator.bot.journal.tasks import decisions
-from orchestrator.core.errors import JournalError
+from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full, run_names
+from orchestrator.bot.journal.index import RunSummary, summarise
+from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.repositories import repository_key, same_repository
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.journal.pauses import Pause
-    from orchestrator.bot.journal.tasks import Decision
+    from orchestrator.bot.journal.index import Pause
+
+
+DECISIONS_FILE = "decisions.jsonl"
+_PRIVATE = 0o600
+_MOST_BYTES = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person decided about a task, by `retry`, `close` or `forget`.
+
+    Attributes:
+        at: UTC.
+        repository: as journals name it.
+        task: its key.
+        state: the task's state from then on, in the words of `worker.task_states`.
+        saved: the hidden ref that has its unfinished work; empty where there is none.
+    """
+
+    at: datetime
+    repository: str
+    task: str
+    state: str
+    saved: str = ""
+
+
+def note_decision(home: Home, decision: Decision) -> None:
+    """Write a decision down, so that the digest tells what holds now and not what a run came to before.
+
+    Raises:
+        JournalError: it cannot be written.
+        DiskFullError: no space is left.
+    """
+    path = home.root / DECISIONS_FILE
+    fields = {
+        "at": decision.at.isoformat(),
+        "repository": decision.repository,
+        "task": decision.task,
+        "state": decision.state,
+        "saved": decision.saved,
+    }
+    try:
+        home.root.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
+        try:
+            # One write to a file that is open for appending: lines of two processes do not mix.
+            os.write(file, f"{json.dumps(fields)}\n".encode("ascii"))
+        finally:
+            os.close(file)
+    except OSError as error:
+        kind = DiskFullError if is_full(error) else JournalError
+        raise kind(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def decisions(home: Home) -> dict[tuple[str, str], Decision]:
+    """The last decision about each task, by the repository's key and the task's. What cannot be read is left out."""
+    try:
+        with (home.root / DECISIONS_FILE).open("rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - _MOST_BYTES, 0))
+            lines = file.read(_MOST_BYTES).split(b"\n")
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        try:
+            data = json.loads(line)
+            texts = [data[name] for name in ("repository", "task", "state", "saved")]
+            at = datetime.fromisoformat(str(data["at"]))
+        except (KeyError, TypeError, ValueError, RecursionError):
+            continue
+        if all(isinstance(text, str) for text in texts) and at.tzinfo is not None:
+            one = Decision(at, *map(str, texts))
+            found[repository_key(one.repository), one.task] = one
+    return found
+
 
 # As `new_run_id` makes them.
 _RUN_NAME = re.compile(r"(\d{8}-\d{6})-[0-9a-z]+")
@@ -37,7 +111,7 @@ _MORE = re.compile(r"and \d+ more")
 class Undone:
     """What did not come to its end: the newest run of it, and how many ended so."""
 
-    run: RunNote
+    run: RunSummary
     times: int
 
 
@@ -47,9 +121,9 @@ class Digest:
 
     since: datetime
     now: datetime
-    runs: tuple[RunNote, ...] = ()
+    runs: tuple[RunSummary, ...] = ()
     decided: Mapping[tuple[str, str], Decision] = field(default_factory=dict)
-    _newest: dict[tuple[str, str], RunNote] = field(default_factory=dict, repr=False)
+    _newest: dict[tuple[str, str], RunSummary] = field(default_factory=dict, repr=False)
     _names: dict[str, str] = field(default_factory=dict, repr=False)
     """What each repository was called last."""
 
@@ -64,22 +138,22 @@ class Digest:
                 self._newest[key] = replace(run, outcome=decision.state, patch="", saved=decision.saved)
 
     @property
-    def pulls(self) -> list[RunNote]:
+    def pulls(self) -> list[RunSummary]:
         """The last run that created or updated each pull request."""
         return list({(_key(run), run.pull.number): run for run in self.runs if run.pull}.values())
 
     @property
-    def questions(self) -> list[RunNote]:
+    def questions(self) -> list[RunSummary]:
         """Questions after which no later run took the same task on."""
         return [run for run in self._newest.values() if run.outcome == "question"]
 
     @property
-    def kept(self) -> list[RunNote]:
+    def kept(self) -> list[RunSummary]:
         """Runs that left work behind which no later run of the task took over."""
         return [run for run in self._newest.values() if run.patch or run.saved]
 
     @property
-    def working(self) -> list[RunNote]:
+    def working(self) -> list[RunSummary]:
         """Runs whose process is alive."""
         return [run for run in self.runs if run.outcome == "running"]
 
@@ -145,44 +219,30 @@ def make_digest(home: Home, since: datetime, now: datetime, repository: str | No
     """What happened. Only journals of runs that may have worked within the time are opened.
 
     Args:
-        home: where the runs are.
-        since: with this time (UTC) it begins.
-        now: with this one it ends.
         repository: only runs on this one, under any of its names that are whole.
 
     Raises:
         JournalError: the folder of the runs cannot be read.
     """
-    notes = [note_run(folder) for folder in _folders(home, since)]
-    kept = tuple(n for n in notes if repository is None or same_repository(n.repository, repository))
+    found = [
+        summarise(home.runs / name)
+        for name in reversed(run_names(home))
+        if (began := _began(name)) is not None and _was_within(home.runs / name, began, since)
+    ]
+    kept = tuple(run for run in found if repository is None or same_repository(run.repository, repository))
     return Digest(since, now, kept, decisions(home))
 
 
-def _key(run: RunNote) -> str:
+def _key(run: RunSummary) -> str:
     return repository_key(run.repository)
 
 
-def _folders(home: Home, since: datetime) -> list[Path]:
-    found = []
-    try:
-        with os.scandir(home.runs) as entries:
-            for entry in entries:
-                began = _began(entry.name)
-                if began is not None and _within(entry, began, since):
-                    found.append(Path(entry.path))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise JournalError(f"cannot read {home.runs}: {error.strerror or error}") from error
-    return sorted(found, key=lambda folder: folder.name)
-
-
-def _within(entry: os.DirEntry[str], began: datetime, since: datetime) -> bool:
+def _was_within(folder: Path, began: datetime, since: datetime) -> bool:
     """Whether the run began within the time, or was still written to in it."""
     if began < since - _LONGEST_RUN:
         return False
     try:
-        written = os.stat(os.path.join(entry.path, JOURNAL_FILE)).st_mtime  # noqa: PTH116, PTH118  ten thousand of them
+        written = (folder / JOURNAL_FILE).stat().st_mtime
     except OSError:
         return False
     return began >= since or written >= since.timestamp()

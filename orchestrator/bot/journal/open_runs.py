@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator.bot.journal.codec import UnknownRecord
-from orchestrator.bot.journal.costs import Unanswered, cost_of_all
-from orchestrator.bot.journal.folders import JOURNAL_FILE
-from orchestrator.bot.journal.reader import read_run, responses
-from orchestrator.bot.journal.writer import append_last
+from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
+from orchestrator.bot.journal.reader import Unanswered, cost_of_all, read_run, responses
+from orchestrator.bot.journal.records import UnknownRecord, append_last
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     Claimed,
@@ -187,12 +184,11 @@ def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUN
     """
     oldest = "" if since is None else f"{since:%Y%m%d-%H%M%S}"
     try:
-        with os.scandir(home.runs) as entries:
-            names = [entry.name for entry in entries if _RUN_NAME.fullmatch(entry.name)]
-    except OSError:
+        names = [name for name in run_names(home) if _RUN_NAME.fullmatch(name)]
+    except JournalError:
         return []
     found = []
-    for name in heapq.nlargest(most, names):
+    for name in names[:most]:
         folder = home.runs / name
         with suppress(JournalError):
             if name >= oldest and is_open(folder) and (folder / LOCK_FILE).exists() and not is_alive(folder):
@@ -204,15 +200,12 @@ def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUN
 
 def ended_runs(home: Home) -> list[str]:
     """The names of the newest runs that came to their end. A claim that one of them could not release is nobody's."""
-    try:
-        folders = sorted(home.runs.iterdir())[-MOST_RUNS:]
-    except OSError:
-        return []
     ended = []
-    for folder in folders:
-        with suppress(JournalError):
-            if (folder / JOURNAL_FILE).is_file() and not is_open(folder):
-                ended.append(folder.name)
+    with suppress(JournalError):
+        for name in run_names(home)[:MOST_RUNS]:
+            with suppress(JournalError):
+                if (home.runs / name / JOURNAL_FILE).is_file() and not is_open(home.runs / name):
+                    ended.append(name)
     return ended
 
 

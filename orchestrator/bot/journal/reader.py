@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.journal.codec import TYPE_KEY, UnknownRecord, decode
-from orchestrator.bot.journal.costs import cost_of_all
-from orchestrator.bot.journal.folders import JOURNAL_FILE
-from orchestrator.bot.journal.writer import FORMAT, HEADER_TYPE
+from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
+from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, TYPE_KEY, UnknownRecord, decode
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import CycleEnded, ReplyReceived, SubagentEvent, TaskTaken
+from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
+from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.events import Event
+
 
 LAST = "last"
 """The name under which the newest run is found."""
@@ -56,17 +58,6 @@ class Run:
     def events(self) -> tuple[Event, ...]:
         """What happened, without what only a newer version understands."""
         return tuple(record.event for record in self.records if not isinstance(record.event, UnknownRecord))
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A run on one line. `outcome` is `unfinished` where the journal just stops; `usd` is None if unknown."""
-
-    id: str
-    started: datetime | None
-    outcome: str
-    task: str
-    usd: float | None
 
 
 def read_run(folder: Path) -> Run:
@@ -109,14 +100,9 @@ def replay_of(run: Run) -> list[ReplyReceived]:
 
 
 def runs(home: Home) -> list[Path]:
-    """The folders of all runs, newest first."""
-    try:
-        folders = [folder for folder in home.runs.iterdir() if (folder / JOURNAL_FILE).is_file()]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise JournalError(f"cannot read {home.runs}: {error.strerror or error}") from error
-    return sorted(folders, key=lambda folder: folder.name, reverse=True)
+    """The folders of all runs that have a journal, newest first."""
+    folders = (home.runs / name for name in run_names(home))
+    return [folder for folder in folders if (folder / JOURNAL_FILE).is_file()]
 
 
 def find_run(home: Home, name: str) -> Path:
@@ -139,23 +125,6 @@ def find_run(home: Home, name: str) -> Path:
         raise JournalError(f"{len(matches)} runs begin with {name!r}: {', '.join(matches[:5])}")
     nearest = difflib.get_close_matches(name, folders, n=1, cutoff=0.0)[0]
     raise JournalError(f"there is no run {name!r}; the nearest is {nearest}")
-
-
-def summarise(folder: Path) -> Summary:
-    """The essentials of a run, also of one whose journal is damaged."""
-    try:
-        run = read_run(folder)
-    except JournalError:
-        return Summary(folder.name, None, "damaged", "", None)
-    outcome, task = "unfinished", ""
-    for event in run.events:
-        if isinstance(event, TaskTaken):
-            task = event.title
-        elif isinstance(event, CycleEnded):
-            outcome = str(event.result.get("outcome", outcome))
-    return Summary(
-        run.id, run.records[0].at if run.records else None, outcome, task, cost_of_all(responses(run)).usd
-    )
 
 
 def _lines(path: Path) -> tuple[list[dict[str, Any]], bool]:
@@ -206,3 +175,62 @@ def _read_record(data: dict[str, Any], seq: int) -> Record:
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError("has no time") from error
     return Record(seq, at, decode(data), data)
+
+
+@dataclass(slots=True)
+class Unanswered:
+    """Follows the requests of a run, those of subagents too, and keeps what they were begun with until the reply.
+
+    A request that another one of its session came after without a reply between them counts as a whole: it
+    failed, and only the process knew whether it was billed. Where a run comes to its end it says so itself.
+
+    Attributes:
+        failed: what is certain to have had no reply, each with the time at which it was begun or had failed.
+    """
+
+    failed: list[tuple[datetime, Spent]] = field(default_factory=list)
+    _open: dict[tuple[str, ...], tuple[datetime, Spent]] = field(default_factory=dict)
+
+    def take(self, event: Event, at: datetime) -> None:
+        """The next event of the journal."""
+        session: tuple[str, ...] = ()
+        while isinstance(event, SubagentEvent):
+            session, event = (*session, event.agent), event.event
+        match event:
+            case TurnStarted(tokens=tokens, usd=usd):
+                if before := self._open.pop(session, None):
+                    self.failed.append(before)
+                if tokens is not None:  # else a version wrote it that did not say
+                    self._open[session] = at, _spent(tokens, usd)
+            case WaitStarted(tokens=tokens, usd=usd) if tokens is not None:
+                self.failed.append((at, _spent(tokens, usd)))
+            case ReplyReceived():
+                self._open.pop(session, None)
+            case _:
+                pass
+
+    @property
+    def all(self) -> list[tuple[datetime, Spent]]:
+        """What failed, and what was under way when the journal stopped."""
+        return [*self.failed, *self._open.values()]
+
+    @property
+    def total(self) -> Spent:
+        """The sum of it all."""
+        return sum((spent for _at, spent in self.all), Spent())
+
+
+def cost_of(reply: ReplyReceived) -> Spent:
+    """What a reply cost. Servers say how many tokens there were; none of them may win money back."""
+    tokens = max(reply.usage.input_tokens, 0) + max(reply.usage.output_tokens, 0)
+    return replace(_spent(tokens, reply.usd), rounds=1)
+
+
+def cost_of_all(replies: Iterable[ReplyReceived]) -> Spent:
+    """What replies cost together."""
+    return sum(map(cost_of, replies), Spent())
+
+
+def _spent(tokens: int, usd: float | None) -> Spent:
+    is_known = usd is not None and math.isfinite(usd)
+    return Spent(max(usd, 0.0) if usd is not None and is_known else None, max(tokens, 0))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.policy.lines import in_markdown
 from orchestrator.bot.verification.base import CaseStatus, RunKind
 from orchestrator.bot.verification.verdict import FindingKind
+from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

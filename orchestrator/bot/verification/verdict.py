@@ -19,8 +19,8 @@ from orchestrator.bot.verification.base import (
     without_parameters,
 )
 from orchestrator.core.changes import is_test_path
+from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.fence import fenced, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,29 +3,76 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import RETRY
 from orchestrator.bot.cycle.claim import Choice
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, TaskKind, from_issue, from_text
-from orchestrator.bot.worker.idle import Idle
-from orchestrator.bot.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
-from orchestrator.bot.worker.manners import Manners, name_of, why_not_again
-from orchestrator.bot.worker.reading import BACKLOG_FILES, Reading, Screen, Seen
+from orchestrator.bot.worker.candidates import (
+    BACKLOG_FILES,
+    CLAIMS_LOOK_AGAIN,
+    Look,
+    Reading,
+    Ready,
+    Screen,
+    Seen,
+)
+from orchestrator.bot.worker.task_rules import Manners, name_of, why_not_again
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
+    from datetime import datetime
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.forge.base import Forge, Issue
-    from orchestrator.bot.worker.remarks import CommentsPolicy
+    from orchestrator.bot.worker.task_rules import CommentsPolicy
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
+
 _NAMED_REASONS = 3
+
+
+LONGEST = timedelta(hours=1)
+"""Some things do not show in the forge's pulse, such as what people may do; after so long all is looked at."""
+
+
+@dataclass(slots=True)
+class Idle:
+    """The last choice that found nothing, good for as long as the forge's pulse is the same.
+
+    Attributes:
+        told: names of what was warned of already.
+    """
+
+    told: set[str] = field(default_factory=set)
+    _pulse: str = ""
+    _until: datetime | None = None
+    _choice: Choice | None = None
+
+    def recall(self, pulse: str, now: datetime) -> Choice | None:
+        """The choice that is still good, or None."""
+        is_good = pulse == self._pulse and self._until is not None and now < self._until
+        return self._choice if is_good else None
+
+    def remember(self, pulse: str, choice: Choice, now: datetime) -> None:
+        """Keep a choice that found nothing.
+
+        Args:
+            pulse: as it was before the look, so that what changed meanwhile is noticed by the next.
+            choice: what the look came to.
+            now: when the look began.
+        """
+        self._pulse, self._choice = pulse, choice
+        self._until = min(now + LONGEST, choice.wake_at) if choice.wake_at else now + LONGEST
+
+    def forget(self) -> None:
+        """There is a task, which is no reason to look at less the next time."""
+        self._choice = None
 
 
 def _as_it_is(text: str) -> Seen:

@@ -8,7 +8,7 @@ import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.worker.census import State
+from orchestrator.bot.worker.fleet import State
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 

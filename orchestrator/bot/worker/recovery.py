@@ -1,4 +1,4 @@
-"""Runs of this machine that were killed: what they left is saved, their claims and journals come to an end."""
+"""Recovers runs of this machine that were killed: saves what they left, frees their claims, closes their journals."""
 
 from __future__ import annotations
 
@@ -9,29 +9,249 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.claims import Lease
-from orchestrator.bot.coordination.saved_work import drop_wip, load_wip
+from orchestrator.bot.coordination.saved_work import drop_wip, load_wip, save_wip, wip_ref, wip_subject
 from orchestrator.bot.cycle.claim import WORKING_LABEL
+from orchestrator.bot.cycle.earlier import (
+    UnfinishedState,
+    conversation,
+    files_to_keep,
+    pages_of,
+    read_state_pages,
+    trimmed_events,
+)
+from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, is_open, open_runs
 from orchestrator.bot.journal.reader import read_run
-from orchestrator.bot.worker.remains import CRASHED
-from orchestrator.core.errors import ForgeError, JournalError
-from orchestrator.core.events import CallStatus, Proposed, ToolCallEnded, WorkSaved
+from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
+from orchestrator.core.events import (
+    CallStatus,
+    Phase,
+    PhaseEntered,
+    Proposed,
+    ReplyReceived,
+    ToolCallEnded,
+    Warned,
+    WorkSaved,
+)
 from orchestrator.core.repositories import same_repository
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.coordination.saved_work import Wip
     from orchestrator.bot.forge.base import Forge
-    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.folders import Home, KeptWork
     from orchestrator.bot.journal.open_runs import OpenRun
-    from orchestrator.bot.worker.remains import Remains
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event, TaskTaken
+
+
+CRASHED = "crashed"
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """Saves what dead runs of one repository left.
+
+    Attributes:
+        records: the hidden refs of the remote.
+        kept: where it is put if the remote refuses it.
+        reopen: opens the clone of a dead run again; raises `WorkspaceError` where it cannot be used.
+        open_clone: makes a new one, for a run whose own is gone.
+        run: who saves, for the record.
+        redact: a text without secrets; `holds_secret` says whether one has any.
+    """
+
+    records: Records
+    kept: KeptWork
+    reopen: Callable[[Path], Clone]
+    open_clone: Callable[[], Clone]
+    run: str
+    clock: Clock
+    emit: Emit
+    redact: Callable[[str], str]
+    holds_secret: Callable[[str], bool]
+
+    def save(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
+        """Save it on the remote, or where that refuses it, on this machine, for people as a patch.
+
+        Args:
+            run: the dead run, which the caller holds.
+            lease: its claim, taken by the caller.
+            events: its journal.
+
+        Returns:
+            `saved` or `patch`, as the result of a cycle has them; empty if there is nothing.
+
+        Raises:
+            WorkspaceError: nothing can be saved now: there is no answer, no clone can be made, or somebody
+                wants the end. What there is stays where it is.
+        """
+        clone = self._reopened(run)
+        if clone is None:
+            return self._save_words(run, lease, events)
+        with clone:
+            try:
+                return {"saved": self._saved(run, lease, clone, events)}
+            except WorkspaceError as error:
+                if self._may_pass(error):
+                    clone.leave()
+                    raise
+                self.emit(Warned(f"the work of run {run.id} could not be saved on the remote: {error}"))
+                return {"patch": self._patch(run, clone)}
+
+    def _save_words(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
+        """As `save` where the run's files are gone: what was said is in its journal, and is paid for.
+
+        The calls that wrote the files are not repeated here. In a journal their texts lack what looked like
+        a secret, nothing tells what commands did in between, and the base may be another one by now: what
+        came of it would be the model's own work to the model, and might not be. It has its calls before it.
+        """
+        key = lease.record.task
+        found = load_wip(self.records, key)
+        pages = _pages_of(found)
+        if pages and pages[0].run == run.id:  # killed after it had saved everything itself
+            return {"saved": wip_ref(key)}
+        if not any(isinstance(event, ReplyReceived) for event in events) or _was_over(events):
+            return {}
+        with self.open_clone() as clone:
+            try:
+                if found is not None and found.work is not None and pages:
+                    _put_back(clone, found.work, wip_ref(key))
+                return {"saved": self._saved(run, lease, clone, events, files_lost=True)}
+            except WorkspaceError as error:
+                if self._may_pass(error):
+                    raise
+                self.emit(Warned(f"what was said in run {run.id} is in its journal only: {error}"))
+                return {}
+
+    def _may_pass(self, error: WorkspaceError) -> bool:
+        """Whether the next start may have more luck."""
+        return isinstance(error, RemoteUnavailableError) or self.records.remote.cancelled()
+
+    def as_patch(self, run: OpenRun) -> dict[str, Any]:
+        """Save the changes in the run's folder alone: `patch`, which may be None; empty if there are no files."""
+        clone = self._reopened(run)
+        if clone is None:
+            return {}
+        with clone:
+            return {"patch": self._patch(run, clone)}
+
+    def _reopened(self, run: OpenRun) -> Clone | None:
+        if not run.clone_folder:
+            return None
+        try:
+            return self.reopen(Path(run.clone_folder))
+        except WorkspaceError as error:
+            self.emit(Warned(f"the files of run {run.id}, which was killed, cannot be used: {error}"))
+            return None
+
+    def _patch(self, run: OpenRun, clone: Clone) -> str | None:
+        """The file in the run's folder that has its changes; where it cannot be written, the clone is kept."""
+        target = run.folder / PATCH_NAME
+        try:
+            patch = clone.pending_patch(clone.changed_paths(), include_commands=False)
+            if not patch:
+                return None
+            write_private(target, patch)
+        except FileExistsError:
+            return str(target)
+        except (OSError, WorkspaceError) as error:
+            clone.keep()
+            self.emit(Warned(f"the changes of run {run.id} are kept at {clone.tree}: {error}"))
+            return None
+        return str(target)
+
+    def _saved(
+        self,
+        run: OpenRun,
+        lease: Lease,
+        clone: Clone,
+        events: tuple[Event, ...],
+        *,
+        files_lost: bool = False,
+    ) -> str:
+        found, touched = load_wip(self.records, lease.record.task), clone.changed_paths()
+        # A run that went on with earlier work has not told its journal what was said before.
+        resumed = run.resumed is not None and run.resumed.turns > 0
+        pages = _pages_of(found) if resumed else None
+        said = [*(pages[1] if pages else ()), *conversation(events)]
+        if pages and pages[0].run == run.id:  # killed after it had saved all that itself
+            said = list(pages[1])
+        state = UnfinishedState(
+            run=run.id,
+            why=str(Outcome.QUESTION) if run.question else CRASHED,
+            model=run.start.model if run.start else "",
+            contract=run.start.contract if run.start else "",
+            profile=run.start.profile if run.start else "",
+            touched=tuple(sorted(touched)),
+            question=run.question.question if run.question else "",
+            question_url=(run.question.url or "") if run.question else "",
+            attempts=(pages[0].attempts if pages else 0) + 1,
+            files_lost=files_lost,
+        )
+        stored = pages_of(state, trimmed_events(said), self.redact)
+        replaces = found.commit if found else None
+        key = lease.record.task
+        try:
+            return save_wip(
+                clone,
+                key,
+                stored,
+                touched=touched,
+                include_commands=False,
+                expected=replaces,
+                saved_at=self.clock.now(),
+                stamp=f"{run.id} recovered by {self.run}",
+                find_secrets=self._secrets,
+                lease=lease,
+            ).ref
+        except WorkspaceError as error:
+            if not self._may_pass(error):
+                self._keep_here(key, clone, touched, stored, replaces)
+            raise
+
+    def _keep_here(
+        self, key: str, clone: Clone, touched: set[str], pages: Mapping[str, bytes], replaces: str | None
+    ) -> None:
+        try:
+            made = clone.snapshot(
+                touched, wip_subject(key), include_commands=False, find_secrets=self._secrets
+            )
+            self.kept.write(key, files_to_keep(clone.pack(made), pages, replaces))
+        except (JournalError, WorkspaceError) as error:
+            self.emit(Warned(f"the next cycle will not go on with the work: {error}"))
+
+    def _secrets(self, diff: str) -> list[str]:
+        return places_of_secrets(diff, self.holds_secret)
+
+
+def _put_back(clone: Clone, work: str, reference: str) -> None:
+    """Put what an earlier cycle had saved onto a new clone.
+
+    Raises:
+        WorkspaceError: that cannot be done without a conflict. Then what is there already is of more use.
+    """
+    if clone.adopt(work, reference=reference).conflicts:
+        raise WorkspaceError("the work that it went on with conflicts with the base by now")
+
+
+def _pages_of(found: Wip | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
+    return read_state_pages(found.pages) if found is not None and found.fault is None else None
+
+
+def _was_over(events: tuple[Event, ...]) -> bool:
+    """Whether it had come to its end with a pull request, and then kept what there was to keep."""
+    ended = any(isinstance(event, PhaseEntered) and event.phase is Phase.FINISH for event in events)
+    return ended and any(isinstance(event, Proposed) and event.commit for event in events)
+
 
 _SECONDS_A_MINUTE = 60.0
 

@@ -1,18 +1,22 @@
-"""What has become of a task: one answer, in the same words, for every command that tells of tasks."""
+"""What has become of a task, and what a person decides about it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.claim_record import CLAIMS
-from orchestrator.bot.coordination.claims import RETRY
-from orchestrator.bot.coordination.saved_work import WORK, is_key, load_wip
-from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_state_pages
-from orchestrator.bot.cycle.tasks import RETRY_LABEL, key_of
-from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.bot.worker.manners import has_label
+from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
+from orchestrator.bot.coordination.claims import RETRY, remove_records
+from orchestrator.bot.coordination.saved_work import WORK, is_key, load_wip, wip_ref
+from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
+from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_state_pages
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, checklist, from_text, key_of
+from orchestrator.bot.forge.base import PullRequestState, TokenKind
+from orchestrator.bot.worker.candidates import BACKLOG_FILES
+from orchestrator.bot.worker.task_rules import has_label
+from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +26,9 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.coordination.saved_work import Wip
-    from orchestrator.bot.forge.base import PullRequest
+    from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.core.clock import Clock
     from orchestrator.core.repositories import Commands
 
 
@@ -258,3 +264,330 @@ def _works(records: Records, seen: Mapping[str, str]) -> dict[str, Wip]:
         if key != ref and is_key(key) and (wip := load_wip(records, key, seen)) is not None:
             found[key] = wip
     return found
+
+
+_NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
+_KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
+_LEAST_LETTERS = 3
+"""Of a part of a task's words: less names too much."""
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was done about a task.
+
+    Attributes:
+        changed: whether anything was; else `words` says why not.
+        after: the task's state from now on.
+    """
+
+    changed: bool
+    words: str
+    after: TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """Decisions about the tasks of one repository.
+
+    Attributes:
+        dead_runs: runs of this machine that are known to be dead or over.
+        words: the words of the tasks that this machine worked on, by key.
+        kept: unfinished work that only this machine has.
+        commands: what a message tells a person to type.
+    """
+
+    records: Records
+    claims: Claims
+    forge: Forge
+    times: LeaseTimes
+    clock: Clock
+    commands: Commands
+    dead_runs: Collection[str]
+    words: Mapping[str, str]
+    kept: KeptWork
+
+    def states(self) -> list[TaskState]:
+        """Every task of which something is known, by key.
+
+        Raises:
+            ForgeError: the forge failed.
+            WorkspaceError: the remote cannot be reached.
+        """
+        return self._states(self.forge.our_pull_requests(BRANCH_FOLDERS))
+
+    def states_without_pulls(self) -> list[TaskState]:
+        """As `states`, where the forge does not answer.
+
+        Raises:
+            WorkspaceError: the remote cannot be reached.
+        """
+        return self._states(())
+
+    def _states(self, pulls: Sequence[PullRequest]) -> list[TaskState]:
+        here = {key: state for key in sorted(self.kept.keys()) if (state := self._here(key)) is not None}
+        return list_states(self.records, self.claims, pulls, self._as_of(), here)
+
+    def _here(self, key: str) -> UnfinishedState | None:
+        """What only this machine has of a task."""
+        found = read_kept(self.kept.read(key))
+        return found[0].state if found is not None else None
+
+    def is_held(self, claim: ClaimRecord) -> bool:
+        """Whether a worker that is not known to be dead has the task."""
+        return self._as_of().is_held(claim)
+
+    def _as_of(self) -> AsOf:
+        return AsOf(self.clock.now(), self.times, self.dead_runs)
+
+    def find(self, named: str) -> TaskState:
+        """The one task that a person means: by its key, a number, or a part of its words.
+
+        Raises:
+            ConfigurationError: there is none, or more than one; the message names the nearest.
+            ForgeError: the forge failed.
+            WorkspaceError: the remote cannot be reached.
+        """
+        states = {state.key: state for state in self.states()}
+        items = {task.key: task for file in BACKLOG_FILES for task in self._items(file)}
+        words = {**self.words, **{key: task.body or task.title for key, task in items.items()}}
+        for key in {*words, *states}:
+            state = states.setdefault(key, TaskState(key, Kind.OPEN))
+            if key not in words and state.pull is not None:
+                words[key] = state.pull.title
+        numbered = self._by_number(named.strip(), states)
+        if numbered is not None:
+            return states.get(numbered, TaskState(numbered, Kind.OPEN))
+        return states[_named(named, states, words)]
+
+    def retry(self, state: TaskState) -> Decided:
+        """Let the next cycle take a task again. What is kept of it stays.
+
+        Raises:
+            ForgeError: the forge failed.
+            WorkspaceError: the remote cannot be reached, or did not take it.
+        """
+        if refusal := self._why_no_retry(state):
+            return Decided(changed=False, words=refusal, after=state)
+        if not state.blocks:
+            return Decided(
+                changed=False, words=f"no earlier attempt keeps {state.key} from being taken", after=state
+            )
+        if self.claims.ask_again(state.key, self.dead_runs) is not None:
+            return Decided(changed=False, words=self._at_work(self._again(state.key)), after=state)
+        after = self._again(state.key)
+        goes_on = ", and goes on with the work that is kept" if after.has_work else ""
+        return Decided(
+            changed=True, words=f"{state.key} may be taken again by the next cycle{goes_on}", after=after
+        )
+
+    def close(self, number: int) -> Decided:
+        """Close a pull request of ours without merging it: its task is not taken again before a retry.
+
+        Raises:
+            ConfigurationError: it is not ours.
+            ForgeError: the forge failed, or it is merged.
+            WorkspaceError: the remote cannot be reached.
+        """
+        pull = self._ours(number)
+        key = (key_of(pull.branch) or ("",))[0]
+        state = self._again(key)
+        if pull.state is PullRequestState.MERGED:
+            return Decided(
+                changed=False, words=f"#{number} is merged: there is nothing to close", after=state
+            )
+        if pull.state is PullRequestState.CLOSED:
+            return Decided(changed=False, words=f"#{number} is closed already", after=state)
+        if state.kind is Kind.WORKING:
+            return Decided(changed=False, words=self._at_work(state), after=state)
+        self.forge.close_pull_request(number)
+        closed = replace(pull, state=PullRequestState.CLOSED)
+        # A forge's list may lag behind; ours is known.
+        after = self._again(key, known=closed)
+        words = f"closed #{number}; {key} is not taken again, unless you say so: {self.commands.retry(key)}"
+        return Decided(changed=True, words=words, after=after)
+
+    def would_lose(self, state: TaskState) -> str:
+        """What forgetting a task loses for good, in words; empty where nothing is."""
+        if not state.has_work:
+            return ""
+        if state.left is None:
+            return f"what {wip_ref(state.key)} holds, which cannot be read here"
+        count = len(state.left.touched)
+        files = f"{count} changed file{'' if count == 1 else 's'}" if count else "no changed file"
+        return f"the work of run {state.left.run} ({files}) and its conversation with the model"
+
+    def forget(self, state: TaskState) -> Decided:
+        """Drop what is kept of a task: unfinished work, conversation, failures, and a claim that nobody holds.
+
+        Raises:
+            PushRejectedError: somebody changed it meanwhile.
+            WorkspaceError: the remote cannot be reached, or did not take it.
+        """
+        if state.kind is Kind.WORKING:
+            return Decided(changed=False, words=self._at_work(state), after=state)
+        seen = self.records.list(claim_ref(state.key), wip_ref(state.key))
+        if not seen and not state.is_here:
+            return Decided(
+                changed=False, words=f"nothing is kept of {state.key}{self._still(state)}", after=state
+            )
+        expected = state.wip.commit if state.wip is not None else None
+        moved = seen.get(wip_ref(state.key)) != expected or self._again(state.key).kind is Kind.WORKING
+        doing = f"cannot forget {state.key} of {self.records.remote.shown}"
+        if moved or (seen and not remove_records(self.records, seen, doing)):
+            raise PushRejectedError(f"{state.key} was changed by a worker just now: look at it again")
+        self.kept.remove(state.key)
+        return Decided(
+            changed=True, words=f"forgot {state.key}{self._still(state)}", after=self._again(state.key)
+        )
+
+    def _still(self, state: TaskState) -> str:
+        """What the forge and the remote know of a task all the same."""
+        pull = state.pull
+        if pull is None:
+            task, shown = Task(state.key, "", "", ""), self.records.remote.shown
+            heads = [
+                ref for ref in self.records.tips(OUR_BRANCHES) if task.has_branch(ref.removeprefix(HEADS))
+            ]
+            drop = f"git push {shown} {' '.join(f':{ref}' for ref in heads)}"
+            return (
+                f"; the next cycle proposes the branch that was pushed for it; to drop that: {drop}"
+                if heads
+                else ""
+            )
+        if pull.state is PullRequestState.MERGED:
+            return ""
+        if pull.state is PullRequestState.OPEN:
+            return f"; its pull request #{pull.number} is open: {self.commands.close(pull.number)}"
+        return f"; its pull request #{pull.number} stays closed, so it is not taken before: {self.commands.retry(state.key)}"
+
+    def _why_no_retry(self, state: TaskState) -> str:
+        if state.kind is Kind.WORKING:
+            return self._at_work(state)
+        if state.pull is not None and state.kind is Kind.MERGED:
+            return f"#{state.pull.number} is merged: there is nothing to try again; write a new task"
+        if state.pull is not None and state.kind is Kind.PROPOSED:
+            number = state.pull.number
+            return f"#{number} is open: review it, or close it first: {self.commands.close(number)}"
+        number_of = (
+            _NUMBER.fullmatch(state.key.removeprefix("issue-")) if state.key.startswith("issue-") else None
+        )
+        if number_of is not None:
+            try:
+                is_open = self.forge.issue(int(number_of[1])).is_open
+            except ForgeNotFoundError as error:
+                return str(error)
+            return "" if is_open else f"issue #{number_of[1]} is closed: reopen it first"
+        return ""
+
+    def _at_work(self, state: TaskState) -> str:
+        claim = state.claim
+        if claim is None:
+            return f"{state.key} is being worked on: try again later"
+        free = self.commands.release(state.key)
+        if claim.fault is not None:
+            return f"the claim on {state.key} cannot be read ({claim.fault}); to free it: {free}"
+        until = f"until {claim.expires_at:%H:%M} UTC"
+        return f"{state.key} is being worked on by {claim.owner}, run {claim.run}, {until}; to take it away: {free}"
+
+    def _again(self, key: str, known: PullRequest | None = None) -> TaskState:
+        """The state of one task as it is now."""
+        seen = self.records.list(claim_ref(key), wip_ref(key))
+        pulls = [
+            pull
+            for pull in self.forge.our_pull_requests(BRANCH_FOLDERS)
+            if known is None or pull.number != known.number
+        ]
+        if known is not None:
+            pulls.insert(0, known)
+        wip = load_wip(self.records, key, seen)
+        return state_of(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._here(key))
+
+    def _ours(self, number: int) -> PullRequest:
+        """The pull request, if we opened it: on a branch of ours, and by us or with our marker.
+
+        Raises:
+            ConfigurationError: it is none of ours.
+        """
+        pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
+        pull = next((one for one in pulls if one.number == number), None)
+        found = key_of(pull.branch) if pull is not None else None
+        if pull is None or found is None or not self._is_by_us(pull, found[0]):
+            listed = ", ".join(f"#{one.number}" for one in pulls if one.state is PullRequestState.OPEN)
+            open_ones = f"open ones of ours: {listed}" if listed else "none of ours is open"
+            raise ConfigurationError(f"#{number} is no pull request of Pullwright's here; {open_ones}")
+        return pull
+
+    def _is_by_us(self, pull: PullRequest, key: str) -> bool:
+        if (
+            not pull.author and self.forge.token_kind() is TokenKind.NONE
+        ):  # a folder, in which nobody has a name
+            return True
+        me = self.forge.own_login()
+        if me is not None:
+            return pull.author.lower() == me.lower()
+        return pull.author.endswith("[bot]") and Task(key, "", "", "").is_marked(pull.body)
+
+    def _by_number(self, named: str, states: Mapping[str, TaskState]) -> str | None:
+        """The task that `12` or `#12` means: that of our pull request, else the issue's."""
+        found = _NUMBER.fullmatch(named)
+        if found is None:
+            return None
+        for pull in self.forge.our_pull_requests(BRANCH_FOLDERS):
+            if pull.number == int(found[1]) and (key := key_of(pull.branch)) is not None:
+                return key[0]
+        key_of_issue = f"issue-{found[1]}"
+        if key_of_issue not in states:
+            try:
+                self.forge.issue(int(found[1]))
+            except ForgeError as error:
+                raise ConfigurationError(
+                    f"#{found[1]} is no task here ({error}){_listed(states, {})}"
+                ) from None
+        return key_of_issue
+
+    def _items(self, file: str) -> Iterable[Task]:
+        text = self.forge.read_file(file)
+        return checklist(file, text) if text else ()
+
+
+def _named(named: str, states: Mapping[str, TaskState], words: Mapping[str, str]) -> str:
+    """The key that a person means by a key, a part of one, or a part of a task's words.
+
+    Raises:
+        ConfigurationError: none or several; the message names them.
+    """
+    text = " ".join(named.split())
+    digest = from_text(named).key.removeprefix("text-") if text else ""
+    exact = [key for key in (text.lower(), f"text-{digest}", f"item-{digest}") if key in states]
+    if exact:
+        return exact[0]
+    if _KEY.fullmatch(text.lower()):
+        raise ConfigurationError(f"nothing is known of the task {text.lower()}{_listed(states, words)}")
+    lowered = text.casefold()
+    found = [key for key in states if len(text) >= _LEAST_LETTERS and key.startswith(text.lower())]
+    found = found or [
+        key
+        for key in states
+        if len(text) >= _LEAST_LETTERS and lowered in " ".join(words.get(key, "").split()).casefold()
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigurationError(f"{text[:60]!r} names {len(found)} tasks: {_several(found, words)}")
+    raise ConfigurationError(f"no task here is named {text[:60]!r}{_listed(states, words)}")
+
+
+def _listed(states: Mapping[str, TaskState], words: Mapping[str, str]) -> str:
+    """The tasks that a person may have meant: first those that wait for one."""
+    keys = sorted(states, key=lambda key: (not states[key].blocks, key))
+    return f"; there are: {_several(keys, words)}" if keys else "; no task is known here"
+
+
+def _several(keys: Sequence[str], words: Mapping[str, str]) -> str:
+    shown = [
+        f"{key} ({' '.join(words[key].split())[:40]})" if words.get(key) else key for key in keys[:_NAMED]
+    ]
+    more = len(keys) - _NAMED
+    return f"{', '.join(shown)}{f' and {more} more' if more > 0 else ''}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, is_ours, key_of
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, TokenKind
-from orchestrator.bot.worker.manners import NotNow, has_label, is_somebody_elses
+from orchestrator.bot.worker.task_rules import NotNow, has_label, is_somebody_elses
 from orchestrator.core.errors import ForgePermissionError
 from orchestrator.core.prompts import render
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
-    from orchestrator.bot.worker.manners import Manners
+    from orchestrator.bot.worker.task_rules import Manners
 
 MOST_CHARACTERS = 20_000
 """Of all remarks of one round together."""

@@ -2,21 +2,318 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from orchestrator.bot.cycle.finish import says_no_task
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
-from orchestrator.bot.journal.pauses import Pause
-from orchestrator.bot.worker.pace import Again, Rest
-from orchestrator.core.errors import PullwrightError
+from orchestrator.bot.journal.index import Pause
+from orchestrator.core.errors import (
+    AuthenticationError,
+    BadReplyError,
+    ClaimLostError,
+    ConfigurationError,
+    ConnectionFailedError,
+    ContentFilterError,
+    ContextLengthError,
+    EmptyRepositoryError,
+    ForgeAuthenticationError,
+    ForgeNotFoundError,
+    ForgePermissionError,
+    ForgeRateLimitError,
+    ForgeUnavailableError,
+    GitMissingError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    PullwrightError,
+    PushRejectedError,
+    RemoteRateLimitError,
+    RemoteRefusedError,
+    RemoteUnavailableError,
+    ResumableError,
+    SpentQuotaError,
+    ToolError,
+)
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
     from orchestrator.bot.cycle.parts import Stop
-    from orchestrator.bot.worker.pace import Pace
-    from orchestrator.bot.worker.waiting import Waiting
     from orchestrator.core.clock import Clock
+
+
+LONGEST_SECONDS = 60.0
+"""So often the time of day is looked at: a clock that was set, or a machine that slept, is noticed."""
+
+
+def _nobody() -> None:
+    pass
+
+
+class Waiting:
+    """Waits by the clock.
+
+    Args:
+        clock: the time.
+        turned: called whenever the wait begins and at least every `LONGEST_SECONDS` of it, to show that
+            the program is alive.
+    """
+
+    def __init__(self, clock: Clock, turned: Callable[[], None] = _nobody) -> None:
+        self._clock = clock
+        self._turned = turned
+        self._woken = asyncio.Event()
+        self._waits = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether somebody waits now."""
+        return self._waits
+
+    def wake(self) -> None:
+        """End the wait that is going on, or the next one."""
+        self._woken.set()
+
+    async def until(self, when: datetime | None) -> None:
+        """Wait until the time, or until `wake`; without a time until `wake` only.
+
+        A clock that is set back meanwhile makes the wait no longer.
+        """
+        self._waits = True
+        try:
+            await self._until(when)
+        finally:
+            self._waits = False
+
+    async def _until(self, when: datetime | None) -> None:
+        self._turned()
+        begun, longest = self._clock.monotonic(), self._left(when)
+        while not self._woken.is_set():
+            left = min(self._left(when), longest - (self._clock.monotonic() - begun))
+            if left <= 0:
+                return
+            await self._pass(min(left, LONGEST_SECONDS))
+            self._turned()
+        self._woken.clear()
+
+    def _left(self, when: datetime | None) -> float:
+        return math.inf if when is None else (when - self._clock.now()).total_seconds()
+
+    async def _pass(self, seconds: float) -> None:
+        both = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._woken.wait())]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in both:
+                one.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+
+
+SHORT_MINUTES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""After something that passes by itself: an overload, no connection, GitHub away."""
+LONG_MINUTES = (15.0, 30.0, 60.0, 120.0, 240.0, 360.0)
+"""After a quota without a time, and after what nobody foresaw."""
+TASKS_IN_A_ROW = 3
+"""So many tasks may fail one after another, each for a reason of its own, until that is a reason to wait."""
+_LONGEST_DAYS = 32  # quotas are of a month at most
+_SPREAD = 0.25  # of a wait without a named end: machines that failed together come back one by one
+_SPREAD_SECONDS = 30.0  # after the end that a server named
+
+_NEEDS_PERSON = (
+    AuthenticationError,
+    PermissionDeniedError,
+    ModelNotFoundError,
+    ConfigurationError,
+    ForgeAuthenticationError,
+    ForgePermissionError,
+    GitMissingError,
+    EmptyRepositoryError,
+    RemoteRefusedError,
+)
+_PASSING = (
+    OverloadedError,
+    ConnectionFailedError,
+    ForgeRateLimitError,
+    ForgeUnavailableError,
+    RemoteUnavailableError,
+)
+_OF_THE_TASK = (
+    BadReplyError,
+    ContextLengthError,
+    ContentFilterError,
+    InvalidRequestError,
+    PushRejectedError,
+    ClaimLostError,
+    ForgeNotFoundError,
+    ToolError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """The worker ends: only a person can help. The reason is one line and says what to do."""
+
+    reason: str
+
+
+def pause_after(
+    error: BaseException | None, now: datetime, failures_in_a_row: int, jitter: float
+) -> Pause | Halt | None:
+    """What follows a cycle's error; None is that the next cycle may begin at once.
+
+    =======================================  =====================================================
+    error                                    what follows
+    =======================================  =====================================================
+    quota or rate limit                      a pause until the time that the server names, else
+                                             15 minutes, 30, 60 ... 6 hours
+    quota that only money brings back        `Halt`
+    overload, connection, GitHub or remote   a pause until the named time, else 1 minute, 2, 4
+    away, GitHub's rate limit                ... 30
+    key, token, permission, configuration    `Halt`
+    one task's own fault                     None; from the third in a row 15 minutes, 30 ...
+    anything else (a full disk, git)         15 minutes, 30, 60 ... 6 hours
+    =======================================  =====================================================
+
+    A named time never makes a pause shorter than the short waits: a server whose times are of no
+    use is not asked more and more often.
+
+    Args:
+        error: why the cycle failed.
+        now: the time, in UTC.
+        failures_in_a_row: cycles that failed one after another, this one included.
+        jitter: from 0 up to 1; spreads workers that failed at the same moment.
+    """
+    if error is None:
+        return None
+    said = _line(error)
+    if isinstance(error, SpentQuotaError) and error.resume_at is None:
+        return Halt(f"the model's quota is spent and no time is named when it is free again: {said}")
+    if isinstance(error, _NEEDS_PERSON):
+        return Halt(said)
+    if isinstance(error, _OF_THE_TASK):
+        return _after_tasks(said, now, failures_in_a_row, jitter)
+    return Pause(_until(error, now, failures_in_a_row, jitter), said)
+
+
+def _after_tasks(said: str, now: datetime, failures_in_a_row: int, jitter: float) -> Pause | None:
+    rest = failures_in_a_row - TASKS_IN_A_ROW + 1
+    if rest < 1:
+        return None
+    several = f"{failures_in_a_row} cycles failed in a row, the last one so: {said}"
+    return Pause(_later(now, LONG_MINUTES, rest, jitter), several)
+
+
+def _until(error: BaseException, now: datetime, failures_in_a_row: int, jitter: float) -> datetime:
+    named = error.resume_at if isinstance(error, ResumableError | ForgeRateLimitError) else None
+    if named is None:
+        steps = SHORT_MINUTES if isinstance(error, _PASSING) else LONG_MINUTES
+        later = _later(now, steps, failures_in_a_row, jitter)
+        asked = error.seconds if isinstance(error, RemoteRateLimitError) else 0.0
+        return max(later, now + timedelta(seconds=asked))
+    latest = now + timedelta(days=_LONGEST_DAYS)
+    until = min(named + timedelta(seconds=_SPREAD_SECONDS * jitter), latest)
+    return max(until, _later(now, SHORT_MINUTES, failures_in_a_row, jitter))
+
+
+def _later(now: datetime, minutes: tuple[float, ...], number: int, jitter: float) -> datetime:
+    step = minutes[min(max(number, 1), len(minutes)) - 1]
+    return now + timedelta(minutes=step * (1 + _SPREAD * jitter))
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+NOTHING_SECONDS = 10.0
+"""A cycle after one that did nothing begins so much later at the earliest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Another cycle may begin, not before this time."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """There is nothing to do until something changes.
+
+    Attributes:
+        asked: because a person was asked; other tasks may be waiting.
+        wake_at: when there may be something again though nothing changes, if that is known.
+    """
+
+    asked: bool = False
+    wake_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Somebody asked for the end."""
+
+
+Onward: TypeAlias = Again | Rest | Pause | Halt | Ended
+
+
+class Pace:
+    """Decides what follows each cycle of one repository, and counts those that failed one after another.
+
+    Args:
+        clock: the time.
+        source: spreads workers that failed at the same moment.
+    """
+
+    def __init__(self, clock: Clock, source: random.Random) -> None:
+        self._clock = clock
+        self._source = source
+        self._failures = 0
+
+    def after(self, result: CycleResult) -> Onward:
+        """What follows this cycle. Never another one at once where this one did nothing."""
+        match result.outcome:
+            case Outcome.PAUSED | Outcome.FAILED:
+                self._failures += 1
+                return self._after_failure(result)
+            case Outcome.INTERRUPTED:
+                return Ended()
+            case _:
+                self._failures = 0
+        if result.outcome is Outcome.QUESTION:
+            return Rest(asked=True, wake_at=result.wake_at)
+        if result.outcome is Outcome.NO_TASK and (result.task is None or says_no_task(result)):
+            return Rest(wake_at=result.wake_at)
+        return self.again(result)
+
+    def again(self, result: CycleResult) -> Again:
+        """The next cycle, at once if this one did something."""
+        did_nothing = result.rounds == 0 and result.pull_request is None
+        return Again(self._clock.now() + timedelta(seconds=NOTHING_SECONDS if did_nothing else 0))
+
+    def _after_failure(self, result: CycleResult) -> Onward:
+        now = self._clock.now()
+        onward = pause_after(_cause(result), now, self._failures, self._source.random())
+        if onward is None:
+            return self.again(result)
+        if isinstance(onward, Pause) and result.wake_at is not None:
+            return Pause(max(onward.until, result.wake_at), onward.reason)
+        return onward
+
+
+def _cause(result: CycleResult) -> BaseException:
+    """Why a cycle failed; where that is no error, it is the fault of the task, if there was one."""
+    if result.cause is not None:
+        return result.cause
+    said = result.error or result.reason or "the cycle came to nothing"
+    of_the_task = result.outcome is Outcome.FAILED and result.task is not None
+    return BadReplyError(said) if of_the_task else PullwrightError(said)
 
 
 class Tell(Protocol):

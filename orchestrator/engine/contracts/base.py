@@ -38,7 +38,7 @@ class Malformed:
     problems: tuple[str, ...]
 
 
-Reading: TypeAlias = Actions | Malformed
+ReadReply: TypeAlias = Actions | Malformed
 
 
 class Running(StrEnum):
@@ -53,7 +53,7 @@ class Running(StrEnum):
 
 
 class Contract(Protocol):
-    """A form that requests and replies have."""
+    """A form that requests and replies have. No other code needs to know which one it is."""
 
     @property
     def name(self) -> str:
@@ -64,12 +64,12 @@ class Contract(Protocol):
         """How the calls of one reply run."""
 
     @property
-    def text_ends(self) -> bool:
-        """Whether a reply without calls ends the model's work; else it is asked to go on."""
+    def has_own_form(self) -> bool:
+        """Whether `describe` teaches the model a form of this program's; else it is the vendor's function calling."""
 
     @property
-    def go_on(self) -> str:
-        """The words that ask a model to go on which called nothing."""
+    def text_ends(self) -> bool:
+        """Whether a reply without calls ends the model's work; else it is asked to go on."""
 
     @property
     def prunes(self) -> bool:
@@ -77,7 +77,32 @@ class Contract(Protocol):
 
     @property
     def forgets(self) -> bool:
-        """Whether a request has what users said and the last reply with its answer only, not the whole conversation."""
+        """Whether a request has only what users said and the last reply with its answer, not the whole conversation."""
+
+    @property
+    def leaves_out_reply(self) -> bool:
+        """Whether the next request of a contract that `forgets` has not even the last reply."""
+
+    @property
+    def writes_whole_files(self) -> bool:
+        """Whether a reply is a changed file and nothing else: the model needs to see only the files of its task."""
+
+    @property
+    def go_on(self) -> str:
+        """The words that ask a model to go on which called nothing."""
+
+    @property
+    def wrap_up(self) -> str:
+        """What the model is told before its last turn; empty takes the usual words."""
+
+    def learn(self, *, title: str, path: str, tests: str) -> None:
+        """Take in what the session is about, before its first request.
+
+        Args:
+            title: of the task.
+            path: of the file that the task is most likely about; may be empty.
+            tests: what is said of the tests that fail without a change; may be empty.
+        """
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with what this contract needs: tool definitions, or an output schema."""
@@ -85,11 +110,11 @@ class Contract(Protocol):
     def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
         """The part of the system prompt that explains the form and lists the tools; may be empty."""
 
-    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
+    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """Turn a reply into calls. Call ids are unique within the session."""
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
         """The message that carries results back; `note` is a word from the program to the model."""
 
     def complain(self, problems: tuple[str, ...]) -> Message:
-        """The message that asks for the reply again, naming what was wrong."""
+        """The message that asks for the reply again and names what was wrong."""

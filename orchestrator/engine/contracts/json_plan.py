@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import functools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Malformed, Running
-from orchestrator.engine.contracts.extract import Found, NotFound, extract
-from orchestrator.engine.contracts.fence import fenced, one_line
-from orchestrator.engine.contracts.plan_schema import (
-    narrowed_schema,
-    plan_problems,
-    without_nulls,
-)
-from orchestrator.engine.contracts.strict_json import flaws
-from orchestrator.engine.contracts.variants import call_of, plan_of
+from orchestrator.engine.contracts.find_plan import FoundPlan, NoPlan, call_of, find_plan, plan_of
+from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import OutputSchema
-from orchestrator.engine.tools.schema import argument_problems, shortened
+from orchestrator.engine.tools.registry import argument_problems, problems, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from orchestrator.core.messages import ToolDefinition, ToolResult
-    from orchestrator.engine.contracts.base import Contract, Reading
+    from orchestrator.engine.contracts.base import Contract, ReadReply
     from orchestrator.engine.models.base import Request, Response
+
 
 _EXAMPLE_TOOLS = frozenset({"edit_file", "create_pull_request", "finish"})
 _NAME_CHARS = 80
@@ -37,35 +37,21 @@ class JsonPlan:
     Arguments that do not fit an offered tool's schema spoil the whole reply.
     """
 
-    @property
-    def name(self) -> str:
-        """`json_plan`."""
-        return "json_plan"
-
-    @property
-    def running(self) -> Running:
-        """In the order of the plan; the first failure stops the rest."""
-        return Running.IN_ORDER
-
-    @property
-    def text_ends(self) -> bool:
-        """No: a session ends by `finish` or `ask_question`."""
-        return False
+    name = "json_plan"
+    running = Running.IN_ORDER
+    has_own_form = True
+    text_ends = False  # a session ends by `finish` or `ask_question`
+    prunes = False
+    forgets = leaves_out_reply = writes_whole_files = False
+    wrap_up = ""
 
     @property
     def go_on(self) -> str:
         """Asks for a call, or for `finish`."""
         return render("agent/no_calls")
 
-    @property
-    def prunes(self) -> bool:
-        """No: what a plan was made from stays in sight."""
-        return False
-
-    @property
-    def forgets(self) -> bool:
-        """No, for the same reason."""
-        return False
+    def learn(self, *, title: str, path: str, tests: str) -> None:
+        """Nothing: the first message says it."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the schema of a plan that calls only these tools."""
@@ -80,10 +66,10 @@ class JsonPlan:
             example_tools=_EXAMPLE_TOOLS,
         )
 
-    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
+    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """The plan in a reply, or every path at which it is wrong. Call ids are `r<round>c<index>`."""
-        found = extract(response.text, ended_early=response.finish is FinishReason.LENGTH)
-        if isinstance(found, NotFound):
+        found = find_plan(response.text, ended_early=response.finish is FinishReason.LENGTH)
+        if isinstance(found, NoPlan):
             return Malformed((found.problem,))
         if problems := flaws(found.value):
             return Malformed(problems)
@@ -105,7 +91,7 @@ class JsonPlan:
             {
                 "name": one_line(result.name, limit=_NAME_CHARS),
                 "is_error": result.is_error,
-                "block": fenced(result.content) if result.content.strip() else "",
+                "block": fenced_unless_blank(result.content),
             }
             for result in results
         ]
@@ -133,7 +119,7 @@ def _checked_calls(
     return tuple(checked), shortened(tuple(problems))
 
 
-def _withheld(found: Found, index: int, round_number: int) -> tuple[ToolCall, ...]:
+def _withheld(found: FoundPlan, index: int, round_number: int) -> tuple[ToolCall, ...]:
     call = call_of(found.tail)
     if not isinstance(call, dict) or flaws(call):
         return ()
@@ -174,3 +160,90 @@ def _type_words(schema: JsonObject) -> str:
 
 if TYPE_CHECKING:
     _conforms: Contract = JsonPlan()
+
+
+@functools.cache
+def plan_schema() -> JsonObject:
+    """The schema of any plan, whatever its tools."""
+    text = Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
+    return cast("JsonObject", json.loads(text))
+
+
+def narrowed_schema(tools: Sequence[ToolDefinition]) -> JsonObject:
+    """The schema of a plan that calls these tools only, in the form that constrained decoding takes.
+
+    It keeps to what all providers' decoders accept: every object closed, no `pattern`, `$ref`,
+    `oneOf` or bounds. Optional parameters stay optional: a small model that must write each of
+    them makes up values. A provider that demands all of them is the protocol's business.
+    """
+    base = plan_schema()["properties"]
+    calls = [_call_schema(tool) for tool in tools] or [decodable(base["tool_calls"]["items"])]
+    items = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return _closed({"plan": {"type": "string"}, "tool_calls": {"type": "array", "items": items}})
+
+
+def _call_schema(tool: ToolDefinition) -> JsonObject:
+    name = {"type": "string", "enum": [tool.name]}
+    return _closed({"tool_name": name, "arguments": decodable({"type": "object", **tool.parameters})})
+
+
+def _closed(properties: JsonObject, required: Iterable[str] | None = None) -> JsonObject:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties if required is None else required),
+        "additionalProperties": False,
+    }
+
+
+def decodable(schema: Any) -> JsonObject:
+    """A schema with every object closed, and only the keywords that constrained decoding knows everywhere.
+
+    The reply is checked against the tool's own schema anyway. An object with free keys becomes one
+    without.
+    """
+    if not isinstance(schema, dict):
+        return {}
+    variants = schema.get("anyOf") or schema.get("oneOf")
+    if variants:
+        return {"anyOf": [decodable(variant) for variant in variants]}
+    if schema.get("type") == "object":
+        properties = schema.get("properties", {})
+        required = [key for key in schema.get("required", ()) if key in properties]
+        return _closed({key: decodable(value) for key, value in properties.items()}, required)
+    kept = {key: schema[key] for key in ("type", "enum", "const") if key in schema}
+    if "items" in schema:
+        kept["items"] = decodable(schema["items"])
+    return kept
+
+
+def without_nulls(value: Any, schema: Any) -> Any:
+    """The value without those nulls that only stand for "not given".
+
+    That is a null in an optional property whose own schema does not allow it: models write it, and
+    where a provider demands every property they must.
+    """
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, list):
+        return [without_nulls(item, schema.get("items")) for item in value]
+    if not isinstance(value, dict):
+        return value
+    properties = schema.get("properties", {})
+    required = schema.get("required", ())
+    return {
+        key: without_nulls(item, properties.get(key))
+        for key, item in value.items()
+        if item is not None or key in required or key not in properties or _allows_null(properties[key])
+    }
+
+
+def _allows_null(schema: Any) -> bool:
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(schema).is_valid(None)
+
+
+def plan_problems(value: Any) -> tuple[str, ...]:
+    """What keeps a value from being a plan, a line each; empty where nothing does."""
+    return problems(value, plan_schema())

@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.messages import FinishReason, Message, Role, Text
+from orchestrator.core.fence import fenced_unless_blank
+from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Running
-from orchestrator.engine.contracts.fence import fenced
-from orchestrator.engine.contracts.written_calls import WRITTEN, written_calls
+from orchestrator.engine.contracts.find_plan import plan_of
+from orchestrator.engine.contracts.plan_json import BrokenJsonError, flaws, parse_json
 from orchestrator.engine.models.base import ToolChoice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from orchestrator.core.messages import ToolDefinition, ToolResult
-    from orchestrator.engine.contracts.base import Contract, Reading
+    from orchestrator.engine.contracts.base import Contract, ReadReply
     from orchestrator.engine.models.base import Request, Response
 
 
 class Native:
     """Calls are the vendor's tool calls, and run at the same time. A reply without calls ends the work."""
 
-    @property
-    def name(self) -> str:
-        """`native`."""
-        return "native"
-
-    @property
-    def running(self) -> Running:
-        """At the same time."""
-        return Running.TOGETHER
-
-    @property
-    def text_ends(self) -> bool:
-        """Yes: the model is done when it only talks."""
-        return True
+    name = "native"
+    running = Running.TOGETHER
+    has_own_form = False
+    text_ends = True
+    prunes = False
+    forgets = leaves_out_reply = writes_whole_files = False
+    wrap_up = ""
 
     @property
     def go_on(self) -> str:
         """For replies that are empty or were cut off."""
         return render("agent/empty_reply")
 
-    @property
-    def prunes(self) -> bool:
-        """No: what to drop is for the host to decide."""
-        return False
-
-    @property
-    def forgets(self) -> bool:
-        """No: vendors want each call and its result."""
-        return False
+    def learn(self, *, title: str, path: str, tests: str) -> None:
+        """Nothing: the first message says it."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the tools."""
@@ -60,7 +50,7 @@ class Native:
         lines = [(tool.name, tool.description.partition("\n")[0]) for tool in tools]
         return render("contracts/native", tools=lines) if lines else ""
 
-    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
+    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """The calls of the reply, also those written as text. The last one of a cut reply is withheld."""
         calls = response.tool_calls
         if response.finish is FinishReason.LENGTH:
@@ -75,9 +65,11 @@ class Native:
         if not results:
             return Message.user(note)
         if results[0].call_id.startswith(WRITTEN):
-            return Message.user(
-                render("contracts/written_results", results=[_shown(one) for one in results], note=note)
-            )
+            shown = [
+                {"name": one.name, "is_error": one.is_error, "block": fenced_unless_blank(one.content)}
+                for one in results
+            ]
+            return Message.user(render("contracts/written_results", results=shown, note=note))
         return Message(Role.TOOL, (*results, Text(note)) if note else results)
 
     def complain(self, problems: tuple[str, ...]) -> Message:
@@ -93,23 +85,13 @@ class SingleStep(Native):
             go on. None: such a reply ends it.
     """
 
+    name = "single_step"
+    running = Running.FIRST_ONLY
+    prunes = True  # as the specification says
+
     def __init__(self, ends_by: str | None = None) -> None:
         self._ends_by = ends_by
-
-    @property
-    def name(self) -> str:
-        """`single_step`."""
-        return "single_step"
-
-    @property
-    def running(self) -> Running:
-        """The first one only."""
-        return Running.FIRST_ONLY
-
-    @property
-    def text_ends(self) -> bool:
-        """Only where no tool does."""
-        return self._ends_by is None
+        self.text_ends = ends_by is None
 
     @property
     def go_on(self) -> str:
@@ -118,21 +100,96 @@ class SingleStep(Native):
             return super().go_on
         return render("contracts/single_step_continue", tool=self._ends_by)
 
-    @property
-    def prunes(self) -> bool:
-        """Yes, as the specification says."""
-        return True
-
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the tools, asking for one call at most."""
         return dataclasses.replace(super().shape(request, tools), parallel_tool_calls=False)
 
 
-def _shown(result: ToolResult) -> dict[str, object]:
-    block = fenced(result.content) if result.content.strip() else ""
-    return {"name": result.name, "is_error": result.is_error, "block": block}
-
-
 if TYPE_CHECKING:
     _native_conforms: Contract = Native()
     _single_step_conforms: Contract = SingleStep()
+
+
+WRITTEN = "written_"
+"""How the ids of such calls begin. Their results go back as text, because no vendor knows these ids."""
+
+_LONGEST_CHARS = 200_000
+_TAG = re.compile(r"<(tool_calls?|tools?|function_call)>")
+_FENCE = re.compile(r"^```[a-z]*[ \t]*\n", re.MULTILINE)
+_FENCE_END = re.compile(r"^```[ \t]*$", re.MULTILINE)
+
+
+def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int) -> tuple[ToolCall, ...]:
+    """The calls, if the text has nothing else that could be one; else nothing.
+
+    Taken are elements such as `<tool_call>`, one fenced block, or the whole text. Each must be valid JSON
+    and name a tool on offer: what only looks like a call is what the model says.
+    """
+    if len(text) > _LONGEST_CHARS:
+        return ()
+    tagged = _tagged(text)
+    fenced = [] if tagged else _fenced(text)
+    if len(fenced) > 1:
+        return ()
+    offered = {tool.name for tool in tools}
+    calls: list[ToolCall] = []
+    for block in tagged or fenced or [text]:
+        found = _calls_of(block.strip())
+        if not found or any(call["tool_name"] not in offered for call in found):
+            return ()
+        for call in found:
+            calls.append(
+                ToolCall(f"{WRITTEN}r{round_number}c{len(calls) + 1}", call["tool_name"], call["arguments"])
+            )
+    return tuple(calls)
+
+
+def _tagged(text: str) -> list[str]:
+    """What elements hold. Each end is looked for once: one expression would take cubic time where there is none."""
+    blocks: list[str] = []
+    position, endless = 0, set[str]()
+    for begin in _TAG.finditer(text):
+        end = f"</{begin[1]}>"
+        if begin.start() < position or end in endless:
+            continue
+        place = text.find(end, begin.end())
+        if place < 0:
+            endless.add(end)
+            continue
+        blocks.append(text[begin.end() : place])
+        position = place + len(end)
+    return blocks
+
+
+def _fenced(text: str) -> list[str]:
+    """What fenced blocks hold."""
+    blocks: list[str] = []
+    position = 0
+    while begin := _FENCE.search(text, position):
+        end = _FENCE_END.search(text, begin.end())
+        if end is None:
+            break
+        blocks.append(text[begin.end() : end.start()])
+        position = end.end()
+    return blocks
+
+
+def _calls_of(block: str) -> list[dict[str, Any]]:
+    if not block.startswith(("{", "[")):
+        return []
+    try:
+        value = plan_of(parse_json(block))
+    except BrokenJsonError:
+        return []
+    if flaws(value):
+        return []
+    listed = value.get("tool_calls") if isinstance(value, dict) else None
+    if not isinstance(listed, list):
+        return []
+    good = all(
+        isinstance(call, dict)
+        and isinstance(call.get("tool_name"), str)
+        and isinstance(call.get("arguments"), dict)
+        for call in listed
+    )
+    return listed if good else []

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator.engine.tools.schema import problems
+from orchestrator.engine.tools.registry import problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from orchestrator.engine.tools.schema import path_text, shortened
+from orchestrator.engine.tools.registry import path_text, shortened
 
 DEEPEST_LEVELS = 50
 """So deep may objects and lists be nested in each other."""

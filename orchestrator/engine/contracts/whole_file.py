@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, Message, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Malformed, Running
-from orchestrator.engine.contracts.fence import fenced, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.core.messages import JsonObject, ToolDefinition, ToolResult
-    from orchestrator.engine.contracts.base import Contract, Reading
+    from orchestrator.engine.contracts.base import Contract, ReadReply
     from orchestrator.engine.models.base import Request, Response
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\r\n]*?)[ \t]*")
@@ -26,10 +26,11 @@ _ATTRIBUTE = re.compile(r"(?:title|file|filename|path|name)=", re.IGNORECASE)
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+|[\w@+-][\w.@+-]*\.[A-Za-z]\w*")
 _THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
 _PROBLEM_CHARS = 400
+_TITLE_CHARS = 70
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FileBlock:
     """A fenced block of a reply.
 
     Attributes:
@@ -51,11 +52,19 @@ class WholeFile:
     is told of no tool, and each request has the task and its last attempt only.
 
     Attributes:
-        path: the file that a block is taken for which names none; may be set until the first reply, like `tests`.
+        path: the file that a block is taken for which names none.
         title: of the pull request.
         tests: what is said of the tests that fail without a change.
         replies: how many were read.
     """
+
+    name: ClassVar = "whole_file"
+    running: ClassVar = Running.IN_ORDER  # a file that is not written is not proposed
+    has_own_form: ClassVar = True
+    text_ends: ClassVar = False
+    prunes: ClassVar = False
+    forgets: ClassVar = True  # a small model repeats the wrong files that it sees
+    writes_whole_files: ClassVar = True
 
     path: str = ""
     title: str = ""
@@ -63,19 +72,9 @@ class WholeFile:
     replies: int = 0
 
     @property
-    def name(self) -> str:
-        """`whole_file`."""
-        return "whole_file"
-
-    @property
-    def running(self) -> Running:
-        """In order: a file that is not written is not proposed."""
-        return Running.IN_ORDER
-
-    @property
-    def text_ends(self) -> bool:
-        """No: a session ends by `finish`."""
-        return False
+    def leaves_out_reply(self) -> bool:
+        """After each second reply: a small model often repeats the wrong one that it sees."""
+        return self.replies % 2 == 0
 
     @property
     def go_on(self) -> str:
@@ -83,14 +82,13 @@ class WholeFile:
         return render("contracts/whole_file_again", path=self.path)
 
     @property
-    def prunes(self) -> bool:
-        """No: a request has little that could be dropped."""
-        return False
+    def wrap_up(self) -> str:
+        """Only that it is the last reply."""
+        return render("contracts/whole_file_last")
 
-    @property
-    def forgets(self) -> bool:
-        """Yes: a small model repeats the wrong files that it sees."""
-        return True
+    def learn(self, *, title: str, path: str, tests: str) -> None:
+        """Take the beginning of the title for the pull request's, and the file and the tests as they are."""
+        self.title, self.path, self.tests = title[:_TITLE_CHARS], path, tests
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request as it is."""
@@ -102,7 +100,7 @@ class WholeFile:
         del tools
         return render("contracts/whole_file")
 
-    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
+    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """The calls that write the files of a reply and propose them. Call ids are `r<round>c<index>`."""
         del tools
         self.replies += 1
@@ -128,7 +126,7 @@ class WholeFile:
             ),
         )
 
-    def _files(self, blocks: list[Block]) -> dict[str, str]:
+    def _files(self, blocks: list[FileBlock]) -> dict[str, str]:
         """The text of each file. Of several blocks that may be the same one, the longest: the others show a part of it."""
         files: dict[str, str] = {}
         for block in blocks:
@@ -140,21 +138,21 @@ class WholeFile:
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
         """What failed, in a block which its text cannot close, and the request for the file."""
         failed = next((one for one in results if one.is_error), None)
-        if failed is None or self._begins_anew:
+        if failed is None or self._says_tests_only:
             return self._ask(is_failed=failed is not None, note=note)
-        block = fenced(failed.content) if failed.content.strip() else ""
+        block = fenced_unless_blank(failed.content)
         return self._ask(is_failed=True, block=block, has_tests=failed.name == "write_file", note=note)
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """The problems, a line each, and the request for the file."""
-        if self._begins_anew:
+        if self._says_tests_only:
             return self._ask(is_failed=True)
         return self._ask(problems=[one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems])
 
     @property
-    def _begins_anew(self) -> bool:
-        """Whether the last reply is left out of the next request, so that what was wrong with it says nothing there."""
-        return bool(self.tests) and self.replies % 2 == 0
+    def _says_tests_only(self) -> bool:
+        """Whether the tests are said in the place of what was wrong with a reply that is left out."""
+        return bool(self.tests) and self.leaves_out_reply
 
     def _ask(
         self,
@@ -184,13 +182,13 @@ def _without_thoughts(text: str) -> str:
     return text[match.end() :] if match else text
 
 
-def _blocks(text: str) -> tuple[str, list[Block]]:
+def _blocks(text: str) -> tuple[str, list[FileBlock]]:
     """What a reply says outside of its blocks, and the blocks. One without an end goes on to the end of the reply.
 
     A fence with a word behind it, inside a block with an equal one, begins a block of the file, as in a README.
     """
     said: list[str] = []
-    blocks: list[Block] = []
+    blocks: list[FileBlock] = []
     lines: list[str] = []
     fence, path, depth = "", "", 0
     for line in text.replace("\r\n", "\n").split("\n"):
@@ -213,9 +211,9 @@ def _blocks(text: str) -> tuple[str, list[Block]]:
     return "\n".join(said).strip(), blocks
 
 
-def _block(path: str, lines: list[str], *, is_closed: bool) -> Block:
+def _block(path: str, lines: list[str], *, is_closed: bool) -> FileBlock:
     text = "\n".join(lines).rstrip("\n")
-    return Block(path, f"{text}\n" if text else "", is_closed)
+    return FileBlock(path, f"{text}\n" if text else "", is_closed)
 
 
 def _named(info: str, above: list[str]) -> str:

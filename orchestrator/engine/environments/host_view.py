@@ -1,4 +1,4 @@
-"""What this program itself sees of a folder whose commands, in their sandbox, see nothing above it."""
+"""What this program itself sees of a folder and above it, where sandboxed commands see less."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.descent import enter
-from orchestrator.engine.environments.paths import shown
-from orchestrator.engine.environments.readable import is_above
+from orchestrator.engine.environments.files import enter, is_above, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecResult
 
     RunOutside = Callable[[str, str, int], Awaitable[ExecResult]]
-    """Runs a script of this program's (script, folder, time-out in ms) as this user, outside of the sandbox."""
+    """Runs a script of this program (script, folder, time-out in ms) as this user, outside of the sandbox."""
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -33,10 +31,10 @@ _LINKED = frozenset({"AGENTS.md", "CLAUDE.md", "GEMINI.md"})
 
 @runtime_checkable
 class HasHostView(Protocol):
-    """An environment that knows whether its folder is to be looked at by this program itself."""
+    """An environment whose folder this program itself may look at."""
 
     def host_view(self) -> HostView | None:
-        """The view, or None where a command sees all that there is to see."""
+        """The view, or None where commands are to look instead."""
 
 
 class HostView:
@@ -44,16 +42,15 @@ class HostView:
 
     Args:
         root: the environment's real path. No command of the environment can change a `.git` that is
-            there or above; git is asked about that repository only, never about one further down.
-        below: the way from the root down to the folder that is looked at.
-        run: see `RunOutside`.
+            there or above. Git is asked about that repository only, never about one further down.
+        below: the names from the root down to the folder.
     """
 
     def __init__(self, root: str, below: tuple[str, ...], run: RunOutside) -> None:
         self._root, self._below, self._run = root, below, run
 
     def at(self, below: tuple[str, ...]) -> HostView:
-        """The view of a folder further down."""
+        """The view of a folder below this one."""
         return HostView(self._root, (*self._below, *below), self._run)
 
     @property
@@ -83,14 +80,14 @@ class HostView:
     async def documents(
         self, names: Sequence[str], *, from_root: bool, most_bytes: int
     ) -> list[tuple[str, bytes]]:
-        """The instruction files from the top of the repository down to the folder, with their absolute paths.
+        """The instruction files from the top of the repository down to the folder: absolute path and content.
 
         No symbolic link is followed, but for one to a document beside it that is not among the names.
 
         Args:
             names: relative to each folder.
-            from_root: the way begins at the root of the file system.
-            most_bytes: of all of them together; the last one ends there.
+            from_root: begin at the root of the file system.
+            most_bytes: of all together; the last one is cut there.
         """
         return await asyncio.to_thread(self._documents, names, from_root, most_bytes)
 
@@ -157,7 +154,7 @@ def _way_down(top: str, folder: str) -> Iterator[tuple[str, int]]:
         descriptor = os.open(top, _FOLDER)
         yield path, descriptor
         for name in names:
-            inner = enter(descriptor, name, shown(name), create=False)
+            inner = enter(descriptor, name, shown(name))
             descriptor, outer = inner, descriptor
             os.close(outer)
             path = os.path.join(path, name)  # noqa: PTH118  names
@@ -174,7 +171,7 @@ def _content(folder: int, name: str, names: Sequence[str], most_bytes: int) -> b
     above, _, last = name.rpartition("/")
     if above:
         try:
-            inner = enter(folder, above, shown(above), create=False)
+            inner = enter(folder, above, shown(above))
         except ToolError:
             return None
         try:

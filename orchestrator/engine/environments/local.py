@@ -14,47 +14,48 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.core.checks import check_callable, check_flag, check_kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, FileUnreadableError, ToolError
-from orchestrator.engine.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions
-from orchestrator.engine.environments.command import Command, RunningCommand
-from orchestrator.engine.environments.confined import ConfinedTree
-from orchestrator.engine.environments.confinement import Place, Sandbox
+from orchestrator.engine.environments.base import (
+    DirEntry,
+    ExecResult,
+    GrepMatch,
+    GrepOptions,
+    Sandbox,
+    WritableFolder,
+)
+from orchestrator.engine.environments.commands import Command, EnvPolicy, RunningCommand, child_variables
+from orchestrator.engine.environments.files import ConfinedTree, shown
 from orchestrator.engine.environments.host_view import HostView
-from orchestrator.engine.environments.paths import shown
-from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.search import find_ripgrep, glob_files, grep
-from orchestrator.engine.environments.variables import EnvPolicy, child_variables
+from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.search import find_ripgrep, glob_files, grep_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
-    from orchestrator.engine.environments.confinement import OpenSandbox
+    from orchestrator.engine.environments.base import OpenSandbox
 
 
 class LocalEnvironment:
     """An `ExecutionEnvironment` of this machine: files through `ConfinedTree`, commands in a sandbox.
 
-    In the sandbox a command sees programs and the folder, changes the folder but no `.git` (unless that is
-    its own, see `own_repository`), and everything that it started ends with it. With `sandbox="off"` it runs as the user does: it sees
-    the machine, and what makes a session of its own (`setsid`) does not end with it.
+    In the sandbox a command sees programs and the folder, and changes the folder but no `.git` (unless that is its
+    own, see `own_repository`). Everything that it started ends with it. With `sandbox="off"` it runs as the user does:
+    it sees the machine, and what makes a session of its own (`setsid`) does not end with it.
 
     Example::
 
         environment = LocalEnvironment("project")
 
     Args:
-        root: the folder.
-        clock: measures how long commands take.
         env_policy: which of this program's variables commands are given. In a sandbox the default
             and `CORE` are `SANDBOXED`.
         inherited: this program's variables; None reads them when the first command runs.
         submodules: relative paths of other repositories inside; nothing is written there.
         use_ripgrep: False searches in Python even where there is an `rg`.
-        sandbox: `auto` looks for the machine's when the first command runs, and runs none without.
+        sandbox: `auto` looks for the machine's when the first command runs; without one no command runs.
         on_refused: is told `host:port` and the command for each connection that was not allowed.
-        own_repository: the `.git` of the folder was made for these commands alone, so they may change it.
-            Never say so of a repository in which git is run outside of the sandbox: a command can make git
-            run programs there.
+        own_repository: the `.git` of the folder was made for these commands alone, so they may change it. It must
+            not be used outside of the sandbox: a command can make git run programs there.
 
     Raises:
         ConfigurationError: an argument is of another kind; an unknown `sandbox` is never taken for `off`.
@@ -96,10 +97,10 @@ class LocalEnvironment:
         self._closed = False
 
     async def initialize(self) -> None:
-        """Nothing is left to do: the folder was opened when this was made."""
+        """Do nothing: the folder was opened when this was made."""
 
     async def cleanup(self) -> None:
-        """End running commands (SIGTERM, 2 s, SIGKILL) and let go of the folder."""
+        """End running commands (SIGTERM, 2 s, SIGKILL) and close the folder."""
         self._closed = True
         await asyncio.gather(*(command.stop() for command in self._running))
         if self._opened is not None:
@@ -145,7 +146,7 @@ class LocalEnvironment:
 
     async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
         """See `ExecutionEnvironment`."""
-        return await grep(self._tree, pattern, path, options, self._ripgrep)
+        return await grep_tree(self._tree, pattern, path, options, self._ripgrep)
 
     async def glob(self, pattern: str, path: str) -> list[str]:
         """See `ExecutionEnvironment`."""
@@ -176,7 +177,7 @@ class LocalEnvironment:
             self._given = _variables(sandbox, self._env_policy, inherited)
         variables = {**self._given, **(env or {})}
         if sandbox is not None and self._opened is None:
-            self._opened = sandbox.open(Place(self._tree.root, self._protected))
+            self._opened = sandbox.open(WritableFolder(self._tree.root, self._protected))
         result = await self._run(Command(command, folder, variables, timeout_ms), on_output, self._opened)
         if self._on_refused is not None:
             for host in result.refused_hosts:
@@ -184,10 +185,9 @@ class LocalEnvironment:
         return result
 
     def host_view(self) -> HostView | None:
-        """See `HasHostView`: a sandbox hides what is above the folder, and the settings of whoever runs this.
+        """See `HasHostView`: a sandbox hides what is above the folder, and the user's settings.
 
-        None without a sandbox, and where commands can change the repository: git runs there only in the
-        sandbox, for it is they who say what git does there.
+        None without a sandbox, and where commands can change the repository, for they decide what git does there.
         """
         if self._own_repository or not (self._looks_for_sandbox or self._sandbox):
             return None
@@ -204,11 +204,11 @@ class LocalEnvironment:
         self,
         command: Command,
         on_output: Callable[[str], None] | None = None,
-        walls: OpenSandbox | None = None,
+        sandbox: OpenSandbox | None = None,
     ) -> ExecResult:
         if self._closed:
             raise ToolError("the environment was closed, so nothing runs in it any more")
-        running = RunningCommand(command, self._clock, on_output, walls)
+        running = RunningCommand(command, self._clock, on_output, sandbox)
         self._running.add(running)
         try:
             return await running.run()
@@ -245,27 +245,23 @@ class LocalEnvironment:
         return listed
 
 
-_OF_THE_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
-"""Variables that the shell which runs a command sets itself."""
+_SHELL_VARIABLES = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
+"""Variables that the shell sets itself."""
 
 
 def conditions(sandbox: Sandbox | None, inherited: Mapping[str, str]) -> str:
     """Digest what decides how a command ends, beside the files of its folder: variables, hosts, paths, limits.
 
     Results of commands are comparable only under equal conditions.
-
-    Args:
-        sandbox: where commands run; None for without one.
-        inherited: this program's variables.
     """
     given = _variables(sandbox, EnvPolicy.FILTERED, inherited)
-    variables = sorted(one for one in given.items() if one[0] not in _OF_THE_SHELL)
+    variables = sorted(one for one in given.items() if one[0] not in _SHELL_VARIABLES)
     facts = (sandbox.name, sandbox.options) if sandbox else ()
     return hashlib.sha256(repr((variables, facts)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _variables(sandbox: Sandbox | None, asked: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What commands are given: in a sandbox only harmless variables, and those that hold inside of it."""
+    """What commands are given: in a sandbox only harmless variables, and those of the sandbox."""
     if sandbox is None:
         return child_variables(inherited, asked)
     policy = EnvPolicy.SANDBOXED if asked in {EnvPolicy.FILTERED, EnvPolicy.CORE} else asked

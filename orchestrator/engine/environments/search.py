@@ -1,43 +1,50 @@
 """Searches a tree: `grep` with ripgrep or without, and `glob`.
 
-ripgrep finds candidates quickly; `.gitignore` rules and file patterns are decided here, so that
-both ways give the same answers.
+Ripgrep finds candidates quickly. `.gitignore` rules and file patterns are decided here, so that both ways give the
+same answers. Format of its output: https://docs.rs/grep-printer/latest/grep_printer/struct.JSON.html.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
+import json
+import os
 import re
 import shutil
 import sys
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.core.git_names import is_git_name
 from orchestrator.engine.environments.base import GrepMatch
-from orchestrator.engine.environments.globs import PathPattern
-from orchestrator.engine.environments.ignored import walk
-from orchestrator.engine.environments.paths import shown
-from orchestrator.engine.environments.query import (
-    MAX_FILE_BYTES,
-    TIME_LIMIT_SECONDS,
-    cut_line,
-    invalid_pattern,
-    prepare,
-    rules_for,
-    too_slow,
-)
-from orchestrator.engine.environments.ripgrep import grep_with_ripgrep
+from orchestrator.engine.environments.commands import start_program
+from orchestrator.engine.environments.files import shown
+from orchestrator.engine.environments.patterns import IgnoreRules, PathPattern, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from orchestrator.engine.environments.base import GrepOptions
-    from orchestrator.engine.environments.confined import ConfinedTree
-    from orchestrator.engine.environments.query import Search
+    from orchestrator.engine.environments.files import ConfinedTree
 
+TIME_LIMIT_SECONDS = 20.0
+MAX_FILE_BYTES = 50_000_000
+MAX_LINE_CHARS = 500
+MAX_JSON_LINE_BYTES = 4 * MAX_FILE_BYTES
+"""What is kept of a line of ripgrep's output. A match whose text does not fit is passed over."""
+
+_PLACES = b',"absolute_offset":'
+"""After it ripgrep lists each place in the line that matches, maybe millions. No text has it: quotes are escaped."""
+
+_CHUNK_BYTES = 65_536
+_NO_MATCH = 1
+_PLAIN_NAME_PATTERN = re.compile(r"[\w.*-]+")
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -47,30 +54,127 @@ def find_ripgrep() -> str | None:
     return shutil.which("rg") or (str(beside) if beside.is_file() else None)
 
 
-def grep_in_python(tree: ConfinedTree, search: Search) -> list[GrepMatch]:
-    """The fallback for a machine without ripgrep: slower, with Python's regular expressions.
+def glob_files(tree: ConfinedTree, pattern: str, path: str) -> list[str]:
+    """Files below the folder whose path, seen from it, matches; newest first, ignored ones left out.
 
     Raises:
-        ToolError: the expression is invalid, or the time limit passed between two files.
+        ToolError: the pattern makes no sense, or there is no folder at the path.
     """
+    wanted = PathPattern.for_paths(pattern)
+    base = tree.split(path)
+    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    found: list[tuple[int, str]] = []
+    for names, entry in walk(tree, base, _rules_for(tree, base)):
+        if wanted.matches(names[len(base) :]):
+            found.append((-entry.modified_ns, shown("/".join(names))))
+        if time.monotonic() > deadline:
+            raise _too_slow()
+    return [name for _, name in sorted(found)]
+
+
+async def grep_tree(
+    tree: ConfinedTree, pattern: str, path: str, options: GrepOptions, ripgrep: str | None
+) -> list[GrepMatch]:
+    """Lines that match a regular expression, in the order of paths and lines.
+
+    Args:
+        path: a folder or a file of the tree.
+        ripgrep: the program, or None to do without.
+
+    Raises:
+        ToolError: nothing is at the path, it is refused, the pattern or filter makes no sense, or the search took
+            too long.
+    """
+    search = await asyncio.to_thread(_Search.prepare, tree, pattern, path, options)
+    if ripgrep is None:
+        return await asyncio.to_thread(_grep_in_python, search)
+    return await _grep_with_ripgrep(ripgrep, search)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A checked search: what decides which files and lines count.
+
+    Attributes:
+        base: the names from the root to where it begins.
+        is_file: the beginning is a file: it is searched whatever the rules say.
+        rules: None where ignored files were asked for by name.
+        wanted: the file filter, if there is one.
+    """
+
+    tree: ConfinedTree
+    pattern: str
+    options: GrepOptions
+    base: tuple[str, ...]
+    is_file: bool
+    rules: IgnoreRules | None
+    wanted: PathPattern | None
+
+    @classmethod
+    def prepare(cls, tree: ConfinedTree, pattern: str, path: str, options: GrepOptions) -> _Search:
+        """Check what was asked."""
+        if not pattern or any(char in "\n\0" or "\ud800" <= char <= "\udfff" for char in pattern):
+            raise ToolError(
+                "the pattern must be valid text, not empty, and without line breaks and NUL characters"
+            )
+        found = tree.stat(path)
+        if not (found.is_dir or found.is_file):
+            raise FileUnreadableError(f"{path} is neither a file nor a folder")
+        base = tree.split(path)
+        wanted = PathPattern.for_filter(options.glob_filter) if options.glob_filter else None
+        return cls(tree, pattern, options, base, found.is_file, _rules_for(tree, base), wanted)
+
+    def accepts(self, names: tuple[str, ...]) -> bool:
+        """Whether lines of this file may be in the answer."""
+        if self.is_file:
+            return True
+        if any(is_git_name(name) for name in names):
+            return False
+        if (
+            self.wanted is not None
+        ):  # a filter with folders in it is tried from the root and from the beginning
+            tried = [self.wanted.matches(names), self.wanted.matches(names[len(self.base) :])]
+            if not (all(tried) if self.wanted.negated else any(tried)):
+                return False
+        return self.rules is None or not self.rules.ignored(names, is_dir=False)
+
+
+def _rules_for(tree: ConfinedTree, base: tuple[str, ...]) -> IgnoreRules | None:
+    """The rules for a search that begins here; none where an ignored folder was named itself."""
+    rules = IgnoreRules(tree)
+    return None if rules.ignored(base, is_dir=True) else rules
+
+
+def _cut_line(line: str) -> str:
+    if len(line) <= MAX_LINE_CHARS:
+        return line
+    return f"{line[:MAX_LINE_CHARS]} [... {len(line) - MAX_LINE_CHARS} more characters]"
+
+
+def _invalid_pattern(reason: str) -> ToolError:
+    return ToolError(f"the pattern is not a valid regular expression: {reason}")
+
+
+def _too_slow() -> ToolError:
+    return ToolError(f"the search took over {TIME_LIMIT_SECONDS:.0f} seconds: narrow the path or the pattern")
+
+
+def _grep_in_python(search: _Search) -> list[GrepMatch]:
+    """Search without ripgrep: slower, with Python's regular expressions, and timed between two files."""
     try:
         expression = re.compile(search.pattern, re.IGNORECASE if search.options.case_insensitive else 0)
     except re.error as error:
-        raise invalid_pattern(str(error)) from None
+        raise _invalid_pattern(str(error)) from None
     deadline = time.monotonic() + TIME_LIMIT_SECONDS
     found: list[GrepMatch] = []
-    files = (
-        iter([search.base])
-        if search.is_file
-        else (names for names, _ in walk(tree, search.base, search.rules))
-    )
-    for names in files:
+    walked = (names for names, _ in walk(search.tree, search.base, search.rules))
+    for names in [search.base] if search.is_file else walked:
         if time.monotonic() > deadline:
-            raise too_slow()
+            raise _too_slow()
         if search.accepts(names):
-            for number, line in _text_lines(tree, names):
+            for number, line in _text_lines(search.tree, names):
                 if expression.search(line):
-                    found.append(GrepMatch(shown("/".join(names)), number, cut_line(line)))
+                    found.append(GrepMatch(shown("/".join(names)), number, _cut_line(line)))
                     if len(found) >= search.options.max_results:
                         return found
     return found
@@ -91,51 +195,145 @@ def _text_lines(tree: ConfinedTree, names: tuple[str, ...]) -> Iterator[tuple[in
         yield number, line.removesuffix("\r")
 
 
-def glob_files(tree: ConfinedTree, pattern: str, path: str) -> list[str]:
-    """Files below the folder whose path, seen from it, matches; newest first, ignored ones left out.
+async def _grep_with_ripgrep(program: str, search: _Search) -> list[GrepMatch]:
+    try:
+        process = await start_program(
+            program,
+            *_ripgrep_arguments(search),
+            cwd=search.tree.root,
+            env={},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:  # no processes left, the pattern is too long, the folder is gone
+        raise ToolError(f"ripgrep could not be started: {error.strerror}") from error
+    assert process.stdout is not None  # noqa: S101  asked for above
+    assert process.stderr is not None  # noqa: S101  asked for above
+    complaints = asyncio.create_task(process.stderr.read())
+    found: list[GrepMatch] = []
+    try:
+        async with asyncio.timeout(TIME_LIMIT_SECONDS):
+            async for match in _matches_in(process.stdout, search):
+                found.append(match)
+                if len(found) >= search.options.max_results:
+                    return found
+            status = await process.wait()
+            complaint = (await complaints).decode("utf-8", "replace")
+    except TimeoutError:
+        raise _too_slow() from None
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        while await process.stdout.read(_CHUNK_BYTES):
+            pass  # a full pipe would keep the process from being taken down
+        await complaints
+        await process.wait()
+    if status not in {0, _NO_MATCH} and not found:
+        # also for files that it could not read, which is no reason to stop
+        reasons = [line for line in complaint.splitlines() if line.startswith("error: ")]
+        if reasons:
+            raise _invalid_pattern(reasons[-1].removeprefix("error: "))
+        if complaint.strip():
+            raise ToolError(f"ripgrep could not search: {' '.join(complaint.split())}")
+    return found
 
-    Raises:
-        ToolError: the pattern makes no sense, or there is no folder at the path.
+
+def _ripgrep_arguments(search: _Search) -> list[str]:
+    """Ripgrep's arguments. It runs in the root."""
+    options, wanted = search.options, search.options.glob_filter
+    names = [] if search.wanted is None else [one[-1] for one in search.wanted.alternatives]
+    is_sure = wanted is not None and not search.is_file and not wanted.startswith("!") and "/" not in wanted
+    if not (is_sure and all(map(_PLAIN_NAME_PATTERN.fullmatch, names))):
+        names = []  # ripgrep's patterns may not mean what ours mean, so it skips no files
+    return [
+        "--json",
+        "--no-config",
+        "--no-follow",
+        "--no-messages",
+        "--hidden",
+        "--no-ignore-parent",
+        "--no-ignore-dot",
+        "--no-ignore-exclude",
+        "--no-ignore-global",
+        "--no-require-git" if search.rules is not None else "--no-ignore",
+        "--crlf",
+        "--sort=path",
+        f"--max-filesize={MAX_FILE_BYTES}",
+        f"--max-count={options.max_results}",
+        "--ignore-case" if options.case_insensitive else "--case-sensitive",
+        *(f"--glob={name}" for name in names),
+        "--iglob=!.git",  # after the filter: the last one that matches decides
+        "-e",
+        search.pattern,
+        "--",
+        "./" + "/".join(search.base),
+    ]
+
+
+async def _matches_in(output: asyncio.StreamReader, search: _Search) -> AsyncIterator[GrepMatch]:
+    """Matches of text files that count. Those of a file wait for its end, which says if it is binary."""
+    waiting: list[GrepMatch] = []
+    names: tuple[str, ...] = ()
+    accepted = False
+    async for line in _lines(output):
+        event = _event(line)
+        if event is None:
+            continue
+        data = event["data"]
+        match event["type"]:
+            case "begin":
+                waiting = []
+                names = _names(data)
+                accepted = search.accepts(names)
+            case "match" if accepted:
+                text = _text(data["lines"]).removesuffix("\n").removesuffix("\r")
+                waiting.append(GrepMatch(shown("/".join(names)), data["line_number"], _cut_line(text)))
+            case "end" if accepted and waiting and data["binary_offset"] is None:
+                for found in await asyncio.to_thread(_confirmed, search.tree, names, waiting):
+                    yield found
+            case _:
+                pass
+
+
+def _confirmed(tree: ConfinedTree, names: tuple[str, ...], found: list[GrepMatch]) -> list[GrepMatch]:
+    """Those matches that are really in the file.
+
+    Ripgrep opens files by their paths, so a folder that a command swaps for a link meanwhile leads it outside.
     """
-    wanted = PathPattern.for_paths(pattern)
-    base = tree.split(path)
-    deadline = time.monotonic() + TIME_LIMIT_SECONDS
-    found: list[tuple[int, str]] = []
-    for names, entry in walk(tree, base, rules_for(tree, base)):
-        if wanted.matches(names[len(base) :]):
-            found.append((-entry.modified_ns, shown("/".join(names))))
-        if time.monotonic() > deadline:
-            raise too_slow()
-    return [name for _, name in sorted(found)]
+    wanted = {match.line: match for match in found}
+    lines = itertools.islice(_text_lines(tree, names), max(wanted))
+    return [
+        wanted[number]
+        for number, line in lines
+        if number in wanted and wanted[number].text == _cut_line(line)
+    ]
 
 
-async def grep(
-    tree: ConfinedTree, pattern: str, path: str, options: GrepOptions, ripgrep: str | None
-) -> list[GrepMatch]:
-    """Lines that match, in the order of paths and lines.
+async def _lines(output: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Each line without its end; of one that is too long its beginning."""
+    line = bytearray()
+    while chunk := await output.read(_CHUNK_BYTES):
+        first, *others = chunk.split(b"\n")
+        line += first[: max(0, MAX_JSON_LINE_BYTES - len(line))]
+        for other in others:
+            yield bytes(line)
+            line = bytearray(other)
 
-    Args:
-        tree: where to search.
-        pattern: a regular expression.
-        path: a folder or a file of the tree.
-        options: see `GrepOptions`.
-        ripgrep: the program, or None to do without.
 
-    Raises:
-        ToolError: see `prepare` and `grep_in_python`.
-    """
-    search = await asyncio.to_thread(prepare, tree, pattern, path, options)
-    if ripgrep is None:
-        return await asyncio.to_thread(grep_in_python, tree, search)
+def _event(line: bytes) -> Any:
+    """What a line says, without the places; None where it was too long."""
+    known, places, _ = line.partition(_PLACES)
+    if places:
+        return json.loads(known + b"}}")
+    return json.loads(line) if len(line) < MAX_JSON_LINE_BYTES else None
 
-    def confirm(names: tuple[str, ...], found: list[GrepMatch]) -> list[GrepMatch]:
-        wanted = {match.line: match for match in found}
-        last = max(wanted)
-        lines = itertools.islice(_text_lines(tree, names), last)
-        return [
-            wanted[number]
-            for number, line in lines
-            if number in wanted and wanted[number].text == cut_line(line)
-        ]
 
-    return await grep_with_ripgrep(ripgrep, tree.root, search, confirm)
+def _names(data: Mapping[str, Any]) -> tuple[str, ...]:
+    path = data["path"]
+    name = path["text"] if "text" in path else os.fsdecode(base64.b64decode(path["bytes"]))
+    return tuple(part for part in name.split("/") if part not in {"", "."})
+
+
+def _text(value: Mapping[str, str]) -> str:
+    return value["text"] if "text" in value else base64.b64decode(value["bytes"]).decode("utf-8", "replace")

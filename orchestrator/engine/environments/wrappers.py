@@ -1,17 +1,18 @@
-"""Environments around another one: `Wrapper` hands everything on; the others log, or refuse to change."""
+"""Environments around another one: hand everything on, refuse to change, log, or begin in a subfolder."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.core.checks import check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
+from orchestrator.engine.environments.files import quoted, shown, split_path
 from orchestrator.engine.environments.host_view import HasHostView
-from orchestrator.engine.environments.paths import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.engine.environments.base import (
@@ -27,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class Wrapper:
-    """Hands everything on to `inner`. Derive from it and override what is to be different.
+    """Hands everything on to `inner`. A subclass overrides what it changes.
 
     Raises:
         ConfigurationError: `inner` is no environment.
@@ -65,33 +66,38 @@ class Wrapper:
         """See `ExecutionEnvironment`."""
         return self.inner.relative(path)
 
+    def inner_path(self, path: str) -> str:
+        """The path as `inner` is given it."""
+        return path
+
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """See `ExecutionEnvironment`."""
-        return await self.inner.read_file(path, max_bytes=max_bytes)
+        return await self.inner.read_file(self.inner_path(path), max_bytes=max_bytes)
 
     async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
         """See `ExecutionEnvironment`."""
-        await self.inner.write_file(path, content, mode_of=mode_of)
+        taken = None if mode_of is None else self.inner_path(mode_of)
+        await self.inner.write_file(self.inner_path(path), content, mode_of=taken)
 
     async def remove_file(self, path: str) -> None:
         """See `ExecutionEnvironment`."""
-        await self.inner.remove_file(path)
+        await self.inner.remove_file(self.inner_path(path))
 
     async def file_exists(self, path: str) -> bool:
         """See `ExecutionEnvironment`."""
-        return await self.inner.file_exists(path)
+        return await self.inner.file_exists(self.inner_path(path))
 
     async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
         """See `ExecutionEnvironment`."""
-        return await self.inner.list_directory(path, depth=depth)
+        return await self.inner.list_directory(self.inner_path(path), depth=depth)
 
     async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
         """See `ExecutionEnvironment`."""
-        return await self.inner.grep(pattern, path, options)
+        return await self.inner.grep(pattern, self.inner_path(path), options)
 
     async def glob(self, pattern: str, path: str) -> list[str]:
         """See `ExecutionEnvironment`."""
-        return await self.inner.glob(pattern, path)
+        return await self.inner.glob(pattern, self.inner_path(path))
 
     async def exec_command(
         self,
@@ -103,18 +109,14 @@ class Wrapper:
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
         """See `ExecutionEnvironment`."""
+        folder = None if working_dir is None else self.inner_path(working_dir)
         return await self.inner.exec_command(
-            command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
+            command, timeout_ms=timeout_ms, working_dir=folder, env=env, on_output=on_output
         )
 
 
 class ReadOnlyEnvironment(Wrapper):
-    """Changes no file, and runs no command unless it is allowed to; then commands can change files.
-
-    Args:
-        inner: the environment.
-        allow_commands: run them after all.
-    """
+    """Changes no file, and runs no command unless `allow_commands`; then commands can change files."""
 
     def __init__(self, inner: ExecutionEnvironment, *, allow_commands: bool = False) -> None:
         super().__init__(inner)
@@ -127,20 +129,12 @@ class ReadOnlyEnvironment(Wrapper):
         *,
         mode_of: str | None = None,  # noqa: ARG002  the protocol's
     ) -> None:
-        """Refuse.
-
-        Raises:
-            ToolError: always.
-        """
-        raise _read_only("Write operations")
+        """Raise `ToolError`."""
+        raise ToolError("Write operations are disabled in read-only mode")
 
     async def remove_file(self, path: str) -> None:  # noqa: ARG002  the protocol's
-        """Refuse.
-
-        Raises:
-            ToolError: always.
-        """
-        raise _read_only("Write operations")
+        """Raise `ToolError`."""
+        raise ToolError("Write operations are disabled in read-only mode")
 
     async def exec_command(
         self,
@@ -151,25 +145,19 @@ class ReadOnlyEnvironment(Wrapper):
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
-        """See `ExecutionEnvironment`.
-
-        Raises:
-            ToolError: commands are not allowed.
-        """
+        """Run it if commands are allowed, else raise `ToolError`."""
         if not self._allow_commands:
-            raise _read_only("Commands")
+            raise ToolError("Commands are disabled in read-only mode")
         return await super().exec_command(
             command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
         )
 
 
 class LoggingEnvironment(Wrapper):
-    """Says one line for each operation: what, how it ended, and how long it took. No content, no variables.
+    """Logs one line for each operation: what, how it ended, and how long it took. No content, no variables.
 
     Args:
-        inner: the environment.
         log: takes the lines; it must not block.
-        clock: measures the time.
     """
 
     def __init__(
@@ -181,29 +169,30 @@ class LoggingEnvironment(Wrapper):
 
     async def initialize(self) -> None:
         """See `ExecutionEnvironment`."""
-        await self._logged("initialize", super().initialize(), _nothing)
+        await self._logged("initialize", super().initialize())
 
     async def cleanup(self) -> None:
         """See `ExecutionEnvironment`."""
-        await self._logged("cleanup", super().cleanup(), _nothing)
+        await self._logged("cleanup", super().cleanup())
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """See `ExecutionEnvironment`."""
         read = super().read_file(path, max_bytes=max_bytes)
-        return await self._logged(f"read_file {quoted(path)}", read, _bytes)
+        return await self._logged(f"read_file {quoted(path)}", read, lambda found: f"{len(found):,} bytes")
 
     async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
         """See `ExecutionEnvironment`."""
         written = super().write_file(path, content, mode_of=mode_of)
-        await self._logged(f"write_file {quoted(path)}", written, lambda _: _bytes(content))
+        await self._logged(f"write_file {quoted(path)}", written, lambda _: f"{len(content):,} bytes")
 
     async def remove_file(self, path: str) -> None:
         """See `ExecutionEnvironment`."""
-        await self._logged(f"remove_file {quoted(path)}", super().remove_file(path), _nothing)
+        await self._logged(f"remove_file {quoted(path)}", super().remove_file(path))
 
     async def file_exists(self, path: str) -> bool:
         """See `ExecutionEnvironment`."""
-        return await self._logged(f"file_exists {quoted(path)}", super().file_exists(path), _yes_or_no)
+        exists = super().file_exists(path)
+        return await self._logged(f"file_exists {quoted(path)}", exists, lambda yes: "yes" if yes else "no")
 
     async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
         """See `ExecutionEnvironment`."""
@@ -233,9 +222,15 @@ class LoggingEnvironment(Wrapper):
         ran = super().exec_command(
             command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
         )
-        return await self._logged(f"exec_command {quoted(command)}", ran, _exit)
+        return await self._logged(
+            f"exec_command {quoted(command)}",
+            ran,
+            lambda result: f"exit code {result.exit_code}" + (", timed out" if result.timed_out else ""),
+        )
 
-    async def _logged(self, what: str, operation: Awaitable[_T], told: Callable[[_T], str]) -> _T:
+    async def _logged(
+        self, what: str, operation: Awaitable[_T], told: Callable[[_T], str] = lambda _: "done"
+    ) -> _T:
         began = self._clock.monotonic()
         ending = "interrupted"
         try:
@@ -249,25 +244,80 @@ class LoggingEnvironment(Wrapper):
         return answer
 
 
-def _read_only(what: str) -> ToolError:
-    return ToolError(f"{what} are disabled in read-only mode")
-
-
-def _nothing(_: object) -> str:
-    return "done"
-
-
-def _yes_or_no(answer: object) -> str:
-    return "yes" if answer else "no"
-
-
-def _bytes(content: bytes) -> str:
-    return f"{len(content):,} bytes"
-
-
-def _count(found: list[DirEntry] | list[GrepMatch] | list[str]) -> str:
+def _count(found: Sequence[object]) -> str:
     return f"{len(found):,} found"
 
 
-def _exit(result: ExecResult) -> str:
-    return f"exit code {result.exit_code}" + (", timed out" if result.timed_out else "")
+class ScopedEnvironment(Wrapper):
+    """A subfolder, such as a subagent's working folder: paths are seen from it, and none leaves it.
+
+    Commands begin in it, and may leave it. `inner` is neither initialised nor cleaned up from here.
+
+    Args:
+        inner: the environment, initialised.
+        folder: the subfolder, seen from the root of `inner`.
+
+    Raises:
+        PathRefusedError: the folder leaves the root of `inner`, or enters a `.git`.
+    """
+
+    def __init__(self, inner: ExecutionEnvironment, folder: str) -> None:
+        super().__init__(inner)
+        self._folder = inner.relative(folder)
+        self._prefix = "" if self._folder == "." else f"{shown(self._folder)}/"
+
+    async def initialize(self) -> None:
+        """See that the folder is there.
+
+        Raises:
+            FileMissingError, FileUnreadableError: it is not, or is no folder.
+            PathRefusedError: there is a symbolic link on the way.
+        """
+        await self.inner.list_directory(self._folder, depth=1)
+
+    async def cleanup(self) -> None:
+        """Do nothing: everything belongs to `inner`."""
+
+    def working_directory(self) -> str:
+        """The subfolder, as commands see it."""
+        above = self.inner.working_directory()
+        return above if self._folder == "." else f"{above.rstrip('/')}/{self._folder}"
+
+    def host_view(self) -> HostView | None:
+        """See `HasHostView`. None where a repository begins below the root of `inner`: commands may have made it."""
+        view = super().host_view()
+        below = () if self._folder == "." else tuple(self._folder.split("/"))
+        return view.at(below) if view is not None and view.at(below).is_trusted else None
+
+    def relative(self, path: str) -> str:
+        """See `ExecutionEnvironment`; from the subfolder."""
+        return "/".join(split_path(path, (self.working_directory(),))) or "."
+
+    def inner_path(self, path: str) -> str:
+        """The path seen from the root of `inner`; a `/` at its end still says that a folder is meant."""
+        names = split_path(path, (self.working_directory(),))
+        inside = "/".join(names if self._folder == "." else (self._folder, *names)) or "."
+        return f"{inside}/" if path.endswith("/") else inside
+
+    async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
+        """See `ExecutionEnvironment`."""
+        found = await super().grep(pattern, path, options)
+        return [replace(match, path=match.path.removeprefix(self._prefix)) for match in found]
+
+    async def glob(self, pattern: str, path: str) -> list[str]:
+        """See `ExecutionEnvironment`."""
+        return [name.removeprefix(self._prefix) for name in await super().glob(pattern, path)]
+
+    async def exec_command(
+        self,
+        command: str,
+        *,
+        timeout_ms: int,
+        working_dir: str | None = None,
+        env: Mapping[str, str] | None = None,
+        on_output: Callable[[str], None] | None = None,
+    ) -> ExecResult:
+        """See `ExecutionEnvironment`. Without `working_dir` it begins in the subfolder."""
+        return await super().exec_command(
+            command, timeout_ms=timeout_ms, working_dir=working_dir or ".", env=env, on_output=on_output
+        )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
 from orchestrator.engine.tools.core_set import edit_file, glob, grep, read_file, shell, write_file
 from orchestrator.engine.tools.registry import with_custom
 
@@ -34,9 +33,6 @@ def anthropic(
     """The profile `anthropic`. Its commands may run 120 s where the model does not say.
 
     Args:
-        web: `web_search`, `web_open` and `web_find`; none if the session has no web.
-        custom: tools of the host, after the others; of two with one name the host's is taken.
-        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
         beta_headers: names of beta features, sent with each request; one name may be given as it is.
     """
     betas = [beta_headers] if isinstance(beta_headers, str) else list(beta_headers)

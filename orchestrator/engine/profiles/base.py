@@ -1,9 +1,21 @@
-"""What a profile is."""
+"""What a profile is, which ones there are, and how one is made by its name.
+
+A profile is a prompt, `prompts/profiles/NAME.md`, with the planner's tools. Where it has others, a module NAME beside
+this one makes it, by a function of that name that takes the arguments of `planner`.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.core.prompts import prompts_folder, render
+from orchestrator.engine import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -11,14 +23,16 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject, Usage
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.models.catalog import ModelFacts
+    from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.registry import ToolRegistry
+
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
 
-Price: TypeAlias = "Callable[[Usage], float | None]"
+ReplyPrice: TypeAlias = "Callable[[Usage], float | None]"
 """What a reply cost in USD, or None where the model's price is unknown."""
 
-OtherModel: TypeAlias = "Callable[[str], tuple[Model, Price]]"
+OtherModel: TypeAlias = "Callable[[str], tuple[Model, ReplyPrice]]"
 """The model of this name at the same provider. May raise `ConfigurationError`."""
 
 
@@ -72,7 +86,7 @@ class Profile:
     has_role: bool = False
     max_output_tokens: int | None = None
     temperature: float | None = None
-    price: Price | None = None
+    price: ReplyPrice | None = None
     other_model: OtherModel | None = None
 
     def for_model(self, model: Model | None, facts: ModelFacts | None = None) -> Profile:
@@ -92,6 +106,54 @@ class Profile:
         """Whether what the profile says of its model is true of this one."""
         return self.model is None or self.model is model
 
-    def priced(self, price: Price, other_model: OtherModel | None) -> Profile:
+    def priced(self, price: ReplyPrice, other_model: OtherModel | None) -> Profile:
         """The same profile, knowing what its model costs and how to reach others."""
         return replace(self, price=price, other_model=other_model)
+
+
+def base_prompt(profile_name: str, tools: ToolRegistry, *, dangerous: bool) -> str:
+    """Render `prompts/profiles/<profile_name>.md`, which names only those of the tools that the model is shown."""
+    shown = tools.definitions(dangerous=dangerous)
+    return render(f"profiles/{profile_name}", tools=[tool.name for tool in shown], definitions=shown)
+
+
+_HAS_PROFILES = re.compile(r"^PROFILES\b", re.MULTILINE)
+
+
+def profile_names() -> tuple[str, ...]:
+    """The names of all profiles."""
+    return tuple(sorted(path.stem for path in (prompts_folder() / "profiles").glob("*.md")))
+
+
+def make_profile(
+    name: str, *, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerous: bool
+) -> Profile:
+    """Make a profile, one of `profile_names()`, with the tools that name it in their own files.
+
+    Args:
+        web: the web tools as this profile names them; none if the session has no web.
+        custom: tools of the host, after the others; of two with one name the host's is taken.
+        dangerous: whether the model is shown dangerous tools.
+    """
+    own = find_spec(f"{__package__}.{name}") is not None
+    module = name if own else "planner"  # which imports this module
+    make = getattr(import_module(f"{__package__}.{module}"), module)
+    named = {} if own else {"name": name}
+    made: Profile = make(web=(*web, *_added_tools(name)), custom=custom, dangerous=dangerous, **named)
+    return made
+
+
+def _added_tools(profile: str) -> tuple[Tool, ...]:
+    """The tools of all modules in `tools` whose `PROFILES` name this profile, in the order of the modules' names.
+
+    Such a module is called like its tool, and has a function of that name that makes it.
+    """
+    modules = {name: import_module(f"{tools.__name__}.{name}") for name in _modules_with_profiles()}
+    return tuple(getattr(module, name)() for name, module in modules.items() if profile in module.PROFILES)
+
+
+@cache
+def _modules_with_profiles() -> tuple[str, ...]:
+    """The modules in `tools` that have `PROFILES`, by their text: to import all of them would slow each start."""
+    paths = sorted(path for folder in tools.__path__ for path in Path(folder).glob("*.py"))
+    return tuple(path.stem for path in paths if _HAS_PROFILES.search(path.read_text("utf-8")))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
 from orchestrator.engine.tools.core_set import (
     edit_file_counted,
     glob,
@@ -51,9 +50,6 @@ def gemini(
     """The profile `gemini`. Its commands run as long as the session says, 10 s by default.
 
     Args:
-        web: `web_search` and `web_fetch`; none if the session has no web.
-        custom: tools of the host, after the others; of two with one name the host's is taken.
-        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
         safety_settings: the vendor's list of categories and thresholds; None leaves its defaults.
         grounding: the model may search the web by itself.
     """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.engine.profiles.base_prompt import base_prompt
-from orchestrator.engine.tools.apply_patch import apply_unified_patch
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
+from orchestrator.engine.tools.patches.apply import apply_unified_patch
 from orchestrator.engine.tools.registry import with_custom
 from orchestrator.engine.tools.step_set import grep_files, list_dir, read_file, shell_command
 from orchestrator.engine.tools.step_set import submit as submit_tool
@@ -31,9 +30,6 @@ def minimal(
     """The profile `minimal`.
 
     Args:
-        web: `web_search`, `web_open` and `web_find`; none if the session has no web.
-        custom: tools of the host, after the others; of two with one name the host's is taken.
-        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
         submit: only a call of `submit` ends the session.
     """
     tools = with_custom(minimal_tools(web, submit=submit), custom)

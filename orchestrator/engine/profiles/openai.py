@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.engine.profiles.base_prompt import base_prompt
-from orchestrator.engine.tools.apply_patch import apply_patch
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
 from orchestrator.engine.tools.core_set import glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.patches.apply import apply_patch
 from orchestrator.engine.tools.registry import with_custom
 
 if TYPE_CHECKING:
@@ -25,13 +24,7 @@ def openai(
     custom: tuple[Tool, ...] = (),
     dangerous: bool = True,
 ) -> Profile:
-    """The profile `openai`. Its commands run as long as the session says, 10 s by default.
-
-    Args:
-        web: `web_search`, `web_open` and `web_find`; none if the session has no web.
-        custom: tools of the host, after the others; of two with one name the host's is taken.
-        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
-    """
+    """The profile `openai`. Its commands run as long as the session says, 10 s by default."""
     tools = with_custom(openai_tools(web), custom)
     return Profile(
         name="openai",

@@ -31,9 +31,7 @@ def small(*, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerou
     reply is its best one; the one after a failed call is drawn, so that it is another.
 
     Args:
-        web: the web tools; none if the session has no web.
         custom: tools of the host, after the others, without those for questions and for running tests.
-        dangerous: changes nothing here, because the prompt names no dangerous tool.
     """
     del dangerous
     whole, part = write_file("small/write_file", keeps_tail=True), edit_file("small/edit_file")

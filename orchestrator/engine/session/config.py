@@ -8,20 +8,29 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.checks import check_callable, check_flag, check_kind, is_whole
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.engine.session.budget import Limits
+from orchestrator.engine.session.calls import DEFAULT_WINDOW, unchanged
 from orchestrator.engine.session.gate import allow_all, shows_all
-from orchestrator.engine.session.limits import Limits
-from orchestrator.engine.session.repetition import DEFAULT_WINDOW
-from orchestrator.engine.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandTimes, Ledger
-from orchestrator.engine.tools.truncation import OutputLimits
+from orchestrator.engine.tools.base import (
+    DEFAULT_TIMEOUT_MS,
+    MAX_TIMEOUT_MS,
+    CommandTimes,
+    Ledger,
+    OutputLimits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.engine.profiles.base import OtherModel, Price, Profile
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.profiles.base import OtherModel, Profile, ReplyPrice
     from orchestrator.engine.session.gate import Gate
     from orchestrator.engine.tools.base import Tool
+
 
 MOST_WRAP_UP_SHARE = 0.5
 
@@ -190,10 +199,6 @@ async def _may_end(_text: str) -> str | None:
     return None
 
 
-def _as_it_is(_what: str, text: str) -> str:
-    return text
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
     """What a session asks of the program that it is part of. Everything has a default.
@@ -222,8 +227,8 @@ class Host:
 
     gate: Gate = allow_all
     shows: Callable[[Tool], bool] = shows_all
-    clean: Callable[[str, str], str] = _as_it_is
-    price: Price | None = None
+    clean: Callable[[str, str], str] = unchanged
+    price: ReplyPrice | None = None
     stopped: Callable[[], bool] = lambda: False
     may_end: Callable[[str], Awaitable[str | None]] = _may_end
     is_done: Callable[[], Awaitable[bool]] = _is_done
@@ -244,7 +249,7 @@ class Host:
         check_kind("ledger", self.ledger, Ledger, "a Ledger")
         check_flag("owns_environment", self.owns_environment)
 
-    def for_subagent(self, ledger: Ledger, price: Price) -> Host:
+    def for_subagent(self, ledger: Ledger, price: ReplyPrice) -> Host:
         """What a session below may ask for."""
         return Host(
             gate=self.gate,
@@ -256,3 +261,15 @@ class Host:
             ledger=ledger,
             owns_environment=False,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """What a session is made of, beside its model."""
+
+    profile: Profile
+    environment: ExecutionEnvironment
+    contract: Contract
+    config: SessionConfig
+    host: Host
+    clock: Clock

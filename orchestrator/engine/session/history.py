@@ -1,23 +1,41 @@
-"""The conversation of a session: turns, only ever appended, and the view of them that a request takes."""
+"""The conversation of a session: its turns, their size, and how an earlier one is taken up."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, overload
 
-from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN, TOKENS_PER_IMAGE
-from orchestrator.engine.session.worst_case import InputMeter
+from orchestrator.core.events import (
+    InputReceived,
+    LoopDetected,
+    MessageAdded,
+    ReplyReceived,
+    SteeringInjected,
+    ToolCallEnded,
+)
+from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
+from orchestrator.engine.models.usage import (
+    BYTES_PER_TOKEN,
+    CHARACTERS_PER_TOKEN,
+    TOKENS_PER_IMAGE,
+    size_of_json,
+    size_of_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
 
-    from orchestrator.core.messages import Part, Usage
+    from orchestrator.core.events import Event
+    from orchestrator.core.messages import Part
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.models.base import Request
 
-INTERRUPTED = "Interrupted before it ended. What it did until then is not known."
+
+INTERRUPTED_RESULT = "Interrupted before it ended. What it did until then is not known."
 
 
 class TurnKind(StrEnum):
@@ -106,7 +124,7 @@ class History:
     """The turns of a session, and their length in tokens, kept as it grows.
 
     Args:
-        turns: of an earlier session, in a form that vendors take (`earlier.sound`).
+        turns: of an earlier session, in a form that vendors take (`mended_turns`).
 
     Attributes:
         tokens: the approximate length.
@@ -134,28 +152,29 @@ class History:
         self._turns.append(turn)
         if turn.message.parts:
             self._messages.append(turn.message)
-            self.tokens += _tokens(turn.message)
+            self.tokens += -(-sum(map(_characters, turn.message.parts)) // CHARACTERS_PER_TOKEN)
             self.meter.add(turn.message)
 
-    def conversation(self) -> Conversation:
-        """The messages so far."""
+    def context(self, contract: Contract) -> Sequence[Message]:
+        """The messages of the next request. What it leaves out stays in the history."""
+        if contract.forgets:
+            return self._latest(with_reply=not contract.leaves_out_reply)
         return Conversation(self._messages)
 
-    def latest(self) -> list[Message]:
-        """What users said, and the last reply with what the program answered to it.
+    def _latest(self, *, with_reply: bool) -> list[Message]:
+        """What users said, and what the program answered to the last reply.
 
-        A small model often repeats the wrong reply that it sees, so that after each second one the reply is left out:
-        then all is one message, because some models take no two in a row.
+        Without that reply all is one message, because some models take no two of one role in a row.
         """
         replies = [place for place, turn in enumerate(self._turns) if turn.kind is TurnKind.ASSISTANT]
         last = replies[-1] if replies else len(self._turns)
         sent = {TurnKind.USER, TurnKind.STEERING}
         before = [turn for turn in self._turns[:last] if turn.message.parts and turn.kind in sent]
         after = [turn for turn in self._turns[last + 1 :] if turn.message.parts]
-        if len(replies) % 2 == 0:
-            said = [*before, *after]
-            return [Message.user("\n\n".join(turn.content for turn in said))] if said else []
-        return [turn.message for turn in (*before, self._turns[last], *after)]
+        if with_reply and replies:
+            return [turn.message for turn in (*before, self._turns[last], *after)]
+        said = [*before, *after]
+        return [Message.user("\n\n".join(turn.content for turn in said))] if said else []
 
     def interrupt(self, at: datetime) -> None:
         """Answer calls that were cut short, because vendors refuse a call without a result."""
@@ -170,19 +189,16 @@ class History:
         A reply and the results of its calls stay together, and a cut before a user's turn is preferred
         (section "Context management" of the one-step agent specification).
         """
-        starts = [
-            index for index, turn in enumerate(self._turns) if index and turn.kind is TurnKind.ASSISTANT
-        ]
+        kinds = [turn.kind for turn in self._turns]
+        starts = [index for index, kind in enumerate(kinds) if index and kind is TurnKind.ASSISTANT]
         if len(starts) < 2:  # noqa: PLR2004  the only step is the one that matters
             return 0
-        first_user = next(i for i, turn in enumerate(self._turns) if turn.kind is TurnKind.USER)
-        half = starts[len(starts) // 2]
-        users = [
-            i
-            for i, turn in enumerate(self._turns)
-            if turn.kind in {TurnKind.USER, TurnKind.STEERING} and i > first_user
-        ]
-        cut = next((i for i in users if half <= i <= starts[-1]), half)
+        first_user, half = kinds.index(TurnKind.USER), starts[len(starts) // 2]
+        cut = half
+        for index in range(max(half, first_user + 1), starts[-1] + 1):
+            if kinds[index] in {TurnKind.USER, TurnKind.STEERING}:
+                cut = index
+                break
         kept = [*self._turns[: first_user + 1], *self._turns[cut:]]
         dropped = len(self._turns) - len(kept)
         self._turns, self._messages, self.tokens = [], [], 0  # new lists: requests under way keep the old
@@ -194,12 +210,7 @@ class History:
 
 def interrupted(call: ToolCall) -> ToolResult:
     """The result of a call that was cut short."""
-    return ToolResult(call.id, call.name, INTERRUPTED, is_error=True)
-
-
-def _tokens(message: Message) -> int:
-    characters = sum(map(_characters, message.parts))
-    return -(-characters // CHARACTERS_PER_TOKEN)
+    return ToolResult(call.id, call.name, INTERRUPTED_RESULT, is_error=True)
 
 
 def _characters(part: Part) -> int:
@@ -212,3 +223,212 @@ def _characters(part: Part) -> int:
             return len(content) + len(images) * TOKENS_PER_IMAGE * CHARACTERS_PER_TOKEN
         case Image():
             return TOKENS_PER_IMAGE * CHARACTERS_PER_TOKEN
+
+
+_BYTES_PER_PART = 32
+_BYTES_PER_IMAGE = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
+
+_MOST_BYTES_PER_TOKEN = 32
+"""No text has more. A provider that counts fewer tokens than that has not counted all that it was sent."""
+
+_MOST_COUNTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """What a provider counted, when the conversation had so many bytes, and how many tokens a byte were at most."""
+
+    tokens: int
+    at_bytes: int
+    tokens_a_byte: float
+
+
+class InputMeter:
+    """Estimates from above how many tokens the next request reads.
+
+    Once a reply is in, the provider's own count of the last request and of its reply stands for all that was
+    sent until then; only what was added since is estimated, by `BYTES_PER_TOKEN`, or by what that request
+    had a token if it was less.
+
+    A count holds for the model that was asked. The name of the one that answered is no such name: it may be an
+    alias, and a router gives it to one model today and to another tomorrow, which count the same words in
+    other ways. Of all that have answered for the model that is asked, the one with the highest estimate
+    counts; for one that never answered, all is estimated.
+
+    Attributes:
+        longest_reply: in tokens. There are servers that know of no limit, and models that are not known.
+    """
+
+    def __init__(self) -> None:
+        self.longest_reply = 0
+        self._bytes = 0
+        self._counts: dict[tuple[str, str], _Count] = {}
+
+    def add(self, message: Message) -> None:
+        """A message joins the conversation."""
+        self._bytes += message_bytes(message)
+
+    def measured(self, usage: Usage, asked: str, answered: str, fixed_bytes: int) -> None:
+        """A reply is in, and was added. A count that cannot be true leaves the estimate as it is.
+
+        Args:
+            asked: the model, as the program calls it.
+            answered: what the provider called it.
+            fixed_bytes: what every request has beside the conversation.
+        """
+        self.longest_reply = max(self.longest_reply, usage.output_tokens)
+        size = self._bytes + fixed_bytes
+        if usage.input_tokens <= 0 or usage.total_tokens * _MOST_BYTES_PER_TOKEN < size:
+            return
+        rate = max(1 / BYTES_PER_TOKEN, usage.input_tokens / max(1, size))
+        self._counts.pop((asked, answered), None)
+        self._counts[asked, answered] = _Count(usage.total_tokens, self._bytes, rate)
+        if len(self._counts) > _MOST_COUNTS:
+            del self._counts[next(iter(self._counts))]
+
+    def has_count_of(self, asked: str) -> bool:
+        """Whether the provider of this model is one that counts."""
+        return any(name == asked for name, _answered in self._counts)
+
+    def tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
+        """At most so many, with so many bytes more than the conversation has."""
+        known = [count for (name, _answered), count in self._counts.items() if name == asked]
+        if not known:
+            rates = (count.tokens_a_byte for count in self._counts.values())
+            return math.ceil(
+                (self._bytes + fixed_bytes + more_bytes) * max(rates, default=1 / BYTES_PER_TOKEN)
+            )
+        return max(
+            count.tokens + math.ceil((self._bytes - count.at_bytes + more_bytes) * count.tokens_a_byte)
+            for count in known
+        )
+
+
+def fixed_bytes(request: Request) -> int:
+    """The size of what every request of a session has beside the conversation: system prompt, tools, schema."""
+    tools = sum(
+        size_of_text(tool.name)
+        + size_of_text(tool.description)
+        + size_of_json(tool.parameters)
+        + _BYTES_PER_PART
+        for tool in request.tools
+    )
+    schema = size_of_json(request.output_schema.schema) if request.output_schema else 0
+    return size_of_text(request.system) + tools + schema + _BYTES_PER_PART
+
+
+def message_bytes(message: Message) -> int:
+    """The size of a message, pictures by what they cost in tokens."""
+    return sum(map(_part_bytes, message.parts)) + _BYTES_PER_PART * (len(message.parts) + 1)
+
+
+def _part_bytes(part: Part) -> int:
+    match part:
+        case Text(text):
+            return size_of_text(text)
+        case Reasoning(text, opaque):
+            return size_of_text(text) + size_of_json(opaque)
+        case ToolCall(id=name, name=tool, arguments=arguments):
+            return size_of_text(name) + size_of_text(tool) + size_of_json(arguments)
+        case ToolResult(call_id=name, content=content, images=images):
+            return size_of_text(name) + size_of_text(content) + len(images) * _BYTES_PER_IMAGE
+        case Image():
+            return _BYTES_PER_IMAGE
+
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+
+_PARTS = {
+    Role.USER: Text | Image,
+    Role.ASSISTANT: Text | Reasoning | ToolCall,
+    Role.TOOL: ToolResult | Text,
+}
+"""What a message may be made of."""
+
+
+def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
+    """The turns of a session, from its events in their order, as far as they go.
+
+    The messages are those that the model was sent and sent itself. Subagents' events do not count. What was
+    redacted in a journal stays redacted.
+
+    Args:
+        events: of one run, from its journal; `MessageAdded` and `ReplyReceived` alone do as well.
+        at: the time that the turns bear, because events have none.
+    """
+    turns: list[Turn] = []
+    asked, ran = False, False  # since the last reply
+    for event in events:
+        match event:
+            case InputReceived():
+                asked = True
+            case ToolCallEnded():
+                ran = True
+            case MessageAdded(message):
+                asked = asked or not turns
+                turns.append(Turn(_kind(message, asked=asked, ran=ran), message, at))
+                asked = ran = False
+            case SteeringInjected() | LoopDetected():
+                if turns and turns[-1].kind is not TurnKind.ASSISTANT:
+                    turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)
+            case ReplyReceived(message=message, usage=usage):
+                turns.append(Turn(TurnKind.ASSISTANT, message, at, usage))
+                asked = ran = False
+            case _:
+                pass
+    return turns
+
+
+def _kind(message: Message, *, asked: bool, ran: bool) -> TurnKind:
+    if message.role is Role.ASSISTANT:
+        return TurnKind.ASSISTANT
+    if asked and message.role is Role.USER:
+        return TurnKind.USER
+    return TurnKind.TOOL_RESULTS if ran or message.role is Role.TOOL else TurnKind.SYSTEM
+
+
+def mended_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
+    """The same conversation in a form that every vendor takes.
+
+    It begins with a user's words: what comes before them is left out. Each call has one result right behind
+    it: a missing one is answered as interrupted. Left out are results without their calls, parts that a
+    message of its role cannot have, and turns without content.
+
+    Args:
+        at: when calls were found to be interrupted.
+    """
+    kept: list[Turn] = []
+    no_results = Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, ()), at)
+    for turn in map(_with_its_parts, turns):
+        if not turn.message.parts or (not kept and turn.message.role is not Role.USER):
+            continue
+        calls = _open_calls(kept)
+        if turn.message.role is Role.TOOL:
+            if calls:
+                kept.append(_answered(turn, calls))
+            continue
+        if calls:
+            kept.append(_answered(no_results, calls))
+        kept.append(turn)
+    if calls := _open_calls(kept):
+        kept.append(_answered(no_results, calls))
+    return kept
+
+
+def _with_its_parts(turn: Turn) -> Turn:
+    allowed = _PARTS[turn.message.role]
+    parts = tuple(part for part in turn.message.parts if isinstance(part, allowed))
+    return turn if parts == turn.message.parts else replace(turn, message=replace(turn.message, parts=parts))
+
+
+def _open_calls(kept: Sequence[Turn]) -> Turn | None:
+    """The last turn, if it has calls, which nothing answers yet."""
+    return kept[-1] if kept and kept[-1].tool_calls else None
+
+
+def _answered(turn: Turn, calls: Turn) -> Turn:
+    """These results in the order of the calls, with those that are missing; other parts come behind them."""
+    results = {result.call_id: result for result in turn.results}
+    each = tuple(results.get(call.id) or interrupted(call) for call in calls.tool_calls)
+    others = tuple(part for part in turn.message.parts if not isinstance(part, ToolResult))
+    return replace(turn, message=replace(turn.message, parts=(*each, *others)))

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import BadReplyError, ContentFilterError, ContextLengthError, ModelError
+from orchestrator.core.errors import (
+    BadReplyError,
+    ConfigurationError,
+    ContentFilterError,
+    ContextLengthError,
+    ModelError,
+)
 from orchestrator.core.events import (
+    ErrorOccurred,
+    InputReceived,
     LimitReached,
     LoopDetected,
     MessageAdded,
@@ -17,27 +26,27 @@ from orchestrator.core.events import (
     SteeringInjected,
     Warned,
 )
-from orchestrator.core.messages import FinishReason, Message
+from orchestrator.core.messages import FinishReason, Message, Text
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Malformed
-from orchestrator.engine.session.admission import Admission
-from orchestrator.engine.session.ask import context_share, request_share
-from orchestrator.engine.session.history import History, Turn, TurnKind
-from orchestrator.engine.session.replies import run_calls
-from orchestrator.engine.session.reservation import NoRoomError
-from orchestrator.engine.session.sending import Sending
+from orchestrator.engine.session.budget import NoRoomError, Reservation, reserve
+from orchestrator.engine.session.calls import Repetition, run_calls
+from orchestrator.engine.session.history import Turn, TurnKind, message_bytes
+from orchestrator.engine.session.request import SentRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolResult
-    from orchestrator.engine.contracts.base import Actions, Reading
+    from orchestrator.engine.contracts.base import Actions, ReadReply
     from orchestrator.engine.models.base import Response
-    from orchestrator.engine.session.ask import Ask
-    from orchestrator.engine.session.calls import Workbench
-    from orchestrator.engine.session.hooks import Hooks
-    from orchestrator.engine.session.limits import Budget
-    from orchestrator.engine.session.reservation import Reservation
+    from orchestrator.engine.session.budget import Budget
+    from orchestrator.engine.session.calls import ToolRunner
+    from orchestrator.engine.session.config import Host, SessionConfig
+    from orchestrator.engine.session.history import History
+    from orchestrator.engine.session.request import NextRequest
     from orchestrator.engine.tools.base import Ends
 
 BAD_REPLIES_IN_A_ROW = 3
@@ -47,6 +56,9 @@ IDLE_REPLIES_IN_A_ROW = 10
 CONTEXT_WARNING_SHARE = 0.8
 """From here on a request may be too long: 4 characters a token is wrong by a fifth for some code and languages, and
 so far do the vendors' counts of the same text differ."""
+
+_LIMITS_OF_ONE_INPUT = frozenset({"tool_rounds", "replies"})
+"""After these the next input may go on."""
 
 
 class EndKind(StrEnum):
@@ -78,53 +90,138 @@ class SessionEnd:
     limit: str = ""
 
 
-async def run_loop(
-    ask: Callable[[], Ask], bench: Workbench, budget: Budget, history: History, hooks: Hooks
-) -> SessionEnd:
+@dataclass(slots=True)
+class Inputs:
+    """What is said to one session, and what the loop works on it with.
+
+    Attributes:
+        repetition: notices circles, in all inputs together; None does not look.
+    """
+
+    history: History
+    budget: Budget
+    host: Host
+    clock: Clock
+    emit: Emit
+    repetition: Repetition | None = field(default_factory=Repetition)
+    _steering: deque[str] = field(default_factory=deque, init=False)
+    _follow_ups: deque[str] = field(default_factory=deque, init=False)
+
+    def steer(self, message: str) -> None:
+        """Queue a message for the next round.
+
+        Raises:
+            ConfigurationError: there are no words in it.
+        """
+        self._steering.append(input_message(message).text)
+
+    def follow_up(self, message: str) -> None:
+        """Queue a further task.
+
+        Raises:
+            ConfigurationError: there are no words in it.
+        """
+        self._follow_ups.append(input_message(message).text)
+
+    def take_steering(self) -> list[str]:
+        """Take all messages for the next round out of their queue."""
+        taken = list(self._steering)
+        self._steering.clear()
+        return taken
+
+    async def work_on(
+        self, message: Message, runner: ToolRunner, next_request: Callable[[], NextRequest]
+    ) -> SessionEnd:
+        """Work on an input, then on the follow-ups, as long as the model ends each by its own.
+
+        Args:
+            next_request: how the model is asked in the next round.
+        """
+        while True:
+            self.emit(InputReceived(message.text))
+            self.say(TurnKind.USER, message)
+            try:
+                end = await run_loop(self, runner, next_request)
+            finally:
+                self.budget.tool_rounds = 0  # also where somebody stops it: the next input has all its rounds
+            is_done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH} or (
+                end.limit in _LIMITS_OF_ONE_INPUT and not self.budget.exceeded()
+            )
+            if not is_done or not self._follow_ups:
+                return end
+            message = Message.user(self._follow_ups.popleft())
+
+    def change(self, config: SessionConfig) -> None:
+        """Take other limits from now on."""
+        self.budget.change(config.limits, config.wrap_up_share)
+        if not config.enable_loop_detection:
+            self.repetition = None
+        elif self.repetition is None or self.repetition.window != config.loop_detection_window:
+            self.repetition = Repetition(config.loop_detection_window)
+
+    def interrupt(self) -> None:
+        """Answer the calls that were cut short."""
+        self.history.interrupt(self.clock.now())
+
+    def fail(self, error: BaseException) -> None:
+        """Say that the session cannot go on with its input."""
+        self.interrupt()
+        self.emit(ErrorOccurred(type(error).__name__, str(error)))
+
+    def say(self, kind: TurnKind, message: Message) -> None:
+        """Add a message to the conversation that is not the model's."""
+        self.history.add(Turn(kind, message, self.clock.now()))
+        self.emit(MessageAdded(message))
+
+
+def input_message(user: object) -> Message:
+    """What somebody says to the model.
+
+    Raises:
+        ConfigurationError: it is no text and no message, or there is nothing in it.
+    """
+    message = Message.user(user) if isinstance(user, str) else user
+    if not isinstance(message, Message):
+        raise ConfigurationError(f"say it as text or as a Message, not as {type(user).__name__}")
+    if not any(not isinstance(part, Text) or part.text.strip() for part in message.parts):
+        raise ConfigurationError("there is nothing in it: say in words what is to be done")
+    return message
+
+
+async def run_loop(inputs: Inputs, runner: ToolRunner, next_request: Callable[[], NextRequest]) -> SessionEnd:
     """Run rounds until the model is done, a call ends the session, or a limit is reached.
 
     Args:
-        ask: how to ask the model in the next round; it may change between rounds.
-        bench: the tools and what they run with.
-        budget: counts rounds, tokens, money and time; spent here.
-        history: the conversation so far, which is appended to.
-        hooks: what is asked between rounds.
+        inputs: the conversation so far, which is appended to, and what is spent and asked on the way.
+        next_request: how to ask the model in the next round; it may change between rounds.
 
     Raises:
         ModelError: the provider gave no answer.
         BadReplyError: three replies in a row were not in the contract's form.
     """
-    return await _Loop(bench, budget, history, hooks).run(ask)
+    return await _Loop(inputs, runner, next_request).run()
 
 
-@dataclass(slots=True)
 class _Loop:
     """One run of the loop: what it works on, and its counts in a row."""
 
-    bench: Workbench
-    budget: Budget
-    history: History
-    hooks: Hooks
-    rejected: int = 0
-    empty: int = 0
-    idle: int = 0
-    warned_of_context: bool = False
-    guessed: bool = False
-    admission: Admission = field(init=False)
+    def __init__(self, inputs: Inputs, runner: ToolRunner, next_request: Callable[[], NextRequest]) -> None:
+        self.inputs, self.runner, self.next_request = inputs, runner, next_request
+        self.history, self.budget, self.host = inputs.history, inputs.budget, inputs.host
+        self.emit = inputs.emit
+        self.rejected = self.empty = self.idle = 0
+        self.warned_of_context = self.guessed_overflow = False
 
-    def __post_init__(self) -> None:
-        self.admission = Admission(self.budget, self.history, self._tell, self.bench.emit, self.hooks.wrap_up)
-
-    async def run(self, ask: Callable[[], Ask]) -> SessionEnd:
+    async def run(self) -> SessionEnd:
         while True:
             await asyncio.sleep(0)  # who reads the events can speak before the next request goes out
-            self._steer()
-            if self.hooks.stopped():
+            self._steer(self.inputs.take_steering())
+            if self.host.stopped():
                 return SessionEnd(EndKind.INTERRUPTED, "interrupted")
             deadline = asyncio.timeout(self.budget.seconds_left)
             try:
                 async with deadline:
-                    end = await self._turn(ask)
+                    end = await self._round(self.next_request())
             except TimeoutError:
                 if not deadline.expired():
                     raise
@@ -132,39 +229,94 @@ class _Loop:
             if end:
                 return end
 
-    async def _turn(self, ask: Callable[[], Ask]) -> SessionEnd | None:
-        """A round, if the limits allow it; the end of the loop, or None to go on."""
-        room = await self.admission.next(asking := ask())
-        return self._limit(room) if isinstance(room, LimitReached) else await self._round(asking, room)
-
-    async def _round(self, ask: Ask, room: Reservation) -> SessionEnd | None:
-        """One request and what follows from its reply."""
+    async def _round(self, request: NextRequest) -> SessionEnd | None:
+        """One request, if the limits allow it, and what follows from its reply; None to go on."""
+        room = await self._authorize(request)
+        if isinstance(room, LimitReached):
+            return self._limit(room)
         try:
-            response = await self._asked(ask, room)
+            response = await self._send(request, room)
         except NoRoomError:
             return None
         except ModelError as error:
-            return self._refused(ask, error)
-        reading = ask.contract.read(response, ask.tools, round_number=self.budget.rounds)
+            return self._refused(request, error)
+        reading = request.contract.read(response, request.tools, round_number=self.budget.rounds)
         if _is_empty(response, reading) and response.finish is not FinishReason.PAUSE:
-            return await self._empty(ask, response, reading)
-        return await self._read(ask, response, reading)
-
-    async def _read(self, ask: Ask, response: Response, reading: Reading) -> SessionEnd | None:
-        """What follows from a reply that says something."""
+            return await self._empty(request, response, reading)
         if isinstance(reading, Malformed):
-            return await self._malformed(ask, response, reading)
+            return await self._malformed(request, response, reading)
+        return await self._act(request, response, reading)
+
+    async def _authorize(self, request: NextRequest) -> Reservation | LimitReached:
+        """Set aside what the request may cost, while that fits, or else that of one turn to wrap up; else the limit.
+
+        Waits as long as only the reservations of other sessions, whose requests are under way, leave no room.
+        """
+        budget = self.budget
+        while True:
+            if limit := budget.exceeded():
+                return limit
+            limit = budget.wrapping_up or budget.wrap_up_due()
+            if limit is None:
+                room = reserve(budget, request.need(self.history))
+                if isinstance(room, Reservation):
+                    return room
+                if room.passes:
+                    await budget.wait_for_release()
+                    continue
+                limit = room.limit
+            if not budget.wrap_up_share or not budget.rounds:
+                return limit
+            last = self._authorize_last(request, limit)
+            if last is not None:
+                return last
+            await budget.wait_for_release()
+
+    def _authorize_last(self, request: NextRequest, limit: LimitReached) -> Reservation | LimitReached | None:
+        """Set aside the cost of the wrap-up turn; None if there may be room for it later."""
+        message = request.contract.answer((), self._wrap_up_words(request))
+        is_told = self.budget.wrapping_up is not None
+        more = 0 if is_told else message_bytes(message)
+        room = reserve(self.budget, request.need(self.history, more), wrap_up=True)
+        if not isinstance(room, Reservation):
+            return None if room.passes else room.limit
+        if not is_told:
+            self.budget.wrapping_up = limit
+            self.emit(Warned(f"nearly at a limit ({limit.detail}): the model gets one last turn to wrap up"))
+            self._tell(message)
+        return room
+
+    def _wrap_up_words(self, request: NextRequest) -> str:
+        if words := self.host.wrap_up or request.contract.wrap_up:
+            return words
+        names = {tool.name for tool in request.tools}
+        proposes, finishes = "create_pull_request" in names, names & {"finish", "submit"}
+        return render("agent/wrap_up", proposes=proposes, finishes=finishes)
+
+    async def _send(self, request: NextRequest, room: Reservation) -> Response:
+        share = request.context_share(self.history)
+        if share > CONTEXT_WARNING_SHARE and not self.warned_of_context:
+            self.emit(Warned(f"Context usage at ~{share:.0%} of context window"))
+        self.warned_of_context = share > CONTEXT_WARNING_SHARE
+        messages = self.history.context(request.contract)
+        return await SentRequest(
+            request, messages, self.history, room, self.emit, self.inputs.clock.now
+        ).reply()
+
+    async def _act(self, request: NextRequest, response: Response, reading: Actions) -> SessionEnd | None:
+        """Do what a reply in good form says."""
         self.rejected = self.empty = 0
-        self.bench.emit(_accepted(reading))
-        if not reading.calls and not reading.withheld:
-            return await self._without_calls(ask, response, reading)
+        called = len(reading.calls) + len(reading.withheld)
+        self.emit(PlanAccepted(reading.plan, called, repaired=reading.repaired, cut_off=reading.cut_off))
+        if not called:
+            return await self._without_calls(request, response, reading)
         self.idle = 0
-        if ending := await self._run_calls(ask, reading):
+        if ending := await self._run_calls(request, reading):
             return SessionEnd(EndKind(ending.ending), ending.text)
         self._look_for_circles(reading)
         return None
 
-    async def _run_calls(self, ask: Ask, reading: Actions) -> Ends | None:
+    async def _run_calls(self, request: NextRequest, reading: Actions) -> Ends | None:
         """Run what the reply calls; the model is told a result of each call, however they end."""
         reply = self.history.turns[-1]
         self.budget.tool_rounds += 1
@@ -172,42 +324,40 @@ class _Loop:
         def answer(results: tuple[ToolResult, ...]) -> None:
             note = render("agent/cut_off") if reading.cut_off else ""
             if self.history.turns[-1] is reply:  # a tool that did not stop in time was answered for
-                self._say(TurnKind.TOOL_RESULTS, ask.contract.answer(results, note))
+                self.inputs.say(TurnKind.TOOL_RESULTS, request.contract.answer(results, note))
 
         return await run_calls(
-            self.bench,
+            self.runner,
             reading.calls,
             reading.withheld,
             answer=answer,
-            running=ask.contract.running,
-            parallel=ask.parallel,
+            running=request.contract.running,
+            parallel=request.parallel,
         )
 
-    async def _asked(self, ask: Ask, room: Reservation) -> Response:
-        self._warn_of_context(ask)
-        return await Sending(ask, self.history, room, self.bench.emit, self.hooks.now).reply()
-
-    async def _without_calls(self, ask: Ask, response: Response, reading: Actions) -> SessionEnd | None:
+    async def _without_calls(
+        self, request: NextRequest, response: Response, reading: Actions
+    ) -> SessionEnd | None:
         """A reply in words: the end, a pause of the provider's, or something to be asked about."""
-        text = response.text.strip()
+        text, text_ends = response.text.strip(), request.contract.text_ends
         if response.finish is FinishReason.PAUSE:
             return self._idle()  # the vendor wants the same conversation again, with what it said so far
         _require_no_refusal(response)
-        if not ask.contract.text_ends and await self.hooks.is_done():
+        if not text_ends and await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, text)
         words = ""
-        if ask.contract.text_ends and text and not reading.cut_off:
-            words = await self.hooks.may_end(text) or ""
-            late = self.hooks.steering()
+        if text_ends and text and not reading.cut_off:
+            words = await self.host.may_end(text) or ""
+            late = self.inputs.take_steering()
             if not words and not late:
-                return SessionEnd(EndKind.AWAITING if asks(text) else EndKind.COMPLETED, text)
-            self._inject(late)
+                return SessionEnd(EndKind.AWAITING if is_question(text) else EndKind.COMPLETED, text)
+            self._steer(late)
             if not words:
                 return None
         if end := self._idle():
             return end
-        note = words or (render("agent/cut_off") if reading.cut_off else ask.contract.go_on)
-        self._tell(ask.contract.answer((), note))
+        note = words or (render("agent/cut_off") if reading.cut_off else request.contract.go_on)
+        self._tell(request.contract.answer((), note))
         return None
 
     def _idle(self) -> SessionEnd | None:
@@ -217,7 +367,7 @@ class _Loop:
             return None
         return self._limit(LimitReached("replies", f"{self.idle} replies in a row had no tool call"))
 
-    def _refused(self, ask: Ask, error: ModelError) -> SessionEnd | None:
+    def _refused(self, request: NextRequest, error: ModelError) -> SessionEnd | None:
         """Make the conversation shorter, or end, if it was too long for the model.
 
         A refusal without a reason that is known is taken for one of length once, where the window is nearly full.
@@ -225,109 +375,92 @@ class _Loop:
         Raises:
             ModelError: the refusal itself, where length is not its reason.
         """
-        if isinstance(error, ContextLengthError):
-            return self._overflow(ask, error)
-        share = request_share(ask, self.history)
-        if self.guessed or not error.is_unexplained or share < CONTEXT_WARNING_SHARE:
-            raise error
-        self.guessed = True
-        self.bench.emit(
-            Warned(
-                f"{error}: no reason that is known, and the request takes ~{share:.0%} of the context window;"
-                " it is taken for too long"
+        if not isinstance(error, ContextLengthError):
+            share = request.request_share(self.history)
+            if self.guessed_overflow or not error.is_unexplained or share < CONTEXT_WARNING_SHARE:
+                raise error
+            self.guessed_overflow = True
+            self.emit(
+                Warned(
+                    f"{error}: no reason that is known, and the request takes ~{share:.0%} of the context window;"
+                    " it is taken for too long"
+                )
             )
-        )
-        return self._overflow(ask, error)
-
-    def _overflow(self, ask: Ask, error: ModelError) -> SessionEnd | None:
-        """Prune and ask again where the contract says so; else, or if nothing can be dropped, the end."""
-        dropped = self.history.prune() if ask.contract.prunes else 0
-        if dropped:
-            self.bench.emit(Warned(f"the conversation was too long; its oldest {dropped} turns were dropped"))
+        prunes = request.contract.prunes
+        if prunes and (dropped := self.history.prune()):
+            self.emit(Warned(f"the conversation was too long; its oldest {dropped} turns were dropped"))
             return None
-        why = "pruning did not help" if ask.contract.prunes else "start a new session, or use a larger model"
+        why = "pruning did not help" if prunes else "start a new session, or use a larger model"
         text = f"the conversation is longer than the model can read ({error}); {why}"
-        self.bench.emit(Warned(text))
+        self.emit(Warned(text))
         return SessionEnd(EndKind.OVERFLOW, text)
 
-    def _warn_of_context(self, ask: Ask) -> None:
-        """Say once that the conversation comes near what the model can read."""
-        share = context_share(ask, self.history)
-        if share > CONTEXT_WARNING_SHARE and not self.warned_of_context:
-            self.bench.emit(Warned(f"Context usage at ~{share:.0%} of context window"))
-        self.warned_of_context = share > CONTEXT_WARNING_SHARE
-
-    async def _empty(self, ask: Ask, response: Response, reading: Reading) -> SessionEnd | None:
+    async def _empty(self, request: NextRequest, response: Response, reading: ReadReply) -> SessionEnd | None:
         """A reply without a word and without a call: the end where all is done, else it is asked for again."""
         _require_no_refusal(response)
-        if await self.hooks.is_done():
+        if await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, "")
-        cut_off = response.finish is FinishReason.LENGTH
+        cut_off, contract = response.finish is FinishReason.LENGTH, request.contract
         self.empty += 1
-        self.bench.emit(ReplyRejected(("reply: it was empty",), self.empty))
+        self.emit(ReplyRejected(("reply: it was empty",), self.empty))
         if self.empty >= EMPTY_REPLIES_IN_A_ROW:
             hint = "; the model ran into its output limit: raise --max-output-tokens" if cut_off else ""
             return self._limit(LimitReached("replies", f"{self.empty} replies in a row were empty{hint}"))
         if isinstance(reading, Malformed):
-            self._tell(ask.contract.complain(reading.problems))
+            self._tell(contract.complain(reading.problems))
         else:
-            self._tell(ask.contract.answer((), render("agent/cut_off") if cut_off else ask.contract.go_on))
+            self._tell(contract.answer((), render("agent/cut_off") if cut_off else contract.go_on))
         return None
 
-    async def _malformed(self, ask: Ask, response: Response, reading: Malformed) -> SessionEnd | None:
+    async def _malformed(
+        self, request: NextRequest, response: Response, reading: Malformed
+    ) -> SessionEnd | None:
         """A reply that cannot be read. Where all is done, words that cannot be meant as a plan are the end."""
         is_last = self.rejected + 1 >= BAD_REPLIES_IN_A_ROW
-        if (is_last or "{" not in response.text) and await self.hooks.is_done():
+        if (is_last or "{" not in response.text) and await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, response.text.strip())
         self.rejected += 1
-        self.bench.emit(ReplyRejected(reading.problems, self.rejected))
-        self.bench.failures.note("reply", reading.problems[0])
+        self.emit(ReplyRejected(reading.problems, self.rejected))
+        self.runner.failures.note("reply", reading.problems[0])
         if is_last:
             raise BadReplyError(
                 f"{self.rejected} replies in a row were no valid plan (the last: {reading.problems[0]}); "
                 "try a larger model, or a server that supports JSON-schema output"
             )
-        self._tell(ask.contract.complain(reading.problems))
+        self._tell(request.contract.complain(reading.problems))
         return None
 
     def _look_for_circles(self, reading: Actions) -> None:
-        repetition = self.hooks.repetition
+        repetition = self.inputs.repetition
         if repetition is None:
             return
         for call in reading.calls:
             repetition.add(call)
         if repetition.found():
             warning = render("agent/loop_detected", window=repetition.window)
-            self._say(TurnKind.STEERING, Message.user(warning))
-            self.bench.emit(LoopDetected(warning))
+            self.inputs.say(TurnKind.STEERING, Message.user(warning))
+            self.emit(LoopDetected(warning))
 
-    def _steer(self) -> None:
-        self._inject(self.hooks.steering())
-
-    def _inject(self, words: list[str]) -> None:
-        for text in words:
-            self._say(TurnKind.STEERING, Message.user(text))
-            self.bench.emit(SteeringInjected(text))
+    def _steer(self, texts: list[str]) -> None:
+        for text in texts:
+            self.inputs.say(TurnKind.STEERING, Message.user(text))
+            self.emit(SteeringInjected(text))
 
     def _tell(self, message: Message) -> None:
-        """Add a word of the program."""
-        self._say(TurnKind.SYSTEM, message)
-
-    def _say(self, kind: TurnKind, message: Message) -> None:
-        self.history.add(Turn(kind, message, self.hooks.now()))
-        self.bench.emit(MessageAdded(message))
+        """Add a message of the program."""
+        self.inputs.say(TurnKind.SYSTEM, message)
 
     def _limit(self, limit: LimitReached) -> SessionEnd:
-        self.bench.emit(limit)
+        self.emit(limit)
         return SessionEnd(EndKind.LIMIT, limit.detail, limit.limit)
 
 
-def asks(text: str) -> bool:
+def is_question(text: str) -> bool:
     """Whether a reply ends with a question to the user. Marks and quotes around the end do not count."""
     return text.rstrip(" \t\r\n*_`\"')]»”").endswith(("?", "\uff1f"))  # and the full-width one
 
 
-def _is_empty(response: Response, reading: Reading) -> bool:
+def _is_empty(response: Response, reading: ReadReply) -> bool:
     """Whether a reply says nothing and calls nothing."""
     if isinstance(reading, Malformed):
         return not response.text.strip()
@@ -338,12 +471,3 @@ def _require_no_refusal(response: Response) -> None:
     if response.finish in {FinishReason.REFUSAL, FinishReason.CONTENT_FILTER}:
         said = response.text.strip()[:300] or response.finish.value
         raise ContentFilterError(f"the model refused to answer: {said}")
-
-
-def _accepted(reading: Actions) -> PlanAccepted:
-    return PlanAccepted(
-        reading.plan,
-        len(reading.calls) + len(reading.withheld),
-        repaired=reading.repaired,
-        cut_off=reading.cut_off,
-    )

@@ -10,23 +10,31 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.checks import check_callable, check_kind, check_methods
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import ProcessingEnded, SessionStarted, SessionState, Warned
+from orchestrator.core.errors import (
+    ConfigurationError,
+    ConnectionFailedError,
+    ContentFilterError,
+    OverloadedError,
+    ProviderError,
+    RateLimitError,
+)
+from orchestrator.core.events import ProcessingEnded, SessionEnded, SessionStarted, SessionState, Warned
 from orchestrator.engine.models.base import MODEL_METHODS
 from orchestrator.engine.profiles.base import Profile
-from orchestrator.engine.session.children import child_setting, model_of_child, take_over
-from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.dialogue import Dialogue, hooks_of
-from orchestrator.engine.session.earlier import sound
-from orchestrator.engine.session.ending import PASSING, Ending
-from orchestrator.engine.session.history import History
-from orchestrator.engine.session.holdings import Holdings
-from orchestrator.engine.session.inbox import Inbox, words_of
-from orchestrator.engine.session.limits import Budget, check_price
-from orchestrator.engine.session.loop import EndKind, SessionEnd
-from orchestrator.engine.session.stream import STOP_SECONDS, EventStream, stop
-from orchestrator.engine.session.subagents import Lineage, Subagents, Wish
-from orchestrator.engine.session.talk import Setting, begin, unknown_price, usual_contract
+from orchestrator.engine.session.budget import Budget, check_price
+from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
+from orchestrator.engine.session.event_bus import STOP_SECONDS, EventBus, stop
+from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, mended_turns
+from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
+from orchestrator.engine.session.request import NextRequest, RequestTemplate, make_template, usual_contract
+from orchestrator.engine.session.subagents import (
+    Lineage,
+    Subagents,
+    SubagentTask,
+    child_parts,
+    model_of_child,
+    take_over,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -34,20 +42,21 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import SessionEvent
-    from orchestrator.core.messages import Message
+    from orchestrator.core.messages import Message, Usage
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
-    from orchestrator.engine.profiles.base import Price
-    from orchestrator.engine.session.ask import Ask
+    from orchestrator.engine.profiles.base import ReplyPrice
     from orchestrator.engine.session.history import Turn
-    from orchestrator.engine.session.stream import Reader
-    from orchestrator.engine.session.talk import Talk
+
 
 SETTLE_SECONDS = 0.1
 """How long work whose last event was read may take to be over."""
 
 _REASON_CHARS = 500
+_PASSING = (RateLimitError, OverloadedError, ConnectionFailedError, ProviderError, ContentFilterError)
+"""After these the same session may be asked again; after every other error it is closed."""
+
 _ENVIRONMENT = ("exec_command", "read_file", "write_file", "working_directory")
 
 
@@ -72,8 +81,8 @@ class Session:
         clock: time.
         session_id: names the session; a new UUID if it is None.
         lineage: of a subagent: whose it is.
-        earlier: the turns that the conversation begins with, such as `earlier.history_of` gives them; what
-            no vendor would take is mended (`earlier.sound`). What they cost does not count here.
+        earlier: the turns that the conversation begins with, such as `history.history_of` gives them; what
+            no vendor would take is mended (`history.mended_turns`). What they cost does not count here.
 
     Attributes:
         price: what a reply of the model cost; may be changed with the model.
@@ -98,53 +107,29 @@ class Session:
         lineage: Lineage | None = None,
         earlier: Iterable[Turn] = (),
     ) -> None:
-        check_kind("profile", profile, Profile, "a Profile, such as openai_profile() makes one")
-        check_methods(
-            "environment", environment, _ENVIRONMENT, "an environment, such as LocalEnvironment(path)"
-        )
+        parts = _checked_parts(profile, environment, contract, config, host, clock)
         chosen = profile.model if model is None else model
         if chosen is None:
             raise ConfigurationError(f"profile {profile.name} has no model: pass Session(model=...)")
-        for name, value, kind in (("config", config, SessionConfig), ("host", host, Host)):
-            if value is not None:
-                check_kind(name, value, kind, f"a {kind.__name__}")
-        if contract is not None:
-            check_methods("contract", contract, ("shape", "read", "answer"), "a contract, such as Native()")
         self.id = session_id or str(uuid.uuid4())
         self._state = SessionState.IDLE
         self.model = chosen
-        self.price: Price = (host and host.price) or profile.price or unknown_price
-        self._setting = Setting(
-            profile,
-            environment,
-            contract or usual_contract(profile),
-            config or SessionConfig(),
-            host or Host(),
-            clock or SystemClock(),
-        )
-        config, host, clock = self._setting.config, self._setting.host, self._setting.clock
-        self.history = History(sound(earlier, clock.now()))
+        self.price: ReplyPrice = parts.host.price or profile.price or _unknown_price
+        self._parts, config, host, clock = parts, parts.config, parts.host, parts.clock
+        self.history = History(mended_turns(earlier, clock.now()))
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
-        self._events = EventStream(self.id, clock, host.emit)
+        self._events = EventBus(self.id, clock, host.emit)
         if lineage:
-            self._events.listen(lineage.relay)
-        self._depth = lineage.depth if lineage else 0
-        self._holdings = Holdings(
-            environment, owns_environment=host.owns_environment, kept=lineage.model if lineage else None
-        )
+            self._events.listen(lineage.forward)
+        self._lineage = lineage
+        self._asked_models: list[Model] = []
         self._subagents = Subagents(self._child)
-        self._inbox = Inbox()
-        self._talk: Talk | None = None
+        self._inputs = Inputs(self.history, self.budget, host, clock, self._events)
+        self._inputs.change(config)
+        self._template: RequestTemplate | None = None
         self._work: asyncio.Task[SessionEnd] | None = None
-        self._dialogue = Dialogue(
-            self.history,
-            self.budget,
-            self._inbox,
-            hooks_of(self._setting, self._inbox),
-            self._setting,
-            self._events,
-        )
-        self._ending = Ending(self._dialogue, self._subagents, self._holdings, self._events)
+        self._end_task: asyncio.Task[None] | None = None
+        self._is_environment_begun = self._is_environment_ready = False
 
     @property
     def state(self) -> SessionState:
@@ -154,7 +139,7 @@ class Session:
     @property
     def environment(self) -> ExecutionEnvironment:
         """Where tools act."""
-        return self._setting.environment
+        return self._parts.environment
 
     @property
     def model(self) -> Model:
@@ -187,7 +172,7 @@ class Session:
             ConfigurationError: when it is set: it is no `SessionConfig`, one of those two differs, a cap in USD
                 is set for a model whose price is unknown, or the session is closed.
         """
-        return self._setting.config
+        return self._parts.config
 
     @config.setter
     def config(self, config: SessionConfig) -> None:
@@ -196,11 +181,11 @@ class Session:
         )
         self._check_open()
         if config.max_usd is not None:
-            check_price(Budget(config.limits, self._setting.clock), self.price, self.model.name)
-        if self._talk:
-            self._talk.change(config)
-        self._dialogue.change(config)
-        self._setting = replace(self._setting, config=config)
+            check_price(Budget(config.limits, self._parts.clock), self.price, self.model.name)
+        if self._template:
+            self._template.change(config)
+        self._inputs.change(config)
+        self._parts = replace(self._parts, config=config)
 
     @property
     def reasoning_effort(self) -> str | None:
@@ -221,18 +206,19 @@ class Session:
             PullwrightError: the model or the host failed; `ErrorOccurred` came before it. After an
                 error that does not pass by itself the session is closed.
         """
-        await self._left_behind()
-        work, reader = self._begin(user), self._events.open()
-        work.add_done_callback(lambda _: self._after(reader))
+        await self._wait_for_left_work()
+        work, events = self._begin(user), self._events.open()
+        # Of a closed session the last event is `SessionEnded`.
+        work.add_done_callback(lambda _: None if self._is_closed else events.put_nowait(None))
         try:
-            async for event in reader:
+            while (event := await events.get()) is not None:
                 yield event
             await asyncio.wait([work], timeout=SETTLE_SECONDS)
             if work.done() and not work.cancelled():
                 work.result()
         finally:
-            reader.close()
-            if not self._ending.is_begun:
+            self._events.close(events)
+            if self._end_task is None:
                 await stop(work)
 
     async def run(self, user: str | Message) -> SessionEnd:
@@ -241,7 +227,7 @@ class Session:
         Raises:
             ConfigurationError, PullwrightError: see `submit`.
         """
-        await self._left_behind()
+        await self._wait_for_left_work()
         work = self._begin(user)
         try:
             return await work
@@ -258,7 +244,7 @@ class Session:
             ConfigurationError: there are no words in it, or the session is closed.
         """
         self._check_open()
-        self._inbox.steer(message)
+        self._inputs.steer(message)
 
     def follow_up(self, message: str) -> None:
         """Ask for something more, once what was asked before is done.
@@ -267,7 +253,7 @@ class Session:
             ConfigurationError: there are no words in it, or the session is closed.
         """
         self._check_open()
-        self._inbox.follow_up(message)
+        self._inputs.follow_up(message)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
         """Call this with every event from now on, also between inputs. It must not block or raise.
@@ -284,11 +270,11 @@ class Session:
 
         Of a closed session it does nothing more, as `close` does.
         """
-        await self._close("aborted")
+        await self._close("aborted", self._work)
 
     async def close(self) -> None:
         """End the session; what still runs is stopped. A second time waits for the first."""
-        await self._close("closed")
+        await self._close("closed", self._work)
 
     async def __aenter__(self) -> Self:
         """The session itself."""
@@ -304,16 +290,20 @@ class Session:
         self._check_open()
         if self._state is SessionState.PROCESSING:
             raise ConfigurationError("the session is at work: use steer() or follow_up()")
-        message = words_of(user)
+        message = input_message(user)
         self._state = SessionState.PROCESSING
         self._work = asyncio.create_task(self._process(message))
         return self._work
 
+    @property
+    def _is_closed(self) -> bool:
+        return self._state is SessionState.CLOSED
+
     def _check_open(self) -> None:
-        if self._state is SessionState.CLOSED:
+        if self._is_closed:
             raise ConfigurationError("the session is closed: make a new one")
 
-    async def _left_behind(self) -> None:
+    async def _wait_for_left_work(self) -> None:
         """Wait for work that is being stopped because somebody left its events: they may ask anew at once."""
         if self._state is SessionState.PROCESSING and self._work:
             for _ in range(3):  # the event loop closes what was left when it comes to it
@@ -321,24 +311,19 @@ class Session:
             if self._work.cancelling():
                 await asyncio.wait([self._work], timeout=STOP_SECONDS)
 
-    def _after(self, reader: Reader) -> None:
-        """End a stream with the work that it shows; that of a closed session ends with `SessionEnded`."""
-        if self._state is not SessionState.CLOSED:
-            reader.end()
-
     async def _process(self, message: Message) -> SessionEnd:
         done = False
         try:
-            await self._holdings.open()
-            talk = self._talk = self._talk or await self._start()
-            end = await self._dialogue.work_on(message, talk, lambda: self._ask(talk))
+            await self._prepare_environment()
+            template = self._template = self._template or await self._start()
+            end = await self._inputs.work_on(message, template.runner, lambda: self._next_request(template))
             done = True
-        except PASSING as error:
-            self._dialogue.tell(error)
+        except _PASSING as error:
+            self._inputs.fail(error)
             self._rest(SessionState.IDLE, str(error))
             raise
         except asyncio.CancelledError:
-            self._dialogue.interrupt()
+            self._inputs.interrupt()
             if self._state is SessionState.PROCESSING:
                 self._rest(SessionState.IDLE, "interrupted")
             raise
@@ -346,44 +331,54 @@ class Session:
             # Whatever else went wrong, in the host's own code too: the session cannot go on.
             if self._state is SessionState.PROCESSING and not done:
                 fault = sys.exc_info()[1]
-                await self._close(str(fault), work_ends=True, error=fault)
+                await self._close(str(fault), error=fault)
         waits = end.kind in {EndKind.AWAITING, EndKind.QUESTION}
         self._rest(SessionState.AWAITING_INPUT if waits else SessionState.IDLE, f"{end.kind}: {end.text}")
         return end
 
-    async def _start(self) -> Talk:
-        setting = self._setting
+    async def _prepare_environment(self) -> None:
+        """Make the environment ready, once, if the session owns it."""
+        if self._parts.host.owns_environment and not self._is_environment_ready:
+            self._is_environment_begun = True
+            await self.environment.initialize()
+            self._is_environment_ready = True
+
+    async def _start(self) -> RequestTemplate:
+        config, host, profile = self._parts.config, self._parts.host, self._parts.profile
         check_price(self.budget, self.price, self.model.name)
         may_spawn = (
-            setting.profile.subagents
-            and setting.contract.text_ends
-            and self._depth < setting.config.max_subagent_depth
+            profile.subagents and self._parts.contract.text_ends and self._depth < config.max_subagent_depth
         )
-        other_models = (setting.host.other_model or setting.profile.other_model) is not None
+        other_models = (host.other_model or profile.other_model) is not None
         tools = self._subagents.tools(other_models=other_models) if may_spawn else ()
-        talk = await begin(setting, self.model.name, self._events, tools, self.budget)
-        self._events(SessionStarted(self.id, talk.system))
-        effort, profile = setting.config.reasoning_effort, setting.profile
+        template = await make_template(self._parts, self.model.name, self._events, tools, self.budget)
+        self._events(SessionStarted(self.id, template.fixed.system))
+        effort = config.reasoning_effort
         if effort and profile.is_made_for(self.model) and not profile.supports_reasoning:
             self._events(Warned(f"{self.model.name} takes no reasoning effort: {effort!r} is not sent to it"))
-        self._ending.is_heard = True
-        return talk
+        return template
 
-    def _ask(self, talk: Talk) -> Ask:
-        """How the next round asks; the models that were asked are let go of at the end."""
-        self._holdings.note(self.model)
-        return talk.ask(self.model, self.price, self.config)
+    def _next_request(self, template: RequestTemplate) -> NextRequest:
+        """How the next round asks; the models that were asked are closed at the end."""
+        is_parents = self._lineage is not None and self.model is self._lineage.model
+        if not is_parents and not any(self.model is known for known in self._asked_models):
+            self._asked_models.append(self.model)
+        return template.next(self.model, self.price, self.config)
 
     def _rest(self, state: SessionState, reason: str) -> None:
         self._state = state
         self._events(ProcessingEnded(state, " ".join(reason.split())[:_REASON_CHARS]))
 
-    def _child(self, wish: Wish) -> Session:
-        parent = self._setting
+    @property
+    def _depth(self) -> int:
+        return self._lineage.depth if self._lineage else 0
+
+    def _child(self, task: SubagentTask) -> Session:
+        parent = self._parts
         model, price = self.model, self.price
-        if wish.model:
-            model, price = model_of_child(parent, wish.model, self.budget)
-        own = child_setting(parent, wish, price, self.reasoning_effort)
+        if task.model:
+            model, price = model_of_child(parent, task.model, self.budget)
+        own = child_parts(parent, task, price, self.reasoning_effort)
         child = Session(
             profile=own.profile,
             environment=own.environment,
@@ -392,13 +387,83 @@ class Session:
             config=own.config,
             host=own.host,
             clock=own.clock,
-            lineage=Lineage(self._depth + 1, self.model, self.budget, self._events.relay),
+            lineage=Lineage(self._depth + 1, self.model, self.budget, self._events.forward),
         )
-        child.listen(lambda _event: take_over(parent, own, wish))
+        child.listen(lambda _event: take_over(parent, own, task))
         return child
 
     async def _close(
-        self, reason: str, *, work_ends: bool = False, error: BaseException | None = None
+        self, reason: str, work: asyncio.Task[SessionEnd] | None = None, error: BaseException | None = None
     ) -> None:
+        """End once, in a task of its own, so that a tool that closes its session does not cut the end short.
+
+        Args:
+            work: is stopped; None where it ends by itself.
+            error: why the session ends, if something went wrong.
+        """
         self._state = SessionState.CLOSED
-        await self._ending.reach(reason, None if work_ends else self._work, error)
+        if self._end_task is None:
+            self._end_task = asyncio.create_task(self._end(reason, work, error))
+            await asyncio.shield(self._end_task)
+        else:
+            await asyncio.wait([self._end_task])  # who began it hears what went wrong
+
+    async def _end(
+        self, reason: str, work: asyncio.Task[SessionEnd] | None, error: BaseException | None
+    ) -> None:
+        """Steps 1 to 8 of Appendix B of the specification; what can be stopped at the same time is."""
+        try:
+            if error:
+                self._inputs.fail(error)
+            await asyncio.gather(stop(work), self._subagents.close())
+            if work and not work.done():  # a tool does not let itself be stopped
+                self._inputs.interrupt()
+                self._events.end_calls(INTERRUPTED_RESULT)
+            await self._release()
+        finally:
+            try:
+                if self._template:
+                    self._events(SessionEnded(reason))
+            finally:
+                self._events.end()
+
+    async def _release(self) -> None:
+        """Clean up the environment and close the models that were asked, also where one of them fails to."""
+        try:
+            if self._is_environment_begun:
+                self._is_environment_begun = False
+                await self.environment.cleanup()
+        finally:
+            while self._asked_models:
+                await self._asked_models.pop().aclose()
+
+
+def _unknown_price(_usage: Usage) -> float | None:
+    """Where nobody knows what the model costs."""
+    return None
+
+
+def _checked_parts(  # noqa: PLR0913, PLR0917  the arguments of `Session`
+    profile: Profile,
+    environment: ExecutionEnvironment,
+    contract: Contract | None,
+    config: SessionConfig | None,
+    host: Host | None,
+    clock: Clock | None,
+) -> SessionParts:
+    """Put the arguments together, with the usual ones for those that are not given."""
+    check_kind("profile", profile, Profile, "a Profile, such as openai_profile() makes one")
+    check_methods("environment", environment, _ENVIRONMENT, "an environment, such as LocalEnvironment(path)")
+    for name, value, kind in (("config", config, SessionConfig), ("host", host, Host)):
+        if value is not None:
+            check_kind(name, value, kind, f"a {kind.__name__}")
+    if contract is not None:
+        check_methods("contract", contract, ("shape", "read", "answer"), "a contract, such as Native()")
+    return SessionParts(
+        profile,
+        environment,
+        contract or usual_contract(profile),
+        config or SessionConfig(),
+        host or Host(),
+        clock or SystemClock(),
+    )

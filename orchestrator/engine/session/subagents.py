@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import PullwrightError, ToolError
+from orchestrator.core.errors import ConfigurationError, PullwrightError, ToolError
 from orchestrator.core.events import SessionState
-from orchestrator.engine.tools.base import Failed, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.environments.wrappers import ScopedEnvironment
+from orchestrator.engine.session.budget import check_price
+from orchestrator.engine.tools.base import Failed, Ledger, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Model
-    from orchestrator.engine.session.limits import Budget
+    from orchestrator.engine.profiles.base import ReplyPrice
+    from orchestrator.engine.session.budget import Budget
+    from orchestrator.engine.session.config import SessionParts
     from orchestrator.engine.session.loop import SessionEnd
+    from orchestrator.engine.session.session import Session
+
 
 MAX_SUBAGENTS = 16
 """That a session may have open at the same time."""
@@ -46,10 +53,10 @@ class SubagentResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SubagentTask:
     """What a subagent is started for. `max_turns` of 0 is no limit."""
 
-    task: str
+    text: str
     working_dir: str | None = None
     model: str | None = None
     max_turns: int = 0
@@ -60,45 +67,20 @@ class Lineage:
     """Whose child a session is: what it spends counts there, and its events go there.
 
     Attributes:
-        model: the parent's, which the child does not let go of.
+        model: the parent's, which the child does not close.
     """
 
     depth: int
     model: Model
     budget: Budget
-    relay: Callable[[SessionEvent], None]
-
-
-class Child(Protocol):
-    """A session, as far as its parent knows it."""
-
-    @property
-    def id(self) -> str:
-        """Names it."""
-
-    @property
-    def state(self) -> SessionState:
-        """Where it is in its life."""
-
-    @property
-    def budget(self) -> Budget:
-        """What it spent."""
-
-    async def run(self, user: str) -> SessionEnd:
-        """Do a task."""
-
-    def steer(self, message: str) -> None:
-        """Say something while it works."""
-
-    async def abort(self) -> None:
-        """Stop it."""
+    forward: Callable[[SessionEvent], None]
 
 
 @dataclass(slots=True)
-class Handle:
+class Subagent:
     """A subagent and the task that it works on."""
 
-    session: Child
+    session: Session
     work: asyncio.Task[SessionEnd]
 
     @property
@@ -124,64 +106,64 @@ class Subagents:
     """The subagents of one session.
 
     Args:
-        make: makes a session for a wish; may raise `ToolError` where it cannot be met.
+        make: makes a session for a task; may raise `ToolError` where it cannot be met.
     """
 
-    def __init__(self, make: Callable[[Wish], Child]) -> None:
+    def __init__(self, make: Callable[[SubagentTask], Session]) -> None:
         self._make = make
-        self.handles: dict[str, Handle] = {}
+        self.by_id: dict[str, Subagent] = {}
 
-    def spawn(self, wish: Wish) -> Handle:
+    def spawn(self, task: SubagentTask) -> Subagent:
         """Start a subagent; it works from now on.
 
         Raises:
-            ToolError: the task is empty, there are too many subagents, or the wish cannot be met.
+            ToolError: the task is empty, there are too many subagents, or the task cannot be met.
         """
-        if not wish.task.strip():
+        if not task.text.strip():
             raise ToolError("the task is empty: say in full what the subagent has to do")
-        if len(self.handles) >= MAX_SUBAGENTS:
+        if len(self.by_id) >= MAX_SUBAGENTS:
             raise ToolError(f"there are {MAX_SUBAGENTS} subagents already: close one with close_agent first")
-        session = self._make(wish)
-        handle = self.handles[session.id] = Handle(session, _start(session, wish.task))
-        return handle
+        session = self._make(task)
+        subagent = self.by_id[session.id] = Subagent(session, _start(session, task.text))
+        return subagent
 
     def send(self, agent_id: str, message: str) -> str:
         """Say something to a subagent: it reads it after its current round, or begins anew with it."""
-        handle = self._handle(agent_id)
-        if handle.session.state is SessionState.CLOSED:
+        subagent = self._find(agent_id)
+        if subagent.session.state is SessionState.CLOSED:
             raise ToolError(f"{agent_id} has ended with an error: spawn another one")
-        if handle.status is SubagentStatus.RUNNING:
-            handle.session.steer(message)
+        if subagent.status is SubagentStatus.RUNNING:
+            subagent.session.steer(message)
             return f"{agent_id} will read it after its current round."
-        handle.work = _start(handle.session, message)
+        subagent.work = _start(subagent.session, message)
         return f"{agent_id} works on it."
 
     async def wait(self, agent_id: str) -> SubagentResult | None:
         """What became of a subagent, once it is done; None if it still runs after `WAIT_SECONDS`."""
-        handle = self._handle(agent_id)
-        await asyncio.wait([handle.work], timeout=WAIT_SECONDS)
-        return handle.result() if handle.work.done() else None
+        subagent = self._find(agent_id)
+        await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
+        return subagent.result() if subagent.work.done() else None
 
     async def close_one(self, agent_id: str) -> SubagentStatus:
         """Stop a subagent and forget it; what its status was at the end."""
-        handle = self._handle(agent_id)
-        status = handle.status
-        await handle.session.abort()
-        del self.handles[agent_id]
+        subagent = self._find(agent_id)
+        status = subagent.status
+        await subagent.session.abort()
+        del self.by_id[agent_id]
         return SubagentStatus.FAILED if status is SubagentStatus.RUNNING else status
 
     async def close(self) -> None:
         """Stop all."""
-        handles = list(self.handles.values())
-        self.handles.clear()
-        await asyncio.gather(*(handle.session.abort() for handle in handles))
+        subagents = list(self.by_id.values())
+        self.by_id.clear()
+        await asyncio.gather(*(subagent.session.abort() for subagent in subagents))
 
-    def _handle(self, agent_id: str) -> Handle:
-        handle = self.handles.get(agent_id)
-        if handle is None:
-            known = ", ".join(self.handles) or "none"
+    def _find(self, agent_id: str) -> Subagent:
+        subagent = self.by_id.get(agent_id)
+        if subagent is None:
+            known = ", ".join(self.by_id) or "none"
             raise ToolError(f"there is no subagent {agent_id[:100]!r}; there are: {known}")
-        return handle
+        return subagent
 
     def tools(self, *, other_models: bool) -> tuple[Tool, ...]:
         """`spawn_agent`, `send_input`, `wait` and `close_agent`.
@@ -192,7 +174,7 @@ class Subagents:
         return (_spawn_agent(self, other_models), _send_input(self), _wait(self), _close_agent(self))
 
 
-def _start(session: Child, task: str) -> asyncio.Task[SessionEnd]:
+def _start(session: Session, task: str) -> asyncio.Task[SessionEnd]:
     work = asyncio.create_task(session.run(task))
     # Whether anybody waits for it or not, its error is taken note of.
     work.add_done_callback(lambda done: None if done.cancelled() else done.exception())
@@ -204,15 +186,15 @@ _TEXT: Mapping[str, Any] = {"type": "string"}
 
 def _spawn_agent(agents: Subagents, other_models: bool) -> Tool:  # noqa: FBT001  one of two forms
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        handle = agents.spawn(
-            Wish(
+        subagent = agents.spawn(
+            SubagentTask(
                 arguments["task"],
                 arguments.get("working_dir") or None,
                 arguments.get("model") or None,
                 arguments.get("max_turns") or 0,
             )
         )
-        return Ok(f"agent_id: {handle.session.id}\nstatus: {handle.status}")
+        return Ok(f"agent_id: {subagent.session.id}\nstatus: {subagent.status}")
 
     properties = {
         "task": _TEXT,
@@ -247,3 +229,53 @@ def _close_agent(agents: Subagents) -> Tool:
         return Ok(f"{arguments['agent_id']} is closed; its final status was: {status}")
 
     return Tool(define("close_agent", {"agent_id": _TEXT}, ("agent_id",)), execute)
+
+
+def child_parts(
+    parent: SessionParts, task: SubagentTask, price: ReplyPrice, reasoning_effort: str | None
+) -> SessionParts:
+    """The same files, gate and contract, without the tools that publish something or end the session.
+
+    In a folder of its own it has a ledger of its own; `take_over` brings it to the parent's.
+
+    Raises:
+        PathRefusedError: the folder lies outside of the parent's.
+    """
+    environment, ledger = parent.environment, parent.host.ledger
+    folder = environment.relative(task.working_dir or ".")
+    is_scoped = folder != "."
+    if is_scoped:
+        environment, ledger = ScopedEnvironment(environment, folder), Ledger()
+    tools = ToolRegistry.unchecked(tool for tool in parent.profile.tools if tool.order is not Order.LAST)
+    return replace(
+        parent,
+        profile=replace(parent.profile, tools=tools),
+        environment=environment,
+        config=parent.config.for_subagent(task.max_turns, reasoning_effort, same_model=not task.model),
+        # The scope is the child's own: making it ready shows whether the folder is there.
+        host=replace(parent.host.for_subagent(ledger, price), owns_environment=is_scoped),
+    )
+
+
+def take_over(parent: SessionParts, child: SessionParts, task: SubagentTask) -> None:
+    """Note in the parent's ledger what the child's tools did in a folder."""
+    if child.host.ledger is not parent.host.ledger:
+        folder = parent.environment.relative(task.working_dir or ".")
+        parent.host.ledger.take_over(child.host.ledger, folder)
+
+
+def model_of_child(parent: SessionParts, name: str, budget: Budget) -> tuple[Model, ReplyPrice]:
+    """The model that a subagent is to run on.
+
+    Raises:
+        ToolError: there is no way to another model, or its price is unknown where a cap in USD holds.
+    """
+    other = parent.host.other_model or parent.profile.other_model
+    if other is None:
+        raise ToolError("subagents run on your own model here: leave `model` out")
+    try:
+        model, price = other(name)
+        check_price(budget, price, name)
+    except ConfigurationError as error:
+        raise ToolError(str(error)) from error
+    return model, price

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.engine.environments.base import GrepOptions
 from orchestrator.engine.tools.base import Order, Tool, ToolContext, ToolOutcome, define
 from orchestrator.engine.tools.edit import EditTerms, edit_text
-from orchestrator.engine.tools.files import overwrite_text
-from orchestrator.engine.tools.many import MAX_FILES, read_many
-from orchestrator.engine.tools.reading import GENEROUS, read_path
+from orchestrator.engine.tools.files import GENEROUS, MAX_FILES, overwrite_text, read_many, read_path
 from orchestrator.engine.tools.search import (
     DEFAULT_RESULTS,
     MAX_DEPTH,

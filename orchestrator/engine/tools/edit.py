@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
 from orchestrator.engine.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
-from orchestrator.engine.tools.indentation import Shift, ShiftedLines
-from orchestrator.engine.tools.matching import MAX_PLACES, Found, find, nearest_shown, raw
-from orchestrator.engine.tools.namesakes import did_you_mean
+from orchestrator.engine.tools.matching import (
+    MAX_PLACES,
+    Found,
+    Shift,
+    ShiftedLines,
+    find,
+    nearest_shown,
+    raw,
+)
 from orchestrator.engine.tools.textfile import (
     TextFile,
     as_written,
     check_text,
     decode,
+    did_you_mean,
     file_name,
     lines_of,
     numbered,

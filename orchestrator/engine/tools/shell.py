@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.hosts import refusal
+from orchestrator.engine.environments.sandbox.proxy import explain_refused
 from orchestrator.engine.tools.base import MAX_TIMEOUT_MS, Failed, Ok, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ async def run_command(
 
 def _network_lines(refused: tuple[str, ...]) -> list[str]:
     """Which connections the sandbox refused, and what a person could do about it."""
-    lines = [f"[network: {refusal(place)}]" for place in refused[:_SHOWN_HOSTS]]
+    lines = [f"[network: {explain_refused(place)}]" for place in refused[:_SHOWN_HOSTS]]
     more = len(refused) - _SHOWN_HOSTS
     return [*lines, f"[network: refused connections to {more} other places]"] if more > 0 else lines
 

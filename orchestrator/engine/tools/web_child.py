@@ -10,27 +10,272 @@ import json
 import re
 import resource
 import sys
+from collections import Counter
 from contextlib import suppress
+from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import urljoin
 
 CPU_SECONDS = 30
 MEMORY_BYTES = 2 * 1024**3
 MAX_MATCHES = 2_000
 MAX_EXTRACTED_CHARACTERS = 5_000_000
+MAIN_CHARACTERS = 200
+"""A page whose main part has less text than this is shown with what is around it."""
+
+_MAX_DEPTH = 8
+_MAX_URL_CHARACTERS = 2_048
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_VOID = _names("area base br col embed hr img input link meta param source track wbr")
+_DROPPED = _names(
+    "audio button canvas iframe noscript object script select style svg template textarea video"
+)
+"""Elements whose text is no text of the page."""
+
+_AROUND = _names("aside dialog footer nav")
+_ROLES_AROUND = _names("banner complementary contentinfo dialog navigation search")
+_INLINE = _DROPPED | _names(
+    "a abbr acronym b bdi bdo big br cite code data del dfn em font i img input ins kbd label mark math q ruby s samp small "
+    "span strike strong sub sup time tt u var wbr"
+)
+_CODE = frozenset({"code", "kbd", "samp", "tt"})
+_HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+_CELLS = frozenset({"td", "th"})
+_LAYOUT = frozenset({"blockquote", "ol", "pre", "table", "ul", *_HEADINGS})
+"""What no line of a table can show: a table with such a thing in a cell is there for the look of the page."""
+
+_ENDED_BY = {
+    "li": {"p", "li"},
+    "dt": {"p", "dt", "dd"},
+    "dd": {"p", "dt", "dd"},
+    "tr": {"p", "td", "th", "tr"},
+    "td": {"p", "td", "th"},
+    "th": {"p", "td", "th"},
+}
+"""By the name of an element that begins: those before it that end there, though no tag says so."""
+
+_ANCHOR_SIGNS = frozenset({"¶", "#", "§", "🔗"})
+_INVISIBLE = re.compile(r"(?:display:none|visibility:hidden)(?:;|!|$)")
+
+
+class PageText(HTMLParser):
+    """Turns HTML into blocks of Markdown with links.
+
+    The parts of a page are told apart as HTML names them: its main part, what is around that (navigation, footers),
+    and the rest. What a browser does not show is left out.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.title: list[str] = []
+        self._base = url
+        self._blocks: list[tuple[int, str, str]] = []  # rank of the part, kind, text
+        self._pieces: list[str] = []  # of the block that is being read
+        self._stack: list[tuple[str, str]] = []  # open elements and what they mark
+        self._open: Counter[str] = Counter()  # the same, by name and by mark
+        self._lists: list[int] = []  # open lists: the number of the last item, -1 where they have none
+        self._bullet = ""
+        self._link: tuple[int, str] | None = None  # where its label begins in `_pieces`, and its address
+        self._tables: list[bool] = []  # open tables: whether a row of them was written
+        self._row: list[str] | None = None  # cells, while a row of plain text is read
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin an element."""
+        known = {name: value or "" for name, value in attrs}
+        while self._stack and self._stack[-1][0] in self._ended_by(tag):
+            self._pop()
+        if tag in _LAYOUT:
+            self._leave_row()
+        if tag not in _INLINE:
+            outer = self._stack[-1][0] if self._stack else ""
+            self._end_block("" if outer == "pre" else outer)
+        self._begin(tag, known)
+        if tag not in _VOID:
+            mark = self._mark(tag, known)
+            self._stack.append((tag, mark))
+            self._open.update((tag, mark))
+
+    def handle_endtag(self, tag: str) -> None:
+        """End an element, and those in it that were not ended."""
+        while self._open[tag]:
+            if self._pop() == tag:
+                break
+
+    def handle_data(self, data: str) -> None:
+        """Take in text."""
+        if self._open["title"] and not self._open["svg"]:
+            self.title.append(data)
+        elif not self._open["hidden"]:
+            self._pieces.append(data if self._open["pre"] else re.sub(r"\s+", " ", data))
+
+    def markdown(self) -> str:
+        """The main part of the page; all of it where that part is short."""
+        self._end_block()
+        sizes = Counter[int]()
+        for rank, _, text in self._blocks:
+            sizes[rank] += len(text)
+        least = 2 if sizes[2] >= MAIN_CHARACTERS else 1 if sizes[1] + sizes[2] >= MAIN_CHARACTERS else 0
+        written: list[str] = []
+        before = ""
+        for rank, kind, text in self._blocks:
+            if rank >= least:
+                written += ["\n" if kind and kind == before else "\n\n", text]
+                before = kind
+        return "".join(written[1:])
+
+    def _ended_by(self, tag: str) -> set[str]:
+        return _ENDED_BY.get(tag, set() if tag in _INLINE or tag in _VOID else {"p"})
+
+    def _mark(self, tag: str, known: dict[str, str]) -> str:
+        """What an element says of all that is in it."""
+        role = known.get("role", "").strip().lower()
+        style = "".join(known.get("style", "").split()).lower()
+        hidden = "hidden" in known or known.get("aria-hidden") == "true" or _INVISIBLE.search(style)
+        if tag in _DROPPED or hidden:
+            return "hidden"
+        if tag in {"main", "article"} or role == "main":
+            return "main part"
+        is_around = tag in _AROUND or (tag == "header" and not self._open["main part"])
+        return "around" if is_around or role in _ROLES_AROUND else ""
+
+    def _begin(self, tag: str, known: dict[str, str]) -> None:
+        if tag == "a":
+            self._end_link()
+            self._link = (len(self._pieces), self._address(known.get("href", "")))
+        elif tag in _CODE and not self._open["pre"]:
+            self._pieces.append("`")
+        elif tag == "br" and not self._open["hidden"]:
+            self._pieces.append("\n")
+        elif tag in {"ul", "ol"}:
+            self._lists.append(0 if tag == "ol" else -1)
+        elif tag == "li":
+            if self._lists and self._lists[-1] >= 0:
+                self._lists[-1] += 1
+            self._bullet = f"{self._lists[-1]}. " if self._lists and self._lists[-1] >= 0 else "- "
+        elif tag == "table":
+            self._tables.append(False)
+        elif tag == "tr" and self._tables:
+            self._row = []
+        elif tag == "base" and known.get("href"):
+            self._base = self._address(known["href"]) or self._base
+
+    def _pop(self) -> str:
+        """End the innermost element."""
+        tag, mark = self._stack[-1]
+        if tag == "a":
+            self._end_link()
+        elif tag in _CODE and not self._open["pre"]:
+            if self._pieces and self._pieces[-1] == "`":
+                self._pieces.pop()
+            else:
+                self._pieces.append("`")
+        elif tag in _CELLS and self._row is not None:
+            self._row.append(self._taken().replace("\n", " "))
+        elif tag not in _INLINE:
+            self._end_block(tag)
+        if tag == "tr":
+            self._end_row()
+        elif tag in {"ul", "ol"} and self._lists:
+            self._lists.pop()
+        elif tag == "table" and self._tables:
+            self._tables.pop()
+        self._stack.pop()
+        self._open.subtract((tag, mark))
+        return tag
+
+    def _end_block(self, tag: str = "") -> None:
+        """Write down what was read of the element `tag`."""
+        if self._open["hidden"]:
+            return
+        if self._open["pre"] > (tag == "pre"):  # each block in code is a line of it
+            self._pieces += [] if not self._pieces or self._pieces[-1].endswith("\n") else ["\n"]
+            return
+        if self._row is not None:
+            self._pieces.append(" ")  # a paragraph in a cell stays in it
+            return
+        raw = "".join(self._pieces).strip("\r\n").rstrip()
+        text = self._taken()
+        if not text:
+            return
+        if tag == "pre":
+            text = raw
+            fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`{3,}", text)), 3)
+            text = f"{fence}\n{text}\n{fence}"
+        self._write(_HEADINGS.get(tag, "") + text)
+
+    def _write(self, text: str, kind: str = "") -> None:
+        """Add a block, indented as lists and quotations demand."""
+        indent = "  " * min(len(self._lists), _MAX_DEPTH)
+        first = indent[2:] + self._bullet if self._bullet else indent
+        kind = "item" if self._bullet else kind
+        self._bullet = ""
+        quote = "> " * min(self._open["blockquote"], _MAX_DEPTH)
+        lines = [
+            f"{quote}{indent if number else first}{line}" for number, line in enumerate(text.split("\n"))
+        ]
+        rank = 2 if self._open["main part"] else 1
+        self._blocks.append((0 if self._open["around"] else rank, kind, "\n".join(lines)))
+
+    def _taken(self) -> str:
+        """The pieces as text, its blanks made plain; nothing is left of them."""
+        if self._link and len(self._pieces) > self._link[0]:
+            self._end_link()
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        return "\n".join(" ".join(line.split()) for line in text.split("\n")).strip()
+
+    def _end_link(self) -> None:
+        if self._link is None:
+            return
+        (start, address), self._link = self._link, None
+        label = "".join(self._pieces[start:])
+        plain = " ".join(label.split())
+        if plain in _ANCHOR_SIGNS:
+            self._pieces[start:] = []
+        elif plain and address and not self._open["pre"]:
+            self._pieces[start:] = [label[: len(label) - len(label.lstrip())], f"[{plain}]({address})"]
+            self._pieces += [" "] if label[-1:].isspace() else []
+
+    def _address(self, href: str) -> str:
+        """The whole address of a link; empty where it leads to no page."""
+        href = href.strip()
+        with suppress(ValueError):
+            address = urljoin(self._base, href) if href and not href.startswith("#") else ""
+            if re.fullmatch(r"https?://\S+", address) and len(address) <= _MAX_URL_CHARACTERS:
+                return address
+        return ""
+
+    def _end_row(self) -> None:
+        cells, self._row = self._row, None
+        if cells and any(cells):
+            self._write(f"| {' | '.join(cells)} |", "row")
+            if self._tables and not self._tables[-1]:
+                self._write(f"|{' --- |' * len(cells)}", "row")
+                self._tables[-1] = True
+
+    def _leave_row(self) -> None:
+        """Take the cells of a row as blocks."""
+        cells, self._row = self._row or (), None
+        for cell in filter(None, cells):
+            self._write(cell)
 
 
 def extract(page: str, url: str) -> dict[str, Any]:
     """The title and the readable text of an HTML page, as Markdown with its links."""
-    import trafilatura
-
-    tree = trafilatura.load_html(page)
-    if tree is None:
-        return {"title": "", "text": ""}
-    title = " ".join((tree.findtext(".//title") or "").split())
-    text = trafilatura.extract(
-        page, url=url, output_format="markdown", include_links=True, include_comments=True, favor_recall=True
-    )
-    return {"title": title, "text": (text or "")[:MAX_EXTRACTED_CHARACTERS]}
+    parser = PageText(url)
+    page = page.replace("<![", "<!x[")  # a comment in HTML, for which Python's parser may raise an error
+    closed, end, rest = page.rpartition("-->")
+    parser.feed(
+        closed + end + rest.replace("<!--", "<!x")
+    )  # looking for the end of each takes it quadratic time
+    parser.close()
+    text = parser.markdown()
+    return {"title": " ".join("".join(parser.title).split()), "text": text[:MAX_EXTRACTED_CHARACTERS]}
 
 
 def find(pattern: str, paragraphs: list[str]) -> dict[str, Any]:

@@ -1,10 +1,20 @@
-"""The interface between the web tools and the network."""
+"""The interface between the web tools and the network, and which addresses may be opened: public ones only."""
 
 from __future__ import annotations
 
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from orchestrator.core.addresses import ip_address, is_public
+from orchestrator.core.errors import ToolError
+
+if TYPE_CHECKING:
+    import httpx2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +67,163 @@ class WebAccess(Protocol):
         Raises:
             ToolError: the address is refused, nothing readable is there, or the server failed.
         """
+
+
+MAX_URL_CHARACTERS = 2_048
+
+PORTS = frozenset({80, 443, 8080, 8443})
+"""The web's own ports and their two usual stand-ins. A closed list: a request to another port would
+reach a service that was not made for strangers (mail, databases, caches)."""
+
+Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Gives the IP addresses of a host name. Raises `OSError` where there are none."""
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+_NOT_PUBLIC_NAMES = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home.arpa", "onion")
+
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+_MAX_HOST_CHARACTERS = 253
+
+
+@dataclass(frozen=True, slots=True)
+class WebAddress:
+    """A checked address.
+
+    Attributes:
+        host: in lower case ASCII, without a dot at its end; IPv6 without brackets.
+        target: path and query, as they are sent.
+        trusted: the operator named this host and port: it may be private.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+    trusted: bool = False
+
+    @property
+    def authority(self) -> str:
+        """Host and port as the `Host` header has them: without the scheme's own port."""
+        return self.place if self.port != _DEFAULT_PORTS[self.scheme] else bracketed(self.host)
+
+    @property
+    def place(self) -> str:
+        """`host:port`."""
+        return f"{bracketed(self.host)}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The whole address, without a fragment."""
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+
+def bracketed(host: str) -> str:
+    """The host as it stands in a URL: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> WebAddress:
+    """Check an address, as far as it can be done without asking for the host's IP addresses.
+
+    Args:
+        url: the whole address.
+        allowed_private: places (`host:port`) that may be opened although they are private.
+
+    Raises:
+        ToolError: it is no address of the public web.
+    """
+    text = url.strip()
+    if len(text) > MAX_URL_CHARACTERS:
+        raise ToolError(f"the address is longer than {MAX_URL_CHARACTERS:,} characters")
+    if not text.isprintable() or " " in text or "\\" in text:
+        raise ToolError(
+            "the address has spaces, backslashes or characters that cannot be seen: write them as %XX"
+        )
+    parsed = _parsed(text)
+    if parsed.scheme not in _DEFAULT_PORTS:
+        if not parsed.scheme or "://" not in text:
+            raise ToolError("give the whole address, beginning with https:// or http://")
+        raise ToolError(f"only http and https addresses can be opened, not {parsed.scheme}")
+    if parsed.userinfo:
+        raise ToolError("the address has a user name or password in it: leave them out")
+    host = parsed.raw_host.decode("ascii").lower().removesuffix(".")
+    port = _DEFAULT_PORTS[parsed.scheme] if parsed.port is None else parsed.port
+    address = WebAddress(parsed.scheme, host, port, parsed.raw_path.decode("ascii"))
+    if address.place in allowed_private:
+        return WebAddress(address.scheme, host, port, address.target, trusted=True)
+    _check_host(host)
+    if port not in PORTS:
+        raise ToolError(f"port {port} is refused: only {', '.join(map(str, sorted(PORTS)))} can be opened")
+    return address
+
+
+def joined(base: WebAddress, location: str, allowed_private: frozenset[str] = frozenset()) -> WebAddress:
+    """Where a redirect leads, checked like any other address.
+
+    Raises:
+        ToolError: see `parse_address`.
+    """
+    if not location.isprintable():
+        raise ToolError("the redirect's address has characters that cannot be seen")
+    return parse_address(str(_parsed(base.url).join(_parsed(location))), allowed_private)
+
+
+async def public_ips(address: WebAddress, resolve: Resolver) -> tuple[str, ...]:
+    """The IP addresses to connect to; all of them were checked.
+
+    Raises:
+        ToolError: the host is unknown, or one of its addresses is not public.
+    """
+    try:
+        found = (
+            [address.host] if ip_address(address.host) else list(await resolve(address.host, address.port))
+        )
+    except (OSError, UnicodeError):
+        found = []
+    if not found:
+        raise ToolError(f"there is no host {address.host}: check the address")
+    for ip in found:
+        if not (address.trusted or is_public(ip)):
+            raise _private(address.host, ip)
+    return tuple(dict.fromkeys(found))
+
+
+async def system_resolver(host: str, port: int) -> Sequence[str]:
+    """Ask the system. Addresses that this machine has no route for are left out."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return [str(place[0]) for *_, place in found]
+
+
+def _parsed(text: str) -> httpx2.URL:
+    import httpx2
+
+    try:
+        return httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise ToolError(f"this is no valid address: {error}") from None
+
+
+def _check_host(host: str) -> None:
+    if not host:
+        raise ToolError("the address names no host")
+    if ip_address(host):
+        if not is_public(host):
+            raise _private(host, host)
+        return
+    labels = host.split(".")
+    if len(host) > _MAX_HOST_CHARACTERS or not all(_LABEL.fullmatch(label) for label in labels):
+        raise ToolError("the host in the address is no valid name")
+    if _NUMBER.fullmatch(
+        labels[-1]
+    ):  # 127.1, 2130706433, 0x7f.1: the system would take them for IP addresses
+        raise ToolError("the host is an unusual spelling of an IP address: write it as four plain numbers")
+    if any(host == name or host.endswith(f".{name}") for name in _NOT_PUBLIC_NAMES):
+        raise ToolError(f"{host} is a private name: only the public web can be opened")
+
+
+def _private(host: str, ip: str) -> ToolError:
+    leads = "is" if host == ip else f"leads to {ip},"
+    return ToolError(f"{host} {leads} a private or reserved address: only the public web can be opened")

@@ -24,15 +24,17 @@ from weakref import WeakValueDictionary
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.redaction import without_bytes, without_secrets
-from orchestrator.engine.web.addresses import (
+from orchestrator.engine.web.base import (
+    PageKind,
+    SearchHit,
     WebAddress,
+    WebPage,
     bracketed,
     joined,
     parse_address,
     public_ips,
     system_resolver,
 )
-from orchestrator.engine.web.base import PageKind, SearchHit, WebPage
 
 if TYPE_CHECKING:
     import ssl
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.engine.web.addresses import Resolver
+    from orchestrator.engine.web.base import Resolver
 
 
 MAX_RESULTS = 20
@@ -112,7 +114,7 @@ def _complaint(reply: Any) -> str:
 
 
 def _plain(value: Any, most: int) -> str:
-    """One line of text without markup."""
+    """One line of text without_secrets markup."""
     text = html.unescape(_MARKUP.sub("", value)) if isinstance(value, str) else ""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
@@ -120,7 +122,7 @@ def _plain(value: Any, most: int) -> str:
 
 def _brave_rows(reply: JsonObject) -> Any:
     web = reply.get("web")
-    if web is None:  # a question without results has no such part
+    if web is None:  # a question without_secrets results has no such part
         return [] if reply.get("type") == "search" else None
     return web.get("results", []) if isinstance(web, Mapping) else None
 
@@ -558,11 +560,11 @@ def _refused_search(engine: SearchEngine, status: int, said: str) -> ToolError:
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         what = f"did not accept its key: a person must check {engine.key_variable}"
     elif status in _SPENT:
-        what = "has no quota left for its key: go on without web search"
+        what = "has no quota left for its key: go on without_secrets web search"
     elif status == HTTPStatus.TOO_MANY_REQUESTS:
         what = "takes no more requests for now, or its quota is spent: search less, or later"
     elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        what = "failed: try later, or go on without web search"
+        what = "failed: try later, or go on without_secrets web search"
     else:
         what = "did not accept the search: put it in other words"
     return ToolError(f"{engine.label} {what} (HTTP {status}{f': {said}' if said else ''})")

@@ -16,7 +16,7 @@ from orchestrator.bot.git.adopt import unsound
 from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
-from orchestrator.engine.environments.paths import split_path
+from orchestrator.engine.environments.files import split_path
 from orchestrator.engine.policy.executing import stays_inside
 from tests.tables import table
 from tests.unit.bot.git.rig import git

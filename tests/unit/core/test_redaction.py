@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.config.keys import secret_values
-from orchestrator.bot.forge.values import Credential
+from orchestrator.bot.forge.base import Credential
 from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.redaction import (
     REPLACEMENT,
@@ -21,7 +21,7 @@ from orchestrator.core.redaction import (
     without_bytes,
     without_secrets,
 )
-from orchestrator.engine.environments.variables import EnvPolicy, child_variables
+from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from tests.tables import table
 
 # From the documentation of the tools named by them.

@@ -1,4 +1,4 @@
-"""What is typed: defaults, one clear line for each mistake, and a start that loads nothing."""
+"""What is typed: defaults, one clear line for each mistake, a start that loads nothing, and the exit status."""
 
 from __future__ import annotations
 
@@ -9,11 +9,60 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.cli.arguments import COMMANDS, UsageError, given_settings, parse
-from orchestrator.app.cli.setting_flags import SETTING_KEYS
+from orchestrator.app.cli.arguments import (
+    COMMANDS,
+    DONE,
+    FAILED,
+    LIMIT,
+    NOTHING,
+    QUESTION,
+    SETTING_KEYS,
+    UsageError,
+    given_settings,
+    parse,
+)
+from orchestrator.app.cli.run import RunTotals
 from orchestrator.app.options import KEYS, RENAMED
+from orchestrator.bot.cycle.parts import CycleResult, Outcome
+from orchestrator.bot.cycle.tasks import from_text
+from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
+
+NO_TASK = ("", Outcome.NO_TASK)
+
+
+@table(
+    ("cycles", "code"),
+    [
+        ([NO_TASK], NOTHING),
+        ([("a", Outcome.PROPOSED), ("b", Outcome.PROPOSED), NO_TASK], DONE),
+        ([("a", Outcome.PLANNED), NO_TASK], DONE),
+        ([("a", Outcome.NO_TASK), NO_TASK], NOTHING),
+        ([("a", Outcome.PROPOSED), ("b", Outcome.FAILED), ("c", Outcome.PROPOSED), NO_TASK], FAILED),
+        ([("a", Outcome.PAUSED), ("a", Outcome.PROPOSED), NO_TASK], DONE),
+        ([("a", Outcome.LIMIT), ("a", Outcome.PROPOSED), NO_TASK], DONE),
+        ([("a", Outcome.LIMIT), ("b", Outcome.PROPOSED), NO_TASK], LIMIT),
+        ([("", Outcome.PAUSED), ("a", Outcome.PROPOSED), NO_TASK], DONE),
+        ([("a", Outcome.PROPOSED), ("b", Outcome.QUESTION)], QUESTION),
+        ([("a", Outcome.QUESTION), ("b", Outcome.FAILED), NO_TASK], QUESTION),
+        ([("a", Outcome.PROPOSED), ("b", Outcome.INTERRUPTED)], 130),
+        ([("a", Outcome.FAILED), ("b", Outcome.PROPOSED)], FAILED),
+        ([("a", Outcome.PROPOSED), ("", Outcome.FAILED)], FAILED),
+    ],
+)
+def test_the_status_speaks_for_the_whole_run(cycles: list[tuple[str, Outcome]], code: int) -> None:
+    whole = RunTotals()
+    for text, outcome in cycles:
+        whole.add(CycleResult(None, outcome, from_text(text) if text else None))
+    assert whole.code == code
+
+
+def test_an_error_has_its_own_status() -> None:
+    whole = RunTotals()
+    whole.add(CycleResult(None, Outcome.FAILED, cause=ConfigurationError("no")))
+    assert whole.code == 2
+
 
 ROOT = Path(__file__).resolve().parents[4]
 LONG_KEY = "sk-" + "a1B2c3D4" * 6

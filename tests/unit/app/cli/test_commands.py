@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.app.cli import exit_codes
-from orchestrator.app.cli.config_command import key_states
-from orchestrator.app.cli.pulls import write_json, write_text
+from orchestrator.app.cli import arguments
+from orchestrator.app.cli.config import key_states
+from orchestrator.app.cli.pulls import write_pulls, write_pulls_json
 from orchestrator.app.cli.show import tell
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.forge.local import LocalForge, root_of
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.reader import read_run
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, JournalError, ProviderError
 from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, ReplyRejected, TaskTaken, Warned
@@ -214,14 +214,14 @@ def test_pull_requests_and_questions_are_listed(tmp_path: Path) -> None:
     full.ensure_pull_request(Proposal("pullwright/x", "main", "Fix \x1b[31madd()", "body", draft=True))
     full.ensure_question(None, "key", "Which\none?")
     out = io.StringIO()
-    write_text([empty, full], out)
+    write_pulls([empty, full], out)
     lines = out.getvalue().splitlines()
     assert lines[0] == str(tmp_path / "full")
     assert lines[1] == "  #1  Fix add()  (open, draft)"
     assert lines[2] == "      pullwright/x -> main, 0123456789"
     assert lines[4] == "  ?1  Which one?"
     out = io.StringIO()
-    write_json([empty, full], out)
+    write_pulls_json([empty, full], out)
     pull, question = [json.loads(line) for line in out.getvalue().splitlines()]
     assert (pull["kind"], pull["number"], pull["state"]) == ("pull_request", 1, "open")
     assert (question["kind"], question["body"]) == ("question", "Which\none?")
@@ -232,16 +232,16 @@ def test_a_repository_that_is_gone_does_not_hide_the_others(tmp_path: Path) -> N
     there.ensure_pull_request(Proposal("pullwright/x", "main", "Fix", "body", draft=False))
     (tmp_path / "gone").rmdir()
     out = io.StringIO()
-    write_text([gone, there], out)
+    write_pulls([gone, there], out)
     assert f"no such repository: {tmp_path / 'gone'}\n\n{tmp_path / 'there'}\n  #1  Fix" in out.getvalue()
     out = io.StringIO()
-    write_json([gone, there], out)
+    write_pulls_json([gone, there], out)
     assert [json.loads(line)["kind"] for line in out.getvalue().splitlines()] == ["error", "pull_request"]
 
 
 def test_nothing_to_list(tmp_path: Path) -> None:
     out = io.StringIO()
-    write_text([forge(tmp_path / "empty")], out)
+    write_pulls([forge(tmp_path / "empty")], out)
     assert out.getvalue() == "no pull requests and no questions\n"
 
 
@@ -260,8 +260,8 @@ def test_nothing_to_list(tmp_path: Path) -> None:
     ],
 )
 def test_the_status_of_an_outcome(outcome: str, status: int) -> None:
-    assert exit_codes.for_outcome(outcome) == status
-    assert status in exit_codes.MEANINGS
+    assert arguments.for_outcome(outcome) == status
+    assert status in arguments.MEANINGS
 
 
 @table(
@@ -274,13 +274,13 @@ def test_the_status_of_an_outcome(outcome: str, status: int) -> None:
     ],
 )
 def test_the_status_of_an_error(error: BaseException, status: int) -> None:
-    assert exit_codes.for_error(error) == status
+    assert arguments.for_error(error) == status
 
 
 def test_every_outcome_of_a_cycle_has_a_status() -> None:
     from orchestrator.bot.cycle.parts import Outcome
 
-    assert {outcome for outcome in Outcome if exit_codes.for_outcome(outcome) == exit_codes.FAILED} == {
+    assert {outcome for outcome in Outcome if arguments.for_outcome(outcome) == arguments.FAILED} == {
         Outcome.FAILED,
         Outcome.PAUSED,
     }

@@ -10,8 +10,8 @@ import typing
 from hypothesis import given
 from rich.console import Console
 
-from orchestrator.app.cli.lines import Narrator, duration, money, telling
 from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.words import Narrator, duration, money, telling_argument
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import (
     CycleEnded,
@@ -331,7 +331,7 @@ def test_any_event_can_be_shown(event: Event) -> None:
     [({}, ""), ({"content": "x", "path": "a.py"}, "a.py"), ({"odd": 3}, "3"), ({"command": "a\nb"}, "a b")],
 )
 def test_the_argument_that_says_most(arguments: dict[str, object], expected: str) -> None:
-    assert telling(arguments) == expected
+    assert telling_argument(arguments) == expected
 
 
 @table(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.cli.exit_codes import USAGE
+from orchestrator.app.cli.arguments import USAGE
 from tests.tables import table
 
 ROOT = Path(__file__).parents[4]

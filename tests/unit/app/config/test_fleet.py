@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.config import load
 from orchestrator.app.config.fleet import DEFAULT_EVERY, Address, FleetFile, load_fleet
+from orchestrator.app.config.settings import load_settings
 from orchestrator.core.errors import ConfigurationError
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -39,7 +39,7 @@ def test_options_of_a_repository_stand_over_those_for_all(tmp_path: Path) -> Non
 
 def test_an_option_of_the_file_that_was_renamed_is_understood(tmp_path: Path) -> None:
     (one,) = read(tmp_path, f"{ONE}strict_tests = true\n").repositories
-    loaded = load(one.settings, one.environ, tmp_path)
+    loaded = load_settings(one.settings, one.environ, tmp_path)
     assert loaded.settings.require_tests
     assert loaded.notices == ("--strict-tests is called --require-tests now",)
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.config import Settings
+from orchestrator.app.config.settings import Settings
 from orchestrator.app.wiring.guards import (
     GuardMaker,
     as_lines,
     choose_sandbox,
+    report_refusals,
     rules_in_words,
-    told_of_refusals,
 )
 from orchestrator.bot.policy.incoming import clean_words
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 
@@ -82,8 +82,8 @@ def test_a_rule_that_makes_no_sense_is_said_before_anything_is_paid_for(settings
 
 def test_a_refused_connection_is_host_command_and_flag() -> None:
     heard: list[Event] = []
-    told_of_refusals(heard.append)("pypi.org:443", "pip install x")
-    told_of_refusals(heard.append)("pypi.org:8443", "pip install x")
+    report_refusals(heard.append)("pypi.org:443", "pip install x")
+    report_refusals(heard.append)("pypi.org:8443", "pip install x")
     assert [(event.message, event.details) for event in heard] == [  # type: ignore[union-attr]
         (
             "refused connection to pypi.org:443; the person who runs this can allow it with --allow-host pypi.org",

@@ -6,8 +6,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.app.config import ApiKeys, load
-from orchestrator.app.wiring.context import BuildContext
+from orchestrator.app.config.keys import ApiKeys
+from orchestrator.app.config.settings import load_settings
+from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.model import CAPS_IN_USD, ChosenModel, choose_model
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
@@ -31,7 +32,7 @@ OTHER = {"PULLWRIGHT_API_KEY": "other-made-up-0123456789"}
 
 def build_context(folder: Path, environ: dict[str, str], **flags: Any) -> BuildContext:
     environ = {**environ, "PULLWRIGHT_HOME": str(folder)}
-    loaded = load(flags, environ, folder)
+    loaded = load_settings(flags, environ, folder)
     return BuildContext(loaded, ApiKeys.of(environ), Home(folder), ManualClock(), lambda _event: None, Stop())
 
 

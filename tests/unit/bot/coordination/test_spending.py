@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config import load
+from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring.cycle_parts import scope_caps
 from orchestrator.bot.coordination.budget import (
     Caps,
@@ -24,9 +24,9 @@ from orchestrator.bot.coordination.budget import (
     nothing_left,
 )
 from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.index import spend_lock
 from orchestrator.bot.journal.open_runs import hold
-from orchestrator.bot.journal.spent import spend_lock
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, Reserved
@@ -104,7 +104,7 @@ def test_every_cap_of_the_configuration_arrives_in_its_scope(tmp_path: Path) -> 
         for number, ending in enumerate(scopes, start=1)
         for place, name in enumerate(names)
     }
-    caps = scope_caps(load(flags, {"PULLWRIGHT_HOME": str(tmp_path)}, tmp_path).settings)
+    caps = scope_caps(load_settings(flags, {"PULLWRIGHT_HOME": str(tmp_path)}, tmp_path).settings)
     for number, scope in enumerate(scopes.values(), start=1):
         assert getattr(caps, scope) == Caps(*(number * 10 + place for place in range(len(names))))
 

@@ -21,10 +21,10 @@ from orchestrator.bot.cycle.claimer import (
 )
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, from_text, key_of
 from orchestrator.bot.forge.base import Comment, Issue, Proposal, PullRequest, PullRequestState
-from orchestrator.bot.forge.github_survey import Rule
+from orchestrator.bot.forge.github.token import Rule
 from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.git.remote import in_the_way
-from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     ClaimLostError,

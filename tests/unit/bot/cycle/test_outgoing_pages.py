@@ -12,7 +12,7 @@ from orchestrator.bot.cycle.act import RanCommand
 from orchestrator.bot.cycle.propose import quoted_patch
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
-from orchestrator.bot.forge.comment_sections import MARKER, composed, sections_of, with_section
+from orchestrator.bot.forge.github.issues import MARKER, composed, sections_of, with_section
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
 from orchestrator.bot.verification.page import read_block, report, tests_warning

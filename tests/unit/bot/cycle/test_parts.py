@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config import Settings
+from orchestrator.app.config.settings import Settings
 from orchestrator.app.wiring.guards import GuardMaker
 from orchestrator.bot.cycle.parts import Sanitizer, Stop
 from orchestrator.core.defences import Defence, Guarded

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import Proposal
-from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
+from orchestrator.bot.forge.github.address import api_url_for
+from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.forge import GitHubForge
+from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
 from tests.doubles.github.fixtures import github
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.bot.forge.github import GitHubAuth
+    from orchestrator.bot.forge.github.transport import GitHubAuth
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.forge.address import api_url_for, git_host_of
+from orchestrator.bot.forge.github.address import api_url_for, git_host_of
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.forge.github import GitHubApp
+from orchestrator.bot.forge.github.transport import GitHubApp
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeNotFoundError
 from tests.unit.bot.forge.conftest import PROPOSAL

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import Traffic
-from orchestrator.bot.forge.calls import LONGEST_SILENCE_SECONDS, Calls, Patience
-from orchestrator.bot.forge.github import GitHubApp
-from orchestrator.bot.forge.github_json import to_listed_pull_request
-from orchestrator.bot.forge.line import Request
-from orchestrator.bot.forge.refusals import Reply
-from orchestrator.bot.forge.reply_memory import ReplyMemory
+from orchestrator.bot.forge.github.calls import (
+    LONGEST_SILENCE_SECONDS,
+    Calls,
+    Patience,
+    Reply,
+    ReplyMemory,
+    Request,
+)
+from orchestrator.bot.forge.github.parsing import to_listed_pull_request
+from orchestrator.bot.forge.github.transport import GitHubApp
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
 from tests.doubles.github.faults import Fault, lost_reply, secondary_limit, server_error

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from orchestrator.bot.forge.base import Proposal, PullRequestState
-from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience
+from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.forge import GitHubForge
+from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
 
 CASSETTES = Path(__file__).parents[3] / "data" / "github" / "cassettes"

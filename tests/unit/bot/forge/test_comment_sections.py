@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.forge.comment_sections import (
+from orchestrator.bot.forge.github.issues import (
     LONGEST_COMMENT,
     MARKER,
     composed,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import Proposal
-from orchestrator.bot.forge.comment_sections import LONGEST_COMMENT
-from orchestrator.bot.forge.github import GitHubToken
+from orchestrator.bot.forge.github.issues import LONGEST_COMMENT
+from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,

@@ -13,8 +13,15 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from orchestrator.bot.forge.base import Proposal, PullRequestState
-from orchestrator.bot.forge.local import LocalForge, LocalPlace, places, root_of
-from orchestrator.bot.forge.local_files import PlaceRecord, take_number, write
+from orchestrator.bot.forge.local import (
+    LocalForge,
+    LocalPlace,
+    PlaceRecord,
+    places,
+    root_of,
+    take_number,
+    write,
+)
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import DiskFullError, ForgeError, ForgeNotFoundError
 from tests.doubles.folder_git import FolderGit
@@ -323,7 +330,7 @@ def test_two_processes_open_one_pull_request_for_one_branch(tmp_path: Path, proc
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    from orchestrator.bot.forge.local_files import _failed
+    from orchestrator.bot.forge.local import _failed
 
     with (
         pytest.raises(OSError, match="No space") as caught,

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.forge.base import Edit, Permission, Traffic
-from orchestrator.bot.forge.github import api_url_for
-from orchestrator.bot.forge.github_json import LOGIN, to_login, to_permission
-from orchestrator.bot.forge.github_people import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
-from orchestrator.bot.forge.github_place import SETTLED_SECONDS
-from orchestrator.bot.forge.refusals import Reply, query_refusal
+from orchestrator.bot.forge.github.address import api_url_for
+from orchestrator.bot.forge.github.calls import Reply, query_refusal
+from orchestrator.bot.forge.github.issues import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
+from orchestrator.bot.forge.github.parsing import LOGIN, to_login, to_permission
+from orchestrator.bot.forge.github.repository import SETTLED_SECONDS
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,

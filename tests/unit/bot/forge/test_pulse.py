@@ -14,7 +14,7 @@ from tests.unit.bot.forge.conftest import PROPOSAL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.bot.forge.github import GitHubForge
+    from orchestrator.bot.forge.github.forge import GitHubForge
     from tests.unit.bot.forge.conftest import Bench
 
 

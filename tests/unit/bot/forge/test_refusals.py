@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.forge.refusals import Reply, refusal
+from orchestrator.bot.forge.github.calls import Reply, refusal
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,

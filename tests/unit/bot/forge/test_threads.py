@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.forge.comment_sections import MARKER, sections_of
-from orchestrator.bot.forge.github import GitHubApp
+from orchestrator.bot.forge.github.issues import MARKER, sections_of
+from orchestrator.bot.forge.github.transport import GitHubApp
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.forge.base import TokenKind
-from orchestrator.bot.forge.github import GitHubApp, GitHubForge, GitHubToken, Patience, api_url_for
-from orchestrator.bot.forge.github_token import WORKFLOW_LOGIN, kind_of, to_expiry
+from orchestrator.bot.forge.github.address import api_url_for
+from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.forge import GitHubForge
+from orchestrator.bot.forge.github.token import WORKFLOW_LOGIN, kind_of, to_expiry
+from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeError, ForgeUnavailableError
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.github.state import Grant

@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.bot.journal.digest import Digest, make_digest
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
+from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.open_runs import hold
-from orchestrator.bot.journal.run_note import note_run
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import (
@@ -267,7 +267,7 @@ def test_lines_of_a_newer_version_and_torn_ones_are_passed_over(runs: Runs) -> N
     with (folder / JOURNAL_FILE).open("ab") as file:
         file.write(b'{"seq":4,"at":"2026-01-02T11:00:00.000000+00:00","type":"Proposed","number":"seven"}\n')
         file.write(b'{"seq":5,"at":"2026-01-02T11:00:00.000000+00:00","type":"Brandnew"}\n{"seq":6,"at"')
-    run = note_run(folder)
+    run = summarise(folder)
     assert (run.task, run.pull, run.outcome, run.spent.usd) == (TASK, None, "unfinished", 0.5)
 
 
@@ -276,4 +276,4 @@ def test_text_that_looks_like_a_record_is_none(runs: Runs) -> None:
     folder = runs.add(
         NOW - HOUR, TaskTaken("t", text, text, "text"), ToolCallEnded("1", "shell", CallStatus.OK, text)
     )
-    assert note_run(folder).spent == Spent()
+    assert summarise(folder).spent == Spent()

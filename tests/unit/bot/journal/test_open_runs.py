@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
+from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.open_runs import close_run, hold, is_open, open_runs
-from orchestrator.bot.journal.reader import read_run, summarise
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
@@ -188,7 +189,7 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import TaskTaken
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import hold
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 
 start = datetime(2026, 11, 21, tzinfo=UTC)
 folder = create_run_folder(Home(Path(sys.argv[1])), new_run_id(start, random.Random(5)))

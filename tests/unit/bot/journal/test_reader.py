@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.journal.codec import UnknownRecord
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.reader import find_run, read_run, responses, runs, summarise
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.reader import find_run, read_run, responses, runs
+from orchestrator.bot.journal.records import JournalWriter, UnknownRecord
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import CycleEnded, ReplyReceived, SessionEnded, TaskTaken, TurnStarted, Warned
+from orchestrator.core.events import ReplyReceived, SessionEnded, TurnStarted, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 
 if TYPE_CHECKING:
@@ -177,14 +176,3 @@ def test_a_run_that_is_not_there_is_answered(home: Home, name: str, message: str
 def test_without_any_run_this_is_said(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="there is no run in"):
         find_run(Home(tmp_path), "last")
-
-
-def test_a_run_on_one_line(tmp_path: Path) -> None:
-    task = TaskTaken("t", "Fix add()", "", "text")
-    write(tmp_path / "a", [task, reply("a", 0.25), reply("b", 0.5), CycleEnded({"outcome": "proposed"})])
-    write(tmp_path / "b", [task, reply("a", 0.25), reply("b", None)])
-    write(tmp_path / "c").write_bytes(b"{}\n{}\n")
-    whole, unfinished, damaged = (summarise(tmp_path / name) for name in "abc")
-    assert (whole.started, whole.outcome, whole.task, whole.usd) == (START, "proposed", "Fix add()", 0.75)
-    assert (unfinished.outcome, unfinished.usd) == ("unfinished", None)
-    assert damaged.outcome == "damaged"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.config import Settings
+from orchestrator.app.config.settings import Settings
 from orchestrator.bot.verification.suggest import (
     Confidence,
     SuggestedCommand,

@@ -15,12 +15,10 @@ from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.git.opening import reopen_clone
-from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.journal.folders import Home, KeptWork, create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import hold
-from orchestrator.bot.journal.writer import JournalWriter
-from orchestrator.bot.worker.recovery import Recovery
-from orchestrator.bot.worker.remains import Remains
+from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.worker.recovery import Recovery, Remains
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import Claimed, Cloned, CycleStarted, TaskTaken
 from tests.unit.bot.git.rig import US, clone, make_source

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.forge.github_people import MOST_EVENT_PAGES
-from orchestrator.bot.worker.admission import Admission
+from orchestrator.bot.forge.github.issues import MOST_EVENT_PAGES
+from orchestrator.bot.worker.task_rules import Admission
 from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, server_error

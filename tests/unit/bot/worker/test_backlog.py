@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.worker.backlog import Wanted
-from orchestrator.bot.worker.reading import Seen
+from orchestrator.bot.worker.candidates import Seen
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import (
     ConfigurationError,

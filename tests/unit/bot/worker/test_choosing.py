@@ -12,10 +12,9 @@ from orchestrator.bot.cycle.tasks import RETRY_LABEL, TaskKind, from_text
 from orchestrator.bot.forge.base import Permission, Proposal
 from orchestrator.bot.forge.local import LocalForge
 from orchestrator.bot.forge.memory import MemoryForge
-from orchestrator.bot.worker.backlog import Wanted
-from orchestrator.bot.worker.idle import LONGEST
-from orchestrator.bot.worker.look import CLAIMS_LOOK_AGAIN
-from orchestrator.bot.worker.manners import Manners
+from orchestrator.bot.worker.backlog import LONGEST, Wanted
+from orchestrator.bot.worker.candidates import CLAIMS_LOOK_AGAIN
+from orchestrator.bot.worker.task_rules import Manners
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError

@@ -12,12 +12,10 @@ import pytest
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
-from orchestrator.bot.journal.pauses import Pause
-from orchestrator.bot.worker.census import State
-from orchestrator.bot.worker.fleet import Fleet, Member
-from orchestrator.bot.worker.pace import Pace
+from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.worker.fleet import Fleet, Member, State
 from orchestrator.bot.worker.schedule import make_schedule
-from orchestrator.bot.worker.waiting import Waiting
+from orchestrator.bot.worker.worker import Pace, Waiting
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -30,7 +28,7 @@ from orchestrator.core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.bot.worker.pace import Onward
+    from orchestrator.bot.worker.worker import Onward
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = random.Random(1)  # noqa: S311  no secret

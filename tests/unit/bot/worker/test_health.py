@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Traffic
-from orchestrator.bot.journal.pauses import Pause
+from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.fleet import Fleet, Member
 from orchestrator.bot.worker.health import LOOP_SECONDS, SILENT_SECONDS, Health, serving
-from orchestrator.bot.worker.pace import Pace
 from orchestrator.bot.worker.schedule import make_schedule
-from orchestrator.bot.worker.waiting import Waiting
+from orchestrator.bot.worker.worker import Pace, Waiting
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Usage

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, from_issue, from_text
 from orchestrator.bot.forge.base import Feedback, FeedbackKind, Issue, PullRequest, PullRequestState
-from orchestrator.bot.worker.manners import (
+from orchestrator.bot.worker.task_rules import (
     Manners,
     NotNow,
     is_reviewed,

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.journal.pauses import Pause
-from orchestrator.bot.worker.pauses import Halt, pause_after
+from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.worker.worker import Halt, pause_after
 from orchestrator.core import errors
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.journal.spent import spent_on
+from orchestrator.bot.journal.index import spent_on
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import ReplyReceived, TurnStarted, WaitStarted
 from orchestrator.core.messages import FinishReason, Message, Usage

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.forge.base import Comment
-from orchestrator.bot.worker.remarks import MOST_CHARACTERS, MOST_REMARKS, CommentsPolicy, choose_remarks
+from orchestrator.bot.worker.task_rules import MOST_CHARACTERS, MOST_REMARKS, CommentsPolicy, choose_remarks
 from tests.tables import table
 
 if TYPE_CHECKING:

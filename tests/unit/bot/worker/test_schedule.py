@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.worker.crontab import read_crontab
-from orchestrator.bot.worker.schedule import Alarms, Schedule, make_schedule
+from orchestrator.bot.worker.schedule import Alarms, Schedule, make_schedule, read_crontab
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
 from orchestrator.bot.forge.base import Feedback, FeedbackKind
 from orchestrator.bot.worker.backlog import Wanted
-from orchestrator.bot.worker.look import Look, Ready
-from orchestrator.bot.worker.manners import Manners
+from orchestrator.bot.worker.candidates import Look, Ready
+from orchestrator.bot.worker.task_rules import Manners
 from orchestrator.bot.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
 from orchestrator.core.events import Warned
 from tests.doubles.github.checks import ACTIONS, check

@@ -12,15 +12,22 @@ import pytest
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.index import Pause, last_pause, note_pause
 from orchestrator.bot.journal.open_runs import is_open
-from orchestrator.bot.journal.pauses import Pause, last_pause
 from orchestrator.bot.journal.reader import read_run
-from orchestrator.bot.journal.writer import JournalWriter
-from orchestrator.bot.worker.pace import NOTHING_SECONDS, Again, Ended, Pace, Rest
-from orchestrator.bot.worker.pause_notes import note_pause
-from orchestrator.bot.worker.pauses import Halt
-from orchestrator.bot.worker.waiting import Waiting
-from orchestrator.bot.worker.worker import Bell, Rhythm, work
+from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.worker.worker import (
+    NOTHING_SECONDS,
+    Again,
+    Bell,
+    Ended,
+    Halt,
+    Pace,
+    Rest,
+    Rhythm,
+    Waiting,
+    work,
+)
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     AuthenticationError,

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
-from orchestrator.engine.contracts.base import Actions, Malformed, Reading
+from orchestrator.engine.contracts.base import Actions, Malformed, ReadReply
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.models.base import Response
 
@@ -38,7 +38,7 @@ def plan(*calls: dict[str, Any], words: str = "Fix it.") -> dict[str, Any]:
     return {"plan": words, "tool_calls": list(calls)}
 
 
-def read(reply: object, finish: FinishReason = FinishReason.STOP, round_number: int = 1) -> Reading:
+def read(reply: object, finish: FinishReason = FinishReason.STOP, round_number: int = 1) -> ReadReply:
     text = reply if isinstance(reply, str) else json.dumps(reply)
     response = Response(Message.assistant(text), finish, Usage(), "test")
     return JsonPlan().read(response, TOOLS, round_number=round_number)

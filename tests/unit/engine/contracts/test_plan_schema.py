@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from orchestrator.core.messages import Message, ToolDefinition
-from orchestrator.engine.contracts.json_plan import JsonPlan
-from orchestrator.engine.contracts.plan_schema import base_schema, narrowed_schema, plain, without_nulls
+from orchestrator.engine.contracts.json_plan import (
+    JsonPlan,
+    decodable,
+    narrowed_schema,
+    plan_schema,
+    without_nulls,
+)
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.tools.schema import path_text
+from orchestrator.engine.tools.registry import path_text
 from tests.tables import table
 from tests.unit.engine.contracts.samples import FINISH, READ, TEXT, TOOLS, WRITE, call, plan, tool
 
@@ -33,7 +38,7 @@ def accepts(schema: Any, value: object) -> bool:
 
 
 def test_the_file_is_a_valid_schema() -> None:
-    Draft202012Validator.check_schema(base_schema())
+    Draft202012Validator.check_schema(plan_schema())
 
 
 def test_the_request_carries_the_schema_and_nothing_else_changes() -> None:
@@ -93,7 +98,7 @@ def test_it_is_a_valid_schema_for_any_number_of_tools(tools: tuple[ToolDefinitio
     ],
 )  # fmt: skip
 def test_only_simple_keywords_are_kept(schema: Any, expected: Any) -> None:
-    assert plain(schema) == expected
+    assert decodable(schema) == expected
 
 
 def test_nulls_that_mean_something_stay() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.contracts.strict_json import BrokenJsonError
-from orchestrator.engine.contracts.tolerant_json import read_tolerantly
+from orchestrator.engine.contracts.plan_json import BrokenJsonError, read_tolerantly
 from tests.tables import table
 
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.messages import FinishReason, Message, Role, ToolDefinition, ToolResult, Usage
 from orchestrator.engine.contracts.base import Actions
-from orchestrator.engine.contracts.native import Native
-from orchestrator.engine.contracts.written_calls import written_calls
+from orchestrator.engine.contracts.native import Native, written_calls
 from orchestrator.engine.models.base import Response
 from tests.tables import table
 

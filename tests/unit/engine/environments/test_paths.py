@@ -1,14 +1,15 @@
-"""What a path says before any file system is asked."""
+"""The spelling of paths."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import PathRefusedError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.engine.environments.paths import quoted, same_elsewhere, shown, split_path
+from orchestrator.engine.environments.files import quoted, same_elsewhere, shown, split_path
+from tests.fuzz.paths import TARGET
 from tests.tables import table
 
 ROOTS = ("/home/me/clone", "/private/clone")
@@ -151,3 +152,14 @@ def test_names_are_shown_in_printable_text() -> None:
 def test_a_long_path_is_shortened_in_messages() -> None:
     assert len(quoted("x" * 10_000)) < 300
     assert quoted("a\nb") == "a\\nb"
+
+
+@table("data", TARGET.seeds)
+def test_what_was_found_once_stays_found(data: bytes) -> None:
+    TARGET.run(data)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TARGET.inputs())
+def test_no_promise_is_broken(data: bytes) -> None:
+    TARGET.run(data)

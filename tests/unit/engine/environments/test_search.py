@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.engine.environments.base import GrepMatch, GrepOptions
-from orchestrator.engine.environments.confined import ConfinedTree
-from orchestrator.engine.environments.globs import PathPattern
-from orchestrator.engine.environments.ignored import IgnoreRules
+from orchestrator.engine.environments.files import ConfinedTree
 from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.patterns import IgnoreRules, PathPattern
 from orchestrator.engine.environments.search import find_ripgrep
 from tests.tables import table
 

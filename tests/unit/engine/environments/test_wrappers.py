@@ -10,8 +10,11 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.engine.environments.base import GrepOptions
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.scoped import ScopedEnvironment
-from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
+from orchestrator.engine.environments.wrappers import (
+    LoggingEnvironment,
+    ReadOnlyEnvironment,
+    ScopedEnvironment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,15 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
 import pytest
-from anthropic.types.message_create_params import (
-    MessageCreateParamsNonStreaming,
-    MessageCreateParamsStreaming,
-)
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.core.messages import (
@@ -38,12 +33,17 @@ from orchestrator.engine.models.base import (
 )
 from tests.tables import table
 
+if TYPE_CHECKING:
+    import anthropic
+
 DATA = Path(__file__).parents[3] / "data" / "messages"
 WIRE = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-5")
 REQUEST = Request("", ())
 
 
 def vendor_client(content: bytes, content_type: str) -> anthropic.Anthropic:
+    import anthropic
+
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, headers={"content-type": content_type}, content=content)
 
@@ -115,7 +115,7 @@ def test_what_was_read_goes_back_in_the_vendors_types(file: Path) -> None:
     raw = file.read_bytes()
     reply = WIRE.decoder(REQUEST).read(raw) if file.suffix == ".json" else our_stream(raw)[1]
     messages = (Message.user("Go on."), reply.message)
-    check(MessageCreateParamsNonStreaming, WIRE.encode(Request("", messages), stream=False).body)
+    check(WIRE.encode(Request("", messages), stream=False).body)
 
 
 PNG = b"\x89PNG made up"
@@ -169,8 +169,8 @@ MODELS = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-4-5", "claude-opus
 @table("stream", [True, False])
 def test_bodies_pass_the_vendors_types(request_: Request, model: str, *, stream: bool) -> None:
     body = AnthropicWire.at("https://api.anthropic.com", model).encode(request_, stream=stream).body
-    kind: Any = MessageCreateParamsStreaming if stream else MessageCreateParamsNonStreaming
-    check(kind, body)
+    check(body, stream=stream)
+    kind = vendors_type(stream=stream)
     assert body.keys() <= kind.__annotations__.keys() | _inherited(kind)
 
 
@@ -179,7 +179,6 @@ def test_bodies_pass_the_vendors_types(request_: Request, model: str, *, stream:
 def test_every_effort_passes_the_vendors_types(model: str, effort: str) -> None:
     request = Request("", (Message.user("Hi"),), reasoning_effort=effort)
     check(
-        MessageCreateParamsNonStreaming,
         AnthropicWire.at("http://localhost", model).encode(request, stream=False).body,
     )
 
@@ -198,16 +197,25 @@ def test_the_vendors_types_see_a_wrong_body(break_: Callable[[Any], Any]) -> Non
     body = WIRE.encode(EVERYTHING, stream=False).body
     break_(body)
     with pytest.raises(ValidationError):
-        check(MessageCreateParamsNonStreaming, body)
+        check(body)
 
 
-def check(kind: Any, body: Any) -> None:
-    consume(adapter_of(kind).validate_python(body))
+def check(body: Any, *, stream: bool = False) -> None:
+    consume(vendors_reader(stream=stream).validate_python(body))
+
+
+def vendors_type(*, stream: bool) -> Any:
+    from anthropic.types.message_create_params import (
+        MessageCreateParamsNonStreaming,
+        MessageCreateParamsStreaming,
+    )
+
+    return MessageCreateParamsStreaming if stream else MessageCreateParamsNonStreaming
 
 
 @functools.cache  # slow to build, and it must live as long as the lazy parts of what it validated
-def adapter_of(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def vendors_reader(*, stream: bool) -> TypeAdapter[Any]:
+    return TypeAdapter(vendors_type(stream=stream))
 
 
 def consume(value: Any) -> None:

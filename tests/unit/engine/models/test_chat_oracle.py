@@ -6,15 +6,10 @@ import functools
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
-import openai
 import pytest
-from openai.types.chat.completion_create_params import (
-    CompletionCreateParamsNonStreaming,
-    CompletionCreateParamsStreaming,
-)
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.core.messages import (
@@ -31,12 +26,17 @@ from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Req
 from orchestrator.engine.models.openai_chat.encode import ChatWire
 from tests.tables import table
 
+if TYPE_CHECKING:
+    import openai
+
 DATA = Path(__file__).parents[3] / "data" / "chat"
 WIRE = ChatWire.at("https://api.openai.com/v1", "gpt-4o")
 REQUEST = Request("", ())
 
 
 def vendor_client(content: bytes, content_type: str) -> openai.OpenAI:
+    import openai
+
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, headers={"content-type": content_type}, content=content)
 
@@ -168,8 +168,8 @@ REQUESTS = {
 @table("stream", [True, False])
 def test_bodies_pass_the_vendors_types(request_: Request, *, stream: bool) -> None:
     body = WIRE.encode(request_, stream=stream).body
-    kind: Any = CompletionCreateParamsStreaming if stream else CompletionCreateParamsNonStreaming
-    check(kind, body)
+    check(body, stream=stream)
+    kind = vendors_type(stream=stream)
     assert body.keys() <= kind.__annotations__.keys() | _inherited(kind)
 
 
@@ -179,18 +179,26 @@ def test_bodies_pass_the_vendors_types(request_: Request, *, stream: bool) -> No
 def test_the_vendors_types_see_a_wrong_body(break_: Callable[[Any], Any]) -> None:
     body = WIRE.encode(REQUESTS["everything"], stream=False).body
     break_(body)
-    kind: Any = CompletionCreateParamsNonStreaming
     with pytest.raises(ValidationError):
-        check(kind, body)
+        check(body)
 
 
-def check(kind: Any, body: Any) -> None:
-    consume(adapter_of(kind).validate_python(body))
+def check(body: Any, *, stream: bool = False) -> None:
+    consume(vendors_reader(stream=stream).validate_python(body))
+
+
+def vendors_type(*, stream: bool) -> Any:
+    from openai.types.chat.completion_create_params import (
+        CompletionCreateParamsNonStreaming,
+        CompletionCreateParamsStreaming,
+    )
+
+    return CompletionCreateParamsStreaming if stream else CompletionCreateParamsNonStreaming
 
 
 @functools.cache  # slow to build, and it must live as long as the lazy parts of what it validated
-def adapter_of(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def vendors_reader(*, stream: bool) -> TypeAdapter[Any]:
+    return TypeAdapter(vendors_type(stream=stream))
 
 
 def consume(value: Any) -> None:

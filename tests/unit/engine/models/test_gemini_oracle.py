@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from google import genai
-from google.genai import types
 from pydantic import ValidationError
 
 from orchestrator.core.messages import (
@@ -32,6 +30,10 @@ from orchestrator.engine.models.base import (
 from orchestrator.engine.models.gemini.decode import OPAQUE, SIGNATURE
 from orchestrator.engine.models.gemini.encode import GeminiWire
 from tests.tables import table
+
+if TYPE_CHECKING:
+    from google import genai
+    from google.genai import types
 
 API = "https://generativelanguage.googleapis.com/v1beta"
 MODEL = "gemini-3-flash-preview"
@@ -79,6 +81,9 @@ STREAMS = {
 
 
 def vendor_client(content: bytes, kind: str, seen: list[httpx2.Request] | None = None) -> genai.Client:
+    from google import genai
+    from google.genai import types
+
     def answer(request: httpx2.Request) -> httpx2.Response:
         if seen is not None:
             seen.append(request)
@@ -202,6 +207,8 @@ REQUESTS = {"smallest": Request("", (Message.user("Hi"),)), "everything": EVERYT
 
 def check(body: dict[str, Any]) -> None:
     """Each field by the vendor's type, which takes no unknown fields."""
+    from google.genai import types
+
     rest = dict(body)
     for content in [*rest.pop("contents"), rest.pop("systemInstruction", {})]:
         types.Content.model_validate(content)
@@ -228,6 +235,8 @@ def test_the_vendors_types_see_a_wrong_body() -> None:
 
 
 def vendors_conversation() -> list[types.ContentUnionDict]:
+    from google.genai import types
+
     picture = types.FunctionResponsePart(
         inline_data=types.FunctionResponseBlob(mime_type="image/png", data=PNG)
     )
@@ -251,6 +260,8 @@ def vendors_conversation() -> list[types.ContentUnionDict]:
 
 
 def test_the_vendor_builds_the_same_body() -> None:
+    from google.genai import types
+
     function = types.FunctionDeclaration(
         name="read_file", description="Read a file.", parameters_json_schema=SCHEMA
     )

@@ -7,15 +7,10 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
-import openai
 import pytest
-from openai.types.responses.response_create_params import (
-    ResponseCreateParamsNonStreaming,
-    ResponseCreateParamsStreaming,
-)
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.core.clock import ManualClock
@@ -48,6 +43,9 @@ from tests.doubles import responses_stream as vendor
 from tests.doubles.sse_server import AnswerItem, SseServer, json_answer, sse_answer, sse_event
 from tests.tables import table
 
+if TYPE_CHECKING:
+    import openai
+
 WIRE = ResponsesWire.at("https://api.openai.com/v1", "gpt-5.2")
 REQUEST = Request("", ())
 SEARCHED = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
@@ -76,6 +74,8 @@ REPLIES: dict[str, tuple[Sequence[Mapping[str, Any]], dict[str, Any]]] = {
 
 
 def vendor_client(content: bytes, content_type: str) -> openai.OpenAI:
+    import openai
+
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, headers={"content-type": content_type}, content=content)
 
@@ -168,7 +168,7 @@ def test_a_reply_goes_back_in_the_vendors_types(
     output: Sequence[Mapping[str, Any]], more: dict[str, Any]
 ) -> None:
     message = WIRE.decoder(REQUEST).read(json.dumps(vendor.whole(output, **more)).encode()).message
-    check(ResponseCreateParamsNonStreaming, WIRE.encode(Request("", (message,)), stream=False).body)
+    check(WIRE.encode(Request("", (message,)), stream=False).body)
 
 
 TOOL = ToolDefinition(
@@ -228,8 +228,8 @@ REQUESTS = {
 @table("stream", [True, False])
 def test_bodies_pass_the_vendors_types(request_: Request, *, stream: bool) -> None:
     body = WIRE.encode(request_, stream=stream).body
-    kind: Any = ResponseCreateParamsStreaming if stream else ResponseCreateParamsNonStreaming
-    check(kind, body)
+    check(body, stream=stream)
+    kind = vendors_type(stream=stream)
     assert body.keys() <= kind.__annotations__.keys() | _inherited(kind)
 
 
@@ -246,20 +246,29 @@ def test_the_vendors_types_see_a_wrong_body(break_: Callable[[Any], Any]) -> Non
     body = WIRE.encode(REQUESTS["everything"], stream=False).body
     break_(body)
     with pytest.raises(ValidationError):
-        check(ResponseCreateParamsNonStreaming, body)
+        check(body)
 
 
-def check(kind: Any, body: Any) -> None:
+def check(body: Any, *, stream: bool = False) -> None:
     for item in body["input"]:
         if item.get("role") == "assistant":
             # The type wants an id, the API does not, and what other models said has none.
             item.setdefault("id", "msg_made_up")
-    consume(adapter_of(kind).validate_python(body))
+    consume(vendors_reader(stream=stream).validate_python(body))
+
+
+def vendors_type(*, stream: bool) -> Any:
+    from openai.types.responses.response_create_params import (
+        ResponseCreateParamsNonStreaming,
+        ResponseCreateParamsStreaming,
+    )
+
+    return ResponseCreateParamsStreaming if stream else ResponseCreateParamsNonStreaming
 
 
 @functools.cache  # slow to build, and it must live as long as the lazy parts of what it validated
-def adapter_of(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def vendors_reader(*, stream: bool) -> TypeAdapter[Any]:
+    return TypeAdapter(vendors_type(stream=stream))
 
 
 def consume(value: Any) -> None:

@@ -17,8 +17,8 @@ from orchestrator import (
     minimal_profile,
     openai_profile,
 )
-from orchestrator.engine.environments.scoped import ScopedEnvironment
-from orchestrator.engine.environments.variables import EnvPolicy
+from orchestrator.engine.environments.commands import EnvPolicy
+from orchestrator.engine.environments.wrappers import ScopedEnvironment
 from tests.conformance.environments import this_machines_sandbox
 from tests.unit.engine.profiles.places import git, look_from, paths, repository, texts, write
 from tests.unit.engine.session.stage import ScriptedModel, says

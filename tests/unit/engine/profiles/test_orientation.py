@@ -14,7 +14,7 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.profiles.orientation import COMMITS, GitSnapshot, orient
+from orchestrator.engine.profiles.system_prompt import COMMITS, GitSnapshot, orient
 from tests.unit.engine.profiles.places import (
     PROGRAMS,
     Machine,

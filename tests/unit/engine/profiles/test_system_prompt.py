@@ -7,8 +7,12 @@ import dataclasses
 import pytest
 
 from orchestrator.engine.profiles.base import Profile
-from orchestrator.engine.profiles.orientation import GitSnapshot, Orientation, ProjectDocument
-from orchestrator.engine.profiles.system_prompt import system_prompt
+from orchestrator.engine.profiles.system_prompt import (
+    GitSnapshot,
+    Orientation,
+    ProjectDocument,
+    system_prompt,
+)
 from orchestrator.engine.tools.registry import ToolRegistry
 
 PROFILE = Profile("test", ToolRegistry(), "THE BASE")

@@ -26,8 +26,8 @@ from orchestrator.engine.models.base import Completed, Response, Restarted, Text
 from orchestrator.engine.models.fallback import FallbackModel, PricedModel
 from orchestrator.engine.models.openai_chat.encode import ChatWire
 from orchestrator.engine.models.transport import HttpModel
+from orchestrator.engine.session.budget import MIN_REPLY_TOKENS
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS
 from orchestrator.engine.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome
 from tests.doubles.model_server import Ending, ModelServer, Step, fail, reply, reset
 from tests.tables import table
@@ -341,7 +341,7 @@ async def test_an_attempt_that_does_not_fit_is_not_made(tmp_path: Path, *, strea
         assert [event.limit for event in of(events, LimitReached)] == ["tokens"]
         assert len(server.requests) == 2, "the second with a shorter reply, and no third"
         assert 8_000 < session.budget.uncertain_tokens <= 20_000
-        assert not session.budget.is_shared
+        assert not session.budget.has_reservations
     turns, waits = of(events, TurnStarted), of(events, WaitStarted)
     assert [turn.tokens for turn in turns] == [wait.tokens for wait in waits]
     assert sum(wait.tokens for wait in waits) == session.budget.uncertain_tokens
@@ -415,7 +415,7 @@ async def test_what_the_first_model_counted_says_nothing_of_the_next(tmp_path: P
     config = SessionConfig(reply_tokens=1_500, stream=True)
     async with session_with(tmp_path, model, config=config, host=host(), tools=tools) as session:
         held: list[int] = []
-        session.listen(lambda _event: held.append(max([0, *(one.tokens for one in session.budget._held)])))
+        session.listen(lambda _event: held.append(max([0, *(one.tokens for one in session.budget.reserved)])))
         events = await events_of(session, long)
     turns = of(events, TurnStarted)
     assert turns[0].tokens > 10_000 + 1_500, "nobody has counted"
@@ -436,7 +436,7 @@ async def test_the_one_that_is_asked_first_now_is_the_one_whose_count_holds(tmp_
     config = SessionConfig(reply_tokens=1_500)
     async with session_with(tmp_path, model, config=config, host=host()) as session:
         held: list[int] = []
-        session.listen(lambda _event: held.append(max([0, *(one.tokens for one in session.budget._held)])))
+        session.listen(lambda _event: held.append(max([0, *(one.tokens for one in session.budget.reserved)])))
         turns = of(await events_of(session, "x" * 20_000), TurnStarted)
     assert turns[0].tokens > 10_000 + 1_500 > 3_000 > turns[1].tokens
     assert max(held[held.index(turns[1].tokens) :]) > 10_000 + 1_500

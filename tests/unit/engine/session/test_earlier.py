@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.journal.codec import decode, encode
+from orchestrator.bot.journal.records import decode, encode
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConnectionFailedError
 from orchestrator.core.events import Event, MessageAdded, ReplyReceived, SubagentEvent
@@ -27,10 +27,14 @@ from orchestrator.core.messages import (
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.earlier import history_of, sound, trimmed
-from orchestrator.engine.session.history import Turn, TurnKind
+from orchestrator.engine.session.history import (
+    Turn,
+    TurnKind,
+    history_of,
+    mended_turns,
+    message_bytes,
+)
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.session.worst_case import message_bytes
 from tests.unit.engine.session.stage import ScriptedModel, profile, says, session_in
 
 if TYPE_CHECKING:
@@ -100,8 +104,8 @@ async def test_wherever_a_session_is_cut_the_next_one_asks_with_the_same_message
         turns = history_of(events[:cut], AT)
         messages = [sent(turn.message) for turn in turns]
         assert messages[: len(whole)] == whole[: len(messages)], f"cut at {cut}"
-        mended = sound(turns, AT)
-        assert sound(mended, AT) == mended
+        mended = mended_turns(turns, AT)
+        assert mended_turns(mended, AT) == mended
         assert_valid([turn.message for turn in mended])
         lengths.append(len(messages))
     assert lengths[-1] >= len(whole)
@@ -170,7 +174,7 @@ def test_somebody_elses_record_makes_no_message_that_a_vendor_refuses() -> None:
         Message(Role.ASSISTANT, (result, Image(b"x", "image/png"))),
         Message(Role.TOOL, (call, result)),
     ]
-    turns = sound(history_of(map(MessageAdded, odd)), AT)
+    turns = mended_turns(history_of(map(MessageAdded, odd)), AT)
     assert [turn.message for turn in turns] == [Message.user("x")]
 
 
@@ -207,36 +211,11 @@ _TURNS = st.lists(
 
 @given(_TURNS)
 def test_every_list_of_turns_becomes_sound_and_a_sound_one_stays(turns: list[Turn]) -> None:
-    mended = sound(turns, AT)
+    mended = mended_turns(turns, AT)
     assert_valid([turn.message for turn in mended])
-    assert sound(mended, AT) == mended
+    assert mended_turns(mended, AT) == mended
     words = [turn for turn in turns if turn.message.role is Role.USER]
     assert [turn for turn in mended if turn.message.role is Role.USER] == words, "no words are lost"
-
-
-@given(_TURNS, st.integers(0, 1_000))
-def test_what_is_cut_out_of_the_middle_leaves_a_sound_conversation(turns: list[Turn], most: int) -> None:
-    before = sound([Turn(TurnKind.USER, Message.user("the task"), AT), *turns], AT)
-    after = trimmed(before, most)
-    assert_valid([turn.message for turn in after])
-    assert sum(message_bytes(turn.message) for turn in after) <= most
-    assert not after or after[0] == before[0]
-    assert after[1:] == (before[-len(after) + 1 :] if len(after) > 1 else [])
-
-
-def test_the_newest_turns_are_kept_with_the_first() -> None:
-    turns = [
-        Turn(TurnKind.USER, Message.user("the task"), AT),
-        Turn(TurnKind.ASSISTANT, Message(Role.ASSISTANT, (Text("old"), ToolCall("a", "glob", {}))), AT),
-        Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, (ToolResult("a", "glob", "x" * 5_000),)), AT),
-        Turn(TurnKind.ASSISTANT, Message(Role.ASSISTANT, (ToolCall("b", "glob", {}),)), AT),
-        Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, (ToolResult("b", "glob", "new"),)), AT),
-    ]
-    assert trimmed(turns, 1_000) == [turns[0], *turns[3:]]
-    assert trimmed(turns, 100_000) == turns
-    assert trimmed(turns, 150) == turns[:1]
-    assert trimmed(turns, 10) == []
-    assert trimmed([], 10) == []
 
 
 def test_pictures_and_what_vendors_want_back_count() -> None:

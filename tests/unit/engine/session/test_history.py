@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import Message, Role
+from orchestrator.engine.contracts.native import Native
+from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.session.history import History, Turn, TurnKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOW = ManualClock().now()
 
@@ -21,7 +28,13 @@ def history(*kinds: TurnKind) -> History:
 
 
 def texts(turns: History) -> list[str]:
-    return [message.text for message in turns.latest()]
+    return [message.text for message in latest(turns)]
+
+
+def latest(turns: History) -> Sequence[Message]:
+    """What a request has under the contract of whole files, which has read each reply."""
+    replies = [turn for turn in turns.turns if turn.kind is TurnKind.ASSISTANT]
+    return turns.context(WholeFile(replies=len(replies)))
 
 
 def test_the_last_reply_is_there_after_each_odd_one() -> None:
@@ -40,6 +53,6 @@ def test_what_people_say_is_never_forgotten(kinds: list[TurnKind]) -> None:
     said = texts(turns)
     together = "\n\n".join(said)
     assert all(text in together for text in people)
-    roles = [message.role for message in turns.latest()]
+    roles = [message.role for message in latest(turns)]
     assert roles.count(Role.ASSISTANT) <= 1
-    assert turns.conversation() == [turn.message for turn in turns.turns]
+    assert turns.context(Native()) == [turn.message for turn in turns.turns]

@@ -18,7 +18,7 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.history import INTERRUPTED, TurnKind
+from orchestrator.engine.session.history import INTERRUPTED_RESULT, TurnKind
 from orchestrator.engine.tools.base import Order
 from tests.unit.engine.session.stage import USAGE, events_of, kinds, says, session_in, tool
 
@@ -216,7 +216,7 @@ async def test_the_model_is_told_what_ran_what_was_cut_short_and_what_did_not_ru
         session.listen(scene.hear)
         await leave(scene)
         done, cut_short, not_run = check_history(session, names, "native")
-    assert (done, cut_short) == ("written", INTERRUPTED)
+    assert (done, cut_short) == ("written", INTERRUPTED_RESULT)
     assert not_run == "Not run: the work was interrupted before this call."
     ends = [event.event for event in scene.heard if isinstance(event.event, ToolCallEnded)]
     assert [(end.name, end.status.value) for end in ends] == [
@@ -242,7 +242,9 @@ async def test_a_tool_that_ends_the_session_has_an_end_too(tmp_path: Path, contr
         one.event for one in scene.heard if isinstance(one.event, ToolCallEnded) and one.event.name == name
     )
     assert end.status is CallStatus.INTERRUPTED
-    assert end.output == (INTERRUPTED if name == "closes" else f"{INTERRUPTED} the disk is full")
+    assert end.output == (
+        INTERRUPTED_RESULT if name == "closes" else f"{INTERRUPTED_RESULT} the disk is full"
+    )
 
 
 async def test_a_tool_that_never_stops_is_answered_for_and_not_heard_of_again(tmp_path: Path) -> None:
@@ -268,7 +270,7 @@ async def test_a_tool_that_never_stops_is_answered_for_and_not_heard_of_again(tm
         released.set()
         await work
         assert len(scene.heard) == before
-        assert check_history(session, ("deaf", "quick"), "native")[0] == INTERRUPTED
+        assert check_history(session, ("deaf", "quick"), "native")[0] == INTERRUPTED_RESULT
     check(scene.heard)
     assert len(model.requests) == 1
 

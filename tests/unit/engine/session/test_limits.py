@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import Usage
-from orchestrator.engine.session.limits import Budget, Limits
+from orchestrator.engine.session.budget import Budget, Limits
 from tests.tables import table
 
 
@@ -49,4 +49,4 @@ def test_a_subagent_stops_where_the_time_begins_that_its_parent_keeps_back() -> 
     assert reached is not None
     assert reached.limit == "minutes"
     assert above.exceeded() is None
-    assert above.due() is not None
+    assert above.wrap_up_due() is not None

@@ -22,14 +22,13 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.base import Request, Response
 from orchestrator.engine.models.replay import ReplayModel
-from orchestrator.engine.session.ask import Ask
-from orchestrator.engine.session.calls import Workbench, run_call
+from orchestrator.engine.session.budget import Budget, Limits
+from orchestrator.engine.session.calls import ToolRunner
+from orchestrator.engine.session.config import Host
 from orchestrator.engine.session.gate import allow_all, safe_mode
-from orchestrator.engine.session.history import History, Turn, TurnKind
-from orchestrator.engine.session.hooks import Hooks
-from orchestrator.engine.session.limits import Budget, Limits
-from orchestrator.engine.session.loop import EndKind, SessionEnd, run_loop
-from orchestrator.engine.session.worst_case import fixed_bytes
+from orchestrator.engine.session.history import History, Turn, TurnKind, fixed_bytes
+from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, run_loop
+from orchestrator.engine.session.request import NextRequest
 from orchestrator.engine.tools.base import Ledger, Ok, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.control import finish
 from orchestrator.engine.tools.files import write_file
@@ -93,12 +92,15 @@ class Session:
         shown = tools.definitions(dangerous=dangerous)
         contract = JsonPlan()
         request = contract.shape(Request("system", ()), shown)
-        ask = Ask(self.model, contract, shown, request, stream, lambda _usage: 0.25, fixed_bytes(request))
+        asked = NextRequest(
+            self.model, contract, shown, request, stream, lambda _usage: 0.25, fixed_bytes(request)
+        )
         gate = allow_all if dangerous else safe_mode
-        bench = Workbench(tools, gate, environment, Ledger(), self.events.append)
-        hooks = Hooks(CLOCK.now, stopped=lambda: self.stopped, wrap_up="The last round.")
+        runner = ToolRunner(tools, gate, environment, Ledger(), self.events.append)
+        host = Host(stopped=lambda: self.stopped, wrap_up="The last round.")
+        inputs = Inputs(self.history, self.budget, host, CLOCK, self.events.append)
         try:
-            return await run_loop(lambda: ask, bench, self.budget, self.history, hooks)
+            return await run_loop(inputs, runner, lambda: asked)
         finally:
             await environment.cleanup()
 
@@ -277,7 +279,7 @@ async def test_a_tool_whose_host_ends_it_may_take_longer_than_others(
 
     slow = Tool(ToolDefinition("slow", "Slow.", {"type": "object"}), execute, is_timed=is_timed)
     environment, told = LocalEnvironment(tmp_path, clock=ManualClock()), list[Event]()
-    bench = Workbench(ToolRegistry([slow]), allow_all, environment, Ledger(), told.append, tool_seconds=0.0)
-    end = await run_call(bench, ToolCall("1", "slow", {}))
+    runner = ToolRunner(ToolRegistry([slow]), allow_all, environment, Ledger(), told.append, tool_seconds=0.0)
+    end = await runner.run(ToolCall("1", "slow", {}))
     assert end.failed is is_timed
     assert ("gave no answer" in end.result.content) is is_timed

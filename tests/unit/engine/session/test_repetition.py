@@ -10,8 +10,8 @@ import pytest
 from orchestrator.core.messages import ToolCall, ToolResult
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.session.calls import FailedCalls
 from orchestrator.engine.session.config import SessionConfig
-from orchestrator.engine.session.repetition import FailedCalls
 from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.core_set import edit_file
 from tests.unit.engine.session.stage import ScriptedModel, events_of, says, session_in, tool

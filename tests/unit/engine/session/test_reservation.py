@@ -20,13 +20,22 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.messages import Message, Role, ToolCall, ToolResult, Usage
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.session.history import History, Turn, TurnKind
-from orchestrator.engine.session.limits import Amount, Budget, Limits
-from orchestrator.engine.session.reservation import NoRoomError, Reservation, Shortage, reserve
-from orchestrator.engine.session.worst_case import (
+from orchestrator.engine.session.budget import (
     MIN_REPLY_TOKENS,
-    InputMeter,
+    Amount,
+    Budget,
+    Limits,
     Need,
+    NoRoomError,
+    Reservation,
+    Shortage,
+    reserve,
+)
+from orchestrator.engine.session.history import (
+    History,
+    InputMeter,
+    Turn,
+    TurnKind,
     fixed_bytes,
     message_bytes,
 )
@@ -193,7 +202,7 @@ def test_a_request_without_a_reply_costs_its_worst_case_unless_it_was_turned_awa
         assert each.uncertain_tokens == lost
         assert each.uncertain_usd == each.usd == expected
         assert each.usage == Usage()
-        assert not each.is_shared
+        assert not each.has_reservations
 
 
 def test_a_stream_that_breaks_is_paid_twice_and_not_asked_again_without_room() -> None:
@@ -202,15 +211,15 @@ def test_a_stream_that_breaks_is_paid_twice_and_not_asked_again_without_room() -
     room.is_sent = True
     room.heard("x" * 200)
     assert room.failed() == Same(10_100, need(10_000).usd(100))
-    room.again()
+    room.renew()
     assert one.uncertain_tokens == 10_100
     room.heard("x" * 200)
     with room:
         room.failed()
         with pytest.raises(NoRoomError):
-            room.again()
+            room.renew()
     assert one.uncertain_tokens == 20_200, "what was not sent again is not counted again"
-    assert not one.is_shared
+    assert not one.has_reservations
 
 
 def test_an_attempt_that_was_turned_away_costs_nothing() -> None:
@@ -225,11 +234,11 @@ def test_an_attempt_that_was_turned_away_costs_nothing() -> None:
 def test_another_model_is_not_asked_with_what_the_first_one_may_read() -> None:
     one = budget(tokens=30_000)
     with held(reserve(one, need(10_000))) as room:
-        room.again(need(20_000))
+        room.renew(need(20_000))
         assert room.worst.tokens == 20_000 + REPLY
         with pytest.raises(NoRoomError):
-            room.again(need(30_000))
-    assert not one.is_shared
+            room.renew(need(30_000))
+    assert not one.has_reservations
     assert one.uncertain_tokens == 0, "the request did not go out"
 
 
@@ -363,7 +372,7 @@ async def _session(one: Budget, dice: random.Random, totals: list[Budget], unpri
         if isinstance(room, Shortage):
             if not room.passes:
                 return
-            await one.freed()
+            await one.wait_for_release()
             continue
         one.rounds += 1
         end = dice.choice(_ENDS)
@@ -417,6 +426,6 @@ def test_what_was_spent_never_exceeds_a_cap(
             await asyncio.gather(*(_session(one, dice, [above, *below], billed) for one in [above, *below]))
 
     asyncio.run(all_at_once())
-    assert not above.is_shared
+    assert not above.has_reservations
     assert above.usd is not None
     assert sum(billed) <= above.usd + 1e-9, "what was billed is counted"

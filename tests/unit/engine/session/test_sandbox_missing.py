@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.core.errors import SandboxMissingError
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.session.config import Host
 from orchestrator.engine.session.session import Session
 from tests.unit.engine.session.stage import ScriptedModel, profile, says

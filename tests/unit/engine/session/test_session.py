@@ -32,9 +32,9 @@ from orchestrator.core.messages import FinishReason, Message, Role, ToolResult
 from orchestrator.engine.contracts.native import Native
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.base import Relaxed
+from orchestrator.engine.session.budget import Budget, Limits
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import TurnKind
-from orchestrator.engine.session.limits import Budget, Limits
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.step_set import shell_command

@@ -21,7 +21,7 @@ from orchestrator.engine.models.failures import error_from_body
 from orchestrator.engine.profiles.minimal import minimal
 from orchestrator.engine.session.config import SessionConfig
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.tools.truncation import DEFAULT_MAX_CHARS
+from orchestrator.engine.tools.base import DEFAULT_MAX_CHARS
 from orchestrator.engine.tools.web import web_tools
 from tests.unit.engine.session.stage import ScriptedModel, Step, events_of, says, tool
 

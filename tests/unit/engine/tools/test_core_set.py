@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
 from orchestrator.engine.tools import control, core_set, edit, files, step_set
 from orchestrator.engine.tools.base import CommandTimes, Failed, Ok, Order, Tool, ToolContext, ToolOutcome
-from orchestrator.engine.tools.schema import argument_problems
+from orchestrator.engine.tools.registry import argument_problems
 from tests.tables import table
 
 if TYPE_CHECKING:

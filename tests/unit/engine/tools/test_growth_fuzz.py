@@ -6,9 +6,8 @@ import pytest
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.policy.blocked import LONGEST_COMMAND
-from orchestrator.engine.tools.changes import unwrapped
-from orchestrator.engine.tools.hunks import apply_chunks
-from orchestrator.engine.tools.v4a import parse_v4a
+from orchestrator.engine.tools.patches.formats import parse_v4a, unwrapped
+from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.fuzz import commands
 from tests.fuzz.growth import TARGET, TIMES, grows, taken_apart
 from tests.tables import table

@@ -17,10 +17,9 @@ import pytest
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.tools.base import Failed, Ok
 from orchestrator.engine.tools.edit import edit_text
-from orchestrator.engine.tools.hunks import apply_chunks
-from orchestrator.engine.tools.indentation import Shift, ShiftedLines
-from orchestrator.engine.tools.unified import parse_unified
-from orchestrator.engine.tools.v4a import parse_v4a
+from orchestrator.engine.tools.matching import Shift, ShiftedLines
+from orchestrator.engine.tools.patches.formats import parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.tables import table
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.tools.changes import Chunk, Line
-from orchestrator.engine.tools.hunks import apply_chunks
-from orchestrator.engine.tools.line_index import LineIndex
+from orchestrator.engine.tools.matching import LineIndex
+from orchestrator.engine.tools.patches.formats import Chunk, Line
+from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.tables import table
 
 if TYPE_CHECKING:

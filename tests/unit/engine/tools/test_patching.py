@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.tools.apply_patch import apply_patch, apply_unified_patch
 from orchestrator.engine.tools.base import Ledger, Ok, Tool, ToolContext
-from orchestrator.engine.tools.hunks import apply_chunks
-from orchestrator.engine.tools.unified import parse_unified
-from orchestrator.engine.tools.v4a import parse_v4a
+from orchestrator.engine.tools.patches.apply import apply_patch, apply_unified_patch
+from orchestrator.engine.tools.patches.formats import parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.hunks import apply_chunks
 
 WORDS = (
     "a",

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.core.messages import Image
-from orchestrator.engine.tools.base import Failed, Ok, ToolContext
+from orchestrator.engine.tools.base import Failed, Ok, ToolContext, truncate
 from orchestrator.engine.tools.core_set import grep, read_file, read_many_files
-from orchestrator.engine.tools.many import MAX_FILES
-from orchestrator.engine.tools.reading import MAX_IMAGE_BYTES
-from orchestrator.engine.tools.truncation import truncate
+from orchestrator.engine.tools.files import MAX_FILES, MAX_IMAGE_BYTES
 from tests.unit.engine.tools.test_core_set import checked, failure, told
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.tools.base import Ends, ToolContext
-from orchestrator.engine.tools.schema import argument_problems
+from orchestrator.engine.tools.registry import argument_problems
 from orchestrator.engine.tools.step_set import grep_files, list_dir, read_file, shell_command, submit
 from tests.unit.engine.tools.test_core_set import checked, failure, told
 

@@ -7,7 +7,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.tools.truncation import Mode, OutputLimits, truncate, truncate_chars, truncate_lines
+from orchestrator.engine.tools.base import Mode, OutputLimits, truncate, truncate_chars, truncate_lines
 from tests.tables import table
 
 LIMITS = {

@@ -13,17 +13,20 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.tools.base import Ok
-from orchestrator.engine.tools.schema import problems
+from orchestrator.engine.tools.registry import problems
 from orchestrator.engine.tools.web import (
     MAX_SHOWN_CHARACTERS,
     PAGE_NOTE,
+    WRAP_CHARACTERS,
+    PageReader,
+    seen,
     web_fetch,
     web_find,
     web_open,
     web_search,
     web_tools,
+    wrapped,
 )
-from orchestrator.engine.tools.web_text import WRAP_CHARACTERS, PageReader, seen, wrapped
 from orchestrator.engine.web.client import BRAVE, HttpWeb
 from tests.doubles.search_engines import KEY, as_json, brave
 from tests.doubles.web_server import WebServer, html, plain

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.addresses import is_public
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.web.addresses import joined, parse_address, public_ips, system_resolver
+from orchestrator.engine.web.base import joined, parse_address, public_ips, system_resolver
 from tests.tables import table
 
 PRIVATE = [

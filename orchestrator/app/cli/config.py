@@ -1,0 +1,99 @@
+"""`pullwright config`: the effective values, where each came from, and which keys are set."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.words import as_json_text, clean
+from orchestrator.app.config.keys import VARIABLES
+from orchestrator.app.config.settings import SourceKind, load_settings
+from orchestrator.app.options import KEYS, OPTIONS
+from orchestrator.bot.journal.folders import Home
+from orchestrator.core.redaction import masked
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from orchestrator.app.config.settings import Loaded
+
+
+_FILE_VARIABLE_SUFFIX = "_FILE"
+_NOT_SET = "not set"
+
+
+def config(options: argparse.Namespace) -> int:
+    """Print the configuration as a run would see it here and now.
+
+    Raises:
+        ConfigurationError: see `orchestrator.app.config.load_settings`.
+    """
+    loaded = load_settings({}, os.environ, Path.cwd())
+    home = Home.of(os.environ)
+    shown = _as_json if options.json else _as_text
+    sys.stdout.write(f"{shown(loaded, home, os.environ)}\n")
+    return DONE
+
+
+def key_states(environ: Mapping[str, str]) -> dict[str, str]:
+    """Say for each variable that may hold a key whether it does. The key is not shown."""
+    states = {}
+    for variables in VARIABLES.values():
+        for variable in variables:
+            value = environ.get(variable, "").strip()
+            state = value if variable.endswith(_FILE_VARIABLE_SUFFIX) else masked(value)
+            states[variable] = state if value else _NOT_SET
+    return states
+
+
+def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
+    settings: dict[str, Any] = {
+        key: {
+            "value": getattr(loaded.settings, key),
+            "origin": loaded.origin[key].kind.value,
+            "place": loaded.origin[key].place,
+        }
+        for key in KEYS
+    }
+    found = {
+        "settings": settings,
+        "notices": loaded.notices,
+        "keys": key_states(environ),
+        "home": str(home.root),
+    }
+    return as_json_text(found, indent=2)
+
+
+def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
+    rows = [
+        (key, _shown(getattr(loaded.settings, key)), _origin(loaded, key), OPTIONS[key].description)
+        for key in KEYS
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    lines = []
+    for key, value, origin, words in rows:
+        lines += [f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip(), f"    {words}"]
+    lines += [f"! {notice}" for notice in loaded.notices]
+    states = key_states(environ)
+    width = max(map(len, states))
+    lines += ["", "Keys, from the environment only:"]
+    lines += [f"  {variable:{width}}  {state}" for variable, state in states.items()]
+    lines += ["", f"State (runs, local pull requests, cache): {home.root}"]
+    return clean("\n".join(lines))
+
+
+def _origin(loaded: Loaded, key: str) -> str:
+    origin = loaded.origin[key]
+    return "default" if origin.kind is SourceKind.DEFAULT else f"{origin.kind}: {origin.place}"
+
+
+def _shown(value: object) -> str:
+    if value is None or value == ():
+        return "-"
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,494 @@
+"""`pullwright digest`: what was done, what was not and why, and what it cost."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import re
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.cli.arguments import DONE, FAILED
+from orchestrator.app.cli.words import (
+    as_json_text,
+    clean,
+    counted,
+    environment_redactor,
+    first_lines,
+    money,
+    tests_in_words,
+)
+from orchestrator.bot.journal.digest import make_digest
+from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.reader import find_run
+from orchestrator.bot.policy.lines import in_markdown
+from orchestrator.bot.worker.task_states import Kind, kind_of_outcome
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
+from orchestrator.core.fence import one_line
+from orchestrator.core.repositories import Commands
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Mapping
+
+    from orchestrator.bot.journal.digest import Digest
+    from orchestrator.bot.journal.index import RunSummary
+    from orchestrator.core.changes import DiffStat
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.spent import Spent
+    from orchestrator.engine.policy.secrets import Redactor
+
+
+_DEFAULT_SINCE = "24h"
+_SPAN = re.compile(r"(\d{1,6})([mhdw])")
+_SPAN_HOURS = {"m": 1 / 60, "h": 1, "d": 24, "w": 7 * 24}
+_POST = re.compile(r"issue:([1-9]\d{0,17})")
+
+
+def digest(options: argparse.Namespace) -> int:
+    """Print the digest of a period, or of one run. A period's digest is also sent where a webhook is set.
+
+    Raises:
+        ConfigurationError: a time, a place to post to, or the webhook is none.
+        JournalError: the runs cannot be read, or there is no such run.
+        ForgeError: the issue's comment was not taken.
+    """
+    home, clock = Home.of(os.environ), SystemClock()
+    redactor = environment_redactor()
+    words = Words(redactor.redact)
+    if options.run is not None:
+        if options.post is not None or options.since is not None:
+            raise ConfigurationError("digest --run prints one run: leave out --since and --post")
+        note = summarise(find_run(home, options.run))
+        _print(as_json_text(_run_fields(note, redactor)) if options.json else run_as_markdown(note, words))
+        return DONE
+    number = _issue(options.post)
+    if number is not None and not options.repo:
+        raise ConfigurationError("digest --post needs --repo owner/name: whose issue is it?")
+    now = clock.now()
+    since = since_time(options.since or _DEFAULT_SINCE, now)
+    found = make_digest(home, since, now, _label(options.repo))
+    text = clean(as_markdown(found, words))
+    _print(as_json_text(_fields(found, redactor)) if options.json else text)
+    if number is not None:
+        print(
+            f"pullwright: the digest is at {post_comment(options.repo, number, text, clock)}", file=sys.stderr
+        )
+    return _send(text, clock)
+
+
+def _label(repository: str | None) -> str | None:
+    """Return the repository's name in journals."""
+    if repository is None:
+        return None
+    from orchestrator.app.config.settings import load_settings
+    from orchestrator.app.wiring.repository import label_of
+
+    return label_of(repository, load_settings({}, os.environ, Path.cwd()).settings.github_url)
+
+
+def since_time(text: str, now: datetime) -> datetime:
+    """Return the time that `24h`, `7d` or `2026-11-20` (UTC) names.
+
+    Raises:
+        ConfigurationError: it names none, or one that is still to come.
+    """
+    if match := _SPAN.fullmatch(text.strip()):
+        return now - timedelta(hours=min(int(match[1]) * _SPAN_HOURS[match[2]], 24 * 365_000))
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ConfigurationError(
+            f"--since {clean(text)[:40]!r} is no time: write 24h, 7d, or a date such as 2026-11-20"
+        ) from None
+    at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    if at > now:
+        raise ConfigurationError(f"--since {clean(text)[:40]!r} is still to come")
+    return at
+
+
+def _issue(post: str | None) -> int | None:
+    if post is None:
+        return None
+    match = _POST.fullmatch(post)
+    if match is None:
+        raise ConfigurationError(f"--post {clean(post)[:40]!r} is no place: write issue:N")
+    return int(match[1])
+
+
+def _send(text: str, clock: Clock) -> int:
+    address = webhook_of(os.environ)
+    if address is None:
+        return DONE
+    try:
+        asyncio.run(send_webhook(address, as_message(text), clock))
+    except ConnectionFailedError as error:
+        print(f"pullwright: {error}", file=sys.stderr)
+        return FAILED
+    return DONE
+
+
+def _print(text: str) -> None:
+    print(clean(text), flush=True)
+
+
+def _fields(found: Digest, redactor: Redactor) -> dict[str, Any]:
+    def ids(runs: list[RunSummary]) -> list[str]:
+        return [run.id for run in runs]
+
+    return {
+        "since": found.since.isoformat(timespec="seconds"),
+        "now": found.now.isoformat(timespec="seconds"),
+        "pull_requests": ids(found.pulls),
+        "questions": ids(found.questions),
+        "undone": [{"run": one.run.id, "times": one.times} for one in found.undone],
+        "kept": ids(found.kept),
+        "working": ids(found.working),
+        "skipped": [{"reason": redactor.redact(why), "times": times} for why, times in found.skipped],
+        "costs": [
+            {"repository": redactor.redact(where), "model": model, **_spent_fields(spent)}
+            for (where, model), spent in found.costs.items()
+        ],
+        "spent": _spent_fields(found.spent),
+        "requests": found.requests,
+        "next": {redactor.redact(name): pause.until.isoformat() for name, pause in found.waking.items()},
+        "runs": [_run_fields(run, redactor) for run in found.runs],
+    }
+
+
+def _run_fields(run: RunSummary, redactor: Redactor) -> dict[str, Any]:
+    task, pull = run.task, run.pull
+    fields = {
+        "run": run.id,
+        "started": run.started.isoformat(timespec="seconds") if run.started else None,
+        "repository": run.repository,
+        "model": run.model,
+        "outcome": run.outcome,
+        "task": {"key": task.key, "title": task.title, "number": task.number, "url": run.task_url}
+        if task
+        else None,
+        "pull_request": dataclasses.asdict(pull) if pull else None,
+        "question": run.question or None,
+        "question_url": run.question_url or None,
+        "reason": run.reason or None,
+        "error": run.error or None,
+        "patch": run.patch or None,
+        "saved": run.saved or None,
+        "touched": list(run.touched),
+        **_spent_fields(run.spent),
+        "requests": run.requests,
+    }
+    clean_fields: dict[str, Any] = redactor.redact_value(fields)
+    return clean_fields
+
+
+def _spent_fields(spent: Spent) -> dict[str, Any]:
+    return {
+        "usd": spent.usd,
+        "tokens": spent.tokens,
+        "rounds": spent.rounds,
+        "minutes": round(spent.minutes, 2),
+    }
+
+
+WEBHOOK_VARIABLE = "PULLWRIGHT_WEBHOOK"
+MOST_CHARS = 1_900
+"""Discord takes 2,000 in a message, and the others more.
+https://docs.discord.com/developers/resources/webhook#execute-webhook"""
+_SECONDS = 10.0
+_RETRY_SECONDS = 2.0
+_TRIES = 2
+_MOST_URL_CHARS = 2_000
+_OK = range(200, 300)
+_BUSY = frozenset({429, *range(500, 600)})
+_COMMENT = "digest"
+# Slack calls people and channels with <!...>: https://docs.slack.dev/messaging/formatting-message-text
+_NO_TAGS = str.maketrans({"<": "\u2039", ">": "\u203a"})
+
+
+def webhook_of(environ: Mapping[str, str]) -> str | None:
+    """Return the webhook's address, if one is set.
+
+    Raises:
+        ConfigurationError: it is no https address; the message does not hold it.
+    """
+    from urllib.parse import urlsplit
+
+    address = environ.get(WEBHOOK_VARIABLE, "").strip()
+    if not address:
+        return None
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme == "https" and bool(parts.hostname) and parts.username is None
+    except ValueError:
+        good = False
+    if not good or not address.isascii() or not address.isprintable() or " " in address:
+        raise ConfigurationError(f"{WEBHOOK_VARIABLE} must hold one https:// address")
+    if len(address) > _MOST_URL_CHARS:
+        raise ConfigurationError(f"{WEBHOOK_VARIABLE} holds more than {_MOST_URL_CHARS:,} characters")
+    return address
+
+
+def as_message(markdown: str) -> str:
+    """Make the text for a chat: no mentions, no tags, cut at the end of a line."""
+    text = markdown.translate(_NO_TAGS)
+    if len(text) <= MOST_CHARS:
+        return text
+    kept = text[: MOST_CHARS - 2]
+    return f"{kept[: kept.rfind(chr(10))] if chr(10) in kept else kept}\n…"
+
+
+async def send_webhook(address: str, text: str, clock: Clock) -> None:
+    """Post a message; Slack, Teams and Discord (with `/slack` behind its address) take `{"text": ...}`.
+
+    Raises:
+        ConnectionFailedError: it could not be posted, in two tries; the message does not hold the address.
+    """
+    import httpx2
+
+    problem = ""
+    # No redirects: the address is the key to the channel, and stays where it is.
+    async with httpx2.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client:
+        for attempt in range(_TRIES):
+            if attempt:
+                await clock.sleep(_RETRY_SECONDS)
+            try:
+                async with client.stream("POST", address, json={"text": text}) as reply:
+                    status = reply.status_code  # what else it says is not read
+            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+                problem = f"cannot be reached ({type(error).__name__})"
+                continue
+            if status in _OK:
+                return
+            problem = f"answered {status}"
+            if status not in _BUSY:
+                break
+    raise ConnectionFailedError(f"the webhook {problem}; the digest was not sent to it")
+
+
+def post_comment(repository: str, number: int, body: str, clock: Clock) -> str:
+    """Write the digest as one comment on an issue, in place of the last one, and return its address.
+
+    Raises:
+        ConfigurationError: the repository cannot be what was named, or there is no token to write with.
+        ForgeError: the forge did not take it.
+    """
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.repository import choose_site
+
+    context = BuildContext.of({}, os.environ, Path.cwd(), clock=clock)
+    return choose_site(repository, context, writes=True).forge.ensure_comment(number, _COMMENT, body)
+
+
+_MOST_ITEMS = 20
+_MOST_CHARS = 300
+_PLAN_LINES = 40
+_MOST_FILES = 30
+# A link that is shown as it is, in Markdown, in a terminal and in a chat.
+_LINK = re.compile(r"(?:https?|file)://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Makes other people's text safe: without secrets, and without what a forge, a chat or a browser acts on."""
+
+    redact: Callable[[str], str]
+
+    def line(self, text: str, most_chars: int = _MOST_CHARS) -> str:
+        """Return a text as one line."""
+        # Redacted again: what is taken away may have stood between the letters of a secret.
+        return self.redact(in_markdown(self.redact(clean(text)), most_chars))
+
+    def code(self, text: str) -> str:
+        """Return a name or path as code."""
+        return f"`{self.redact(one_line(self.redact(text), limit=_MOST_CHARS))}`"
+
+    def link(self, url: str) -> str:
+        """Return an address, or nothing if the text is none."""
+        plain = self.redact(url)
+        return plain if _LINK.fullmatch(plain) else ""
+
+    def block(self, text: str, most_lines: int) -> str:
+        """Return several lines as a fenced block. Nothing in the text can end it."""
+        lines = [self.redact(line) for line in first_lines(self.redact(text), most_lines)]
+        longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+        fence = "`" * max(longest + 1, 3)
+        return "\n".join([f"{fence}text", *lines, fence])
+
+
+def as_markdown(digest: Digest, words: Words) -> str:
+    """Return the digest of a period."""
+    if not digest.runs:
+        return f"Pullwright: no runs since {_time(digest.since)}."
+    counts = (
+        counted(len(digest.runs), "run"),
+        counted(len(digest.pulls), "pull request"),
+        f"{counted(len(digest.questions), 'question')} waiting",
+    )
+    head = f"**Pullwright since {_time(digest.since)}**: {', '.join(counts)}, {_spent(digest.spent)}"
+    sections = (
+        ("Pull requests", [_pull(run, words) for run in digest.pulls]),
+        ("Questions that wait for an answer", [_question(run, words) for run in digest.questions]),
+        ("Not finished", [_undone(one.run, one.times, words) for one in digest.undone]),
+        ("Work that is kept", [_kept(run, words) for run in digest.kept]),
+        ("At work now", [f"{_what(run, words)} ({words.code(run.id)})" for run in digest.working]),
+        ("Left alone, and why", [f"{words.line(why)}{_times(times)}" for why, times in digest.skipped]),
+        ("Cost", list(_costs(digest, words))),
+        (
+            "Next",
+            [
+                f"{words.code(name)} not before {_time(pause.until)}: {words.line(pause.reason) or 'nothing to do'}"
+                for name, pause in digest.waking.items()
+            ],
+        ),
+    )
+    return "\n\n".join([head, *(_section(title, items) for title, items in sections if items)])
+
+
+def run_as_markdown(run: RunSummary, words: Words) -> str:
+    """Return one run, for the summary of a workflow job."""
+    lines = [f"### Pullwright: {_outcome(run)}", ""]
+    if run.repository:
+        lines.append(f"- repository {words.code(run.repository)}, run {words.code(run.id)}")
+    if run.task is not None:
+        link = words.link(run.task_url)
+        lines.append(f"- task: {words.line(run.task.title)}{f' {link}' if link else ''}")
+    if run.pull is not None:
+        lines.append(f"- pull request {_pull(run, words)}")
+    lines += [f"- tests: {text}" for text in _tests(run, words)]
+    if run.question:
+        lines.append(
+            f"- question: {words.line(run.question, 2 * _MOST_CHARS)} {words.link(run.question_url)}".rstrip()
+        )
+    for name, text in (("reason", run.reason), ("error", run.error)):
+        if text:
+            lines.append(f"- {name}: {words.line(text)}")
+    lines.extend(f"- not taken: {words.line(text)}" for text in run.refused[:_MOST_ITEMS])
+    if run.patch or run.saved:
+        lines.append(f"- kept: {_places(run, words)}")
+    if run.pause is not None:
+        lines.append(
+            f"- nothing before {_time(run.pause.until)}: {words.line(run.pause.reason) or 'nothing to do'}"
+        )
+    lines += [f"- changed: {text}" for text in _changes(run, words)]
+    lines.append(f"- cost: {_spent(run.spent)}; {run.requests:,} requests to the forge")
+    lines += [
+        f"- of it {words.code(model)}: {_spent(spent, timed=False)}" for model, spent in run.costs.items()
+    ]
+    if run.plan.strip():
+        lines += [
+            "",
+            "<details><summary>Plan</summary>",
+            "",
+            words.block(run.plan, _PLAN_LINES),
+            "",
+            "</details>",
+        ]
+    return "\n".join(lines)
+
+
+def _section(title: str, items: list[str]) -> str:
+    shown = [f"- {item}" for item in items[:_MOST_ITEMS]]
+    if len(items) > _MOST_ITEMS:
+        shown.append(f"- … {len(items) - _MOST_ITEMS:,} more")
+    return "\n".join([f"**{title}**", "", *shown])
+
+
+def _outcome(run: RunSummary) -> str:
+    return run.outcome.replace("_", " ") if re.fullmatch(r"[a-z_]{1,30}", run.outcome) else "ended"
+
+
+def _what(run: RunSummary, words: Words) -> str:
+    if run.task is None:
+        return f"in {words.code(run.repository)}" if run.repository else f"run {words.code(run.id)}"
+    title = words.line(run.task.title)
+    named = f"#{run.task.number} {title}" if run.task.number else f'"{title}"'
+    return f"{named} in {words.code(run.repository)}"
+
+
+def _pull(run: RunSummary, words: Words) -> str:
+    pull = run.pull
+    if pull is None:
+        return ""
+    done = "" if pull.created else " (updated)"
+    done += " (its tests do not pass)" if run.verified is not None and run.verified.is_red else ""
+    return f"#{pull.number} {words.line(pull.title)}{done} {words.link(pull.url)}".rstrip()
+
+
+def _tests(run: RunSummary, words: Words) -> Iterator[str]:
+    """Tell the runs of the repository's tests, and why a person should look at them."""
+    if run.verified is None:
+        return
+    if told := tests_in_words(run.verified.tests):
+        yield words.line(told)
+    yield from (words.line(reason) for reason in run.verified.reasons[:_MOST_ITEMS])
+
+
+def _question(run: RunSummary, words: Words) -> str:
+    answer = ""
+    if run.task is not None and not run.question_url.startswith("http"):
+        answer = words.code(Commands(run.repository).answer(run.task.key))
+    asked = f"{_what(run, words)}: {words.line(run.question)}"
+    return " ".join(filter(None, (asked, words.link(run.question_url), answer)))
+
+
+def _undone(run: RunSummary, times: int, words: Words) -> str:
+    why = run.error or run.reason or "the process died before the end" * (run.outcome == "unfinished")
+    said = f": {words.line(why)}" if why else ""
+    kind = kind_of_outcome(run.outcome)
+    state = (
+        str(kind) if kind in {Kind.FAILED, Kind.OPEN} or kind == run.outcome else f"{kind} ({_outcome(run)})"
+    )
+    again = ""
+    if kind is Kind.FAILED and run.task is not None:
+        again = f"; for another try: {words.code(Commands(run.repository).retry(run.task.key))}"
+    return f"{state}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)}){again}"
+
+
+def _kept(run: RunSummary, words: Words) -> str:
+    return f"{_what(run, words)}: {_places(run, words)}"
+
+
+def _places(run: RunSummary, words: Words) -> str:
+    return " and ".join(words.code(place) for place in (run.saved, run.patch) if place)
+
+
+def _changes(run: RunSummary, words: Words) -> Iterator[str]:
+    """Tell the files and lines of the pull request, or the files that tools wrote."""
+    listed = run.changed.files or tuple(dict.fromkeys(run.touched))
+    if not listed:
+        return
+    shown = ", ".join(words.code(name) for name in listed[:_MOST_FILES])
+    more = f" and {len(listed) - _MOST_FILES:,} more" if len(listed) > _MOST_FILES else ""
+    yield f"{counted(len(listed), 'file')}{_line_counts(run.changed)}: {shown}{more}"
+
+
+def _line_counts(changed: DiffStat) -> str:
+    if not changed.added and not changed.removed:
+        return ""
+    return f" (+{changed.added:,} -{changed.removed:,})"
+
+
+def _costs(digest: Digest, words: Words) -> Iterator[str]:
+    for (repository, model), spent in digest.costs.items():
+        yield f"{words.code(repository)} by {words.code(model)}: {_spent(spent)}"
+    yield f"{digest.requests:,} requests to the forge"
+
+
+def _spent(spent: Spent, *, timed: bool = True) -> str:
+    minutes = f", {spent.minutes:,.1f} minutes" if timed else ""
+    return f"{money(spent.usd)}, {spent.tokens:,} tokens, {counted(spent.rounds, 'round')}{minutes}"
+
+
+def _times(count: int) -> str:
+    return f" ({count:,} times)" if count > 1 else ""
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,149 @@
+"""`pullwright doctor`: tries what a run needs, and says how to mend what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
+from orchestrator.app.cli.words import as_json_text, clean, short_line
+from orchestrator.app.doctor import diagnose
+from orchestrator.app.doctor.findings import ProbeState
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from orchestrator.app.doctor.findings import Result
+
+
+_SIGNS = {ProbeState.OK: "✔", ProbeState.WARNING: "!", ProbeState.FAILED: "✘", ProbeState.SKIPPED: "·"}
+_PLAIN_SIGNS = {ProbeState.OK: "+", ProbeState.WARNING: "!", ProbeState.FAILED: "x", ProbeState.SKIPPED: "-"}
+_STYLES = {
+    ProbeState.OK: "green",
+    ProbeState.WARNING: "yellow",
+    ProbeState.FAILED: "bold red",
+    ProbeState.SKIPPED: "dim",
+}
+_TITLE = "bold"
+_NAME_CHARS = 15
+_STYLED_CHARS = 4 + _NAME_CHARS
+_LEAST_CHARS, _MOST_CHARS = 40, 120
+_USUAL_CHARS = 80
+_MOST_TEXT_CHARS = 600
+_MOST_TYPED_CHARS = 4_000
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Probe, print, and say whether a run can succeed: 1 if something failed, else 0."""
+    results: list[Result] = []
+    show = _json if options.json else _writer()
+    found = diagnose(
+        options.repo,
+        given_settings(options),
+        os.environ,
+        Path.cwd(),
+        writes=options.write,
+        runs=options.run_tests,
+    )
+    for result in found:
+        show(result, results[-1].group if results else "")
+        results.append(result)
+    if not options.json:
+        sys.stdout.write(f"\n{_summary(results)}\n")
+    return FAILED if any(result.finding.state is ProbeState.FAILED for result in results) else DONE
+
+
+def _summary(results: list[Result]) -> str:
+    """Count the findings of each state."""
+    counts = {state: sum(result.finding.state is state for result in results) for state in ProbeState}
+    words = {
+        ProbeState.OK: "ok",
+        ProbeState.WARNING: "to look at",
+        ProbeState.FAILED: "failed",
+        ProbeState.SKIPPED: "not tried",
+    }
+    return (
+        ", ".join(f"{counts[state]} {words[state]}" for state in ProbeState if counts[state])
+        or "nothing tried"
+    )
+
+
+def lines(result: Result, columns: int, signs: dict[ProbeState, str]) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a result, each with a style of `rich`. The fix comes below the finding."""
+    finding = result.finding
+    indent = " " * (4 + _NAME_CHARS + 1)
+    first = f"  {signs[finding.state]} {result.probe:{_NAME_CHARS}} "
+    style = _STYLES[finding.state]
+    for line in _wrapped(finding.found, first, indent, columns):
+        yield line, style if line.startswith(first[:4]) else ""
+    if finding.fix:
+        yield from ((line, "") for line in _wrapped(finding.fix, f"{indent}fix: ", f"{indent}     ", columns))
+    if finding.typed:
+        yield f"{indent}{clean(short_line(finding.typed, _MOST_TYPED_CHARS))}", ""
+
+
+def _wrapped(text: str, first: str, later: str, columns: int) -> list[str]:
+    wrapped = textwrap.wrap(
+        short_line(text, _MOST_TEXT_CHARS),
+        columns,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    # What stood within a line may begin one now.
+    return [clean(line) for line in wrapped] or [first.rstrip()]
+
+
+def _writer() -> Callable[[Result, str], None]:
+    """Make the function that shows a result, in colour on a terminal."""
+    columns = min(max(shutil.get_terminal_size((_USUAL_CHARS, 24)).columns, _LEAST_CHARS), _MOST_CHARS)
+    encoding = (sys.stdout.encoding or "ascii").lower()
+    signs = _SIGNS if encoding.startswith("utf") else _PLAIN_SIGNS
+    write = _coloured() if sys.stdout.isatty() else _colourless
+
+    def show(result: Result, before: str) -> None:
+        if result.group != before:
+            if before:
+                write("", "")
+            write(short_line(result.group), _TITLE)
+        for line, style in lines(result, columns, signs):
+            write(line, style)
+
+    return show
+
+
+def _coloured() -> Callable[[str, str], None]:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+
+    def write(line: str, style: str) -> None:
+        text = Text(line)
+        text.stylize(style, 0, len(line) if style == _TITLE else _STYLED_CHARS)  # the sign and the name
+        console.print(text, no_wrap=True, overflow="ignore", crop=False)
+
+    return write
+
+
+def _colourless(line: str, _style: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _json(result: Result, _before: str) -> None:
+    record = {
+        "group": result.group,
+        "probe": result.probe,
+        "state": str(result.finding.state),
+        "found": result.finding.found,
+        "fix": " ".join(filter(None, (result.finding.fix, result.finding.typed))) or None,
+    }
+    sys.stdout.write(f"{as_json_text(record)}\n")
+    sys.stdout.flush()

@@ -1,0 +1,254 @@
+"""`pullwright claims`, `retry`, `close` and `forget`: who works on which task, and what a person decides about it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
+from orchestrator.app.cli.words import as_json_text, clean, environment_redactor, short_line
+from orchestrator.app.wiring.repository import open_tasks
+from orchestrator.bot.worker.task_states import Kind
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError, ForgeError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+    from datetime import datetime, timedelta
+    from typing import TextIO
+
+    from orchestrator.app.wiring.repository import OpenTasks
+    from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+    from orchestrator.bot.coordination.claims import Claims
+    from orchestrator.bot.worker.task_states import ByHand, Decided, TaskState
+    from orchestrator.core.repositories import Commands
+
+
+_BY_HAND = "by hand"
+_HEADS = ("TASK", "WHO", "NO.", "SINCE (UTC)", "STATE")
+_MOST_CELL_CHARS = 80
+_MOST_STATE_CHARS = 200
+_MINUTES_AN_HOUR = 60
+
+
+def claims(options: argparse.Namespace) -> int:
+    """List, show or release claims.
+
+    Raises:
+        ConfigurationError: no repository is named, or it cannot be what was named.
+        ForgeError: the forge does not say where the repository is.
+        WorkspaceError: the remote cannot be reached, or did not take the release.
+    """
+    if not options.repo:
+        raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
+    writes = options.action == "release"
+    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=writes) as desk:
+        by_hand = desk.by_hand
+        if options.action == "release":
+            return release(by_hand.claims, options.key, sys.stdout, as_json=options.json)
+        wanted = options.key if options.action == "show" else None
+        states = _claimed(by_hand, wanted)
+        now = SystemClock().now()
+        if options.json:
+            write_claims_json(states, now, by_hand.times, sys.stdout)
+        elif wanted is not None and not states:
+            print(f"nobody ever claimed {short_line(wanted)}")
+        else:
+            write_claims(states, now, by_hand.times, by_hand.commands, sys.stdout)
+        return DONE
+
+
+def _claimed(by_hand: ByHand, wanted: str | None) -> list[TaskState]:
+    """Return the tasks that were ever claimed. If the forge does not answer, only their claims are read.
+
+    Raises:
+        WorkspaceError: the remote cannot be reached, or the key that is wanted is none.
+    """
+    if wanted is not None and by_hand.claims.show(wanted) is None:
+        return []
+    try:
+        states = by_hand.states()
+    except ForgeError:
+        states = by_hand.states_without_pulls()
+    return [state for state in states if state.claim is not None and wanted in {None, state.key}]
+
+
+def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
+    """Take a task away from its worker, and say who that was.
+
+    Raises:
+        WorkspaceError: the remote cannot be reached, or did not take it; or the key is none.
+    """
+    shown = found.show(key)
+    released = found.release(key, _BY_HAND, shown) if shown is not None else None
+    if as_json:
+        print(as_json_text({"kind": "release", "task": key, "released": released is not None}), file=out)
+    elif released is None:
+        print(f"nobody holds {short_line(key)}", file=out)
+    else:
+        print(f"released {short_line(key)}, held by {_who(released)}; its next push is refused", file=out)
+    return DONE if released is not None else NOTHING
+
+
+def write_claims(
+    states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands, out: TextIO
+) -> None:
+    """Write a table, and below it what a person may type next."""
+    if not states:
+        print("no claims", file=out)
+        return
+    rows = [_HEADS, *(_row(state, state.claim, now, times) for state in states if state.claim is not None)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip(), file=out)
+    for state in states:
+        faulty = state.claim is not None and state.claim.fault is not None
+        step = commands.release(state.key) if faulty else state.next_step(commands)
+        if step and state.kind is not Kind.PROPOSED:
+            print(f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}", file=out)
+
+
+def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, out: TextIO) -> None:
+    """Write a JSON line for each claim."""
+    for state in states:
+        if state.claim is not None:
+            fields = _fields(state.claim, now, times) | {"task_state": str(state.kind)}
+            print(as_json_text(fields), file=out)
+
+
+def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
+    if record.fault is not None:
+        said = short_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
+        return (record.task, record.owner, "-", "-", said)
+    since = f"{record.taken_at:%Y-%m-%d %H:%M}"
+    said = short_line(state.words(), _MOST_STATE_CHARS)
+    if state.kind is Kind.WORKING:
+        said = f"{said}, {_expiry(record, now, times)}"
+    return (record.task, _who(record), str(record.number), since, said)
+
+
+def _who(record: ClaimRecord) -> str:
+    return short_line(f"{record.owner}/{record.run}" if record.run else record.owner, _MOST_CELL_CHARS)
+
+
+def _expiry(record: ClaimRecord, now: datetime, times: LeaseTimes) -> str:
+    if record.is_free(now, times):
+        return "expired, free"
+    if now > record.expires_at:
+        return f"expired {_minutes(now - record.expires_at)} ago, free soon"
+    return f"expires in {_minutes(record.expires_at - now)}"
+
+
+def _minutes(duration: timedelta) -> str:
+    minutes = max(round(duration.total_seconds() / 60), 0)
+    if minutes < 2 * _MINUTES_AN_HOUR:
+        return f"{minutes} min"
+    return f"{minutes // _MINUTES_AN_HOUR} h"
+
+
+def _fields(record: ClaimRecord, now: datetime, times: LeaseTimes) -> dict[str, Any]:
+    fields: dict[str, Any] = {"kind": "claim", "task": record.task, "owner": record.owner}
+    if record.fault is not None:
+        return fields | {"state": "unreadable", "fault": record.fault, "free": False}
+    return fields | {
+        "state": record.state,
+        "run": record.run,
+        "number": record.number,
+        "taken_at": record.taken_at.isoformat(),
+        "renewed_at": record.renewed_at.isoformat(),
+        "expires_at": record.expires_at.isoformat(),
+        "outcome": record.outcome,
+        "pull": record.pull,
+        "spent": asdict(record.spent),
+        "free": record.is_free(now, times),
+    }
+
+
+_YES = frozenset({"y", "yes"})
+
+
+def retry(options: argparse.Namespace) -> int:
+    """Let the next cycle take a task again.
+
+    Raises:
+        ConfigurationError: no repository or no task is named.
+        ForgeError: the forge failed.
+        WorkspaceError: the remote cannot be reached, or did not take it.
+    """
+    return _decide(options, lambda desk: desk.by_hand.retry(desk.by_hand.find(options.task)))
+
+
+def close(options: argparse.Namespace) -> int:
+    """Close a pull request of ours without merging it.
+
+    Raises:
+        ConfigurationError: no repository is named, or the pull request is not ours.
+        ForgeError: the forge failed.
+        WorkspaceError: the remote cannot be reached.
+    """
+    return _decide(options, lambda desk: desk.by_hand.close(options.number))
+
+
+def forget(options: argparse.Namespace) -> int:
+    """Drop what is kept of a task.
+
+    Raises:
+        ConfigurationError: no repository or no task is named, or nobody said yes to what would be lost.
+        ForgeError: the forge failed.
+        WorkspaceError: the remote cannot be reached, or did not take it.
+    """
+    return _decide(options, lambda desk: _forget(desk, options))
+
+
+def _forget(desk: OpenTasks, options: argparse.Namespace) -> Decided:
+    by_hand = desk.by_hand
+    state = by_hand.find(options.task)
+    lost = by_hand.would_lose(state)
+    if lost and not options.yes and not _agreed(f"{state.key}: this drops {lost}"):
+        again = f"{by_hand.commands.forget(state.key)} --yes"
+        raise ConfigurationError(f"{state.key} was not forgotten: this drops {lost}; to do so: {again}")
+    decided = by_hand.forget(state)
+    if decided.changed:
+        desk.close_dead_runs(state.key)
+    return decided
+
+
+def _agreed(question: str) -> bool:
+    """Ask the person at the terminal. Without a terminal the answer is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{clean(question)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in _YES
+
+
+def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], Decided]) -> int:
+    if not options.repo:
+        raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
+    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=True) as desk:
+        decided = decide(desk)
+        if decided.changed:
+            desk.note(decided)
+    write_decision(decided, options.command, sys.stdout, as_json=options.json)
+    return DONE if decided.changed else NOTHING
+
+
+def write_decision(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
+    """Write the decision as one line, without secrets or terminal commands."""
+    redactor, after = environment_redactor(), decided.after
+    if not as_json:
+        print(redactor.redact(clean(decided.words)), file=out)
+        return
+    fields: dict[str, Any] = {
+        "kind": command,
+        "task": after.key,
+        "changed": decided.changed,
+        "state": str(after.kind),
+        "pull": after.pull.number if after.pull is not None else None,
+        "said": decided.words,
+    }
+    print(as_json_text(redactor.redact_value(fields)), file=out)

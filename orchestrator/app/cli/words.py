@@ -1,0 +1,500 @@
+"""Words and signs: makes other people's text harmless for a terminal, and tells events in short lines."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+
+from orchestrator.bot.policy.lines import printable
+from orchestrator.core.defences import Guarded
+from orchestrator.core.events import (
+    CallStatus,
+    Claimed,
+    Cloned,
+    CycleEnded,
+    CycleStarted,
+    ErrorOccurred,
+    Event,
+    ForgeUsed,
+    InputReceived,
+    LimitReached,
+    LoopDetected,
+    MessageAdded,
+    Paused,
+    PhaseEntered,
+    PlanAccepted,
+    ProcessingEnded,
+    Proposed,
+    Proposing,
+    QuestionAsked,
+    ReasoningDelta,
+    ReplyReceived,
+    ReplyRejected,
+    Reserved,
+    Resumed,
+    SessionEnded,
+    SessionStarted,
+    SteeringInjected,
+    SubagentEvent,
+    TaskTaken,
+    TestRunEnded,
+    TestRunStarted,
+    TextDelta,
+    TextStarted,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolOutputDelta,
+    TurnStarted,
+    Verified,
+    WaitStarted,
+    Warned,
+    WorkSaved,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.policy.secrets import Redactor
+
+
+# ECMA-48: control sequences, and strings such as a window's title or a link.
+_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*+[ -/]*+[@-~]?|\x9b[0-?]*+[ -/]*+[@-~]?|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)"
+)
+_LINE_END = re.compile(r"\r\n?")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+# A CI system that shows the output obeys lines of these forms: `::name ...::` of GitHub Actions at a line's start,
+# its older `##[name]` and the `##vso[...]` of Azure Pipelines anywhere, `##teamcity[...]`.
+# https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
+_LOG_COMMAND = re.compile(r"^([ \t]*:)(?=:)|(##)(?=[A-Za-z]*\[)", re.MULTILINE)
+
+
+def clean(text: str) -> str:
+    """Remove everything that a terminal, or a CI system that keeps the output, would obey.
+
+    Newlines and tabs stay. Of all else only printable characters do.
+    """
+    plain = printable(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
+    return _LOG_COMMAND.sub(r"\g<0> ", plain)
+
+
+def short_line(text: str, most_chars: int = 200) -> str:
+    """Return the text as one line, cut with an ellipsis if it is longer."""
+    # What cannot be shown is not cleaned either: tool output may be large.
+    flat = " ".join(clean(text[: most_chars * 8]).split())
+    if len(flat) <= most_chars and len(text) <= most_chars * 8:
+        return flat
+    return f"{flat[: max(most_chars - 1, 0)]}…"
+
+
+def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
+    """Return the first lines of the text, and a line that counts the others."""
+    lines = clean(text).strip("\n").split("\n")
+    shown = [
+        line[:most_chars_a_line] + ("…" if len(line) > most_chars_a_line else "")
+        for line in lines[:most_lines]
+    ]
+    rest = len(lines) - len(shown)
+    return [*shown, f"… {rest:,} more lines"] if rest else shown
+
+
+def environment_redactor() -> Redactor:
+    """Make the redactor for the secrets that the environment holds."""
+    from orchestrator.app.config.keys import secret_values
+    from orchestrator.engine.policy.secrets import Redactor
+
+    return Redactor(secret_values(os.environ))
+
+
+def as_json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return JSON in ASCII. No terminal or CI system takes it for a command (see `clean`)."""
+    import json
+
+    return json.dumps(value, indent=indent).replace("##", "#\\u0023")
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with what it counts: `1 file`, `2 files`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def tests_in_words(tests: Mapping[str, Any]) -> str:
+    """Return the runs of the repository's tests as one line.
+
+    Args:
+        tests: as `CycleResult.tests` has them; from a journal, so that anything may be in it.
+    """
+    parts = []
+    for kind in ("before", "kept", "after", "new"):
+        run = tests.get(kind)
+        if not isinstance(run, dict):
+            continue
+        counts = [(run.get(name), name) for name in ("passed", "failed", "skipped")]
+        told = [f"{number:,} {name}" for number, name in counts if type(number) is int]
+        parts.append(
+            f"{kind} {', '.join(told) or 'without counts'}, exit code {short_line(str(run.get('exit')), 20)}"
+        )
+    return "; ".join(parts)
+
+
+WorkerEvent: TypeAlias = Claimed | Resumed | Reserved | ForgeUsed | Paused | WorkSaved
+
+_MOST_NAMED = 5
+
+
+def _worker_line(event: WorkerEvent) -> str:
+    """What concerns claims, budgets and pauses."""
+    match event:
+        case Claimed():
+            taken = (
+                f", taken over from run {short_line(event.took_over_from)}" if event.took_over_from else ""
+            )
+            return f"claimed {short_line(event.task)} (number {event.number}, until {_minute(event.expires_at)}{taken})"
+        case Resumed():
+            return f"goes on where run {short_line(event.run)} stopped ({short_line(event.why)}): {_taken_over(event)}"
+        case Reserved():
+            caps = ", ".join(_caps(event)) or "no cap"
+            return f"may spend: {caps}{f' ({short_line(event.reason)})' if event.reason else ''}"
+        case ForgeUsed():
+            charged = event.requests - event.unchanged
+            return f"requests to the forge: {event.requests}, of them {charged} counted and {event.writes} writing"
+        case Paused():
+            verb = "paused" if is_news(event) else "waiting"
+            return f"{verb} until {_minute(event.until)}: {short_line(event.reason)}"
+        case WorkSaved():
+            return f"work saved {' and '.join(_places(event))}"
+        case _:
+            assert_never(event)
+
+
+def is_news(event: WorkerEvent) -> bool:
+    """Say whether a person should notice the event. The planned wait of a schedule is no news."""
+    return isinstance(event, WorkSaved) or (isinstance(event, Paused) and not event.is_planned)
+
+
+def _minute(text: str) -> str:
+    """Shorten an ISO 8601 time (UTC) to the minute."""
+    return f"{text[:16].replace('T', ' ')} UTC" if len(text) >= 16 else short_line(text)  # noqa: PLR2004  up to the minute
+
+
+def _taken_over(event: Resumed) -> str:
+    text = f"{counted(event.files, 'changed file')}, {counted(event.turns, 'message')}"
+    if not event.conflicts:
+        return text
+    named = ", ".join(map(short_line, event.conflicts[:_MOST_NAMED]))
+    return f"{text}; in conflict with the base: {named}"
+
+
+def _caps(event: Reserved) -> Iterator[str]:
+    if event.usd is not None:
+        yield f"${event.usd:,.2f}"
+    if event.tokens is not None:
+        yield f"{event.tokens:,} tokens"
+    if event.minutes is not None:
+        yield f"{event.minutes:g} minutes"
+    if event.rounds is not None:
+        yield counted(event.rounds, "round")
+
+
+def _places(event: WorkSaved) -> Iterator[str]:
+    if event.ref:
+        yield f"as {short_line(event.ref)}"
+    if event.path:
+        yield f"as a patch: {clean(event.path)}"
+
+
+# The argument that says most about a call, the best first.
+_TELLING = (
+    *("path", "file_path", "dir_path", "command", "pattern", "title", "question_text", "reason"),
+    *("query", "url", "task", "agent_id", "answer"),
+)
+_MAX_ARGUMENT_CHARS = 80
+_MAX_TEXT_CHARS = 600
+_SHORT_COMMIT = 10
+_ENDINGS = {
+    "failed": ("failed", "bold red"),
+    "interrupted": ("failed", "bold red"),
+    "paused": ("warning", "bold yellow"),
+    "limit": ("warning", "bold yellow"),
+}
+"""Sign and style of what is no success, by the cycle's outcome."""
+_SHORT_ID = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """What to print for an event: a sign of one character, text, and a style of `rich`."""
+
+    sign: str
+    text: str
+    style: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.text}"
+
+
+class Narrator:
+    """Turns events into lines. It remembers what later events do not repeat: the calls' arguments, and the last reply.
+
+    Args:
+        plain_signs: the output knows ASCII only.
+    """
+
+    def __init__(self, *, plain_signs: bool = False) -> None:
+        self._signs = _ASCII if plain_signs else _UNICODE
+        self._plain_signs = plain_signs
+        self._arguments: dict[str, str] = {}
+        self._agents: dict[str, Narrator] = {}
+        self.said = ""
+
+    def line(self, event: Event) -> EventLine | None:
+        """Return the line for an event, or None if there is nothing to tell."""
+        if isinstance(event, ToolCallStarted):
+            self._arguments[event.call_id] = telling_argument(event.arguments)
+        if isinstance(event, ReplyReceived):
+            self.said = event.message.text
+        return _event_line(event, self)
+
+    def sign(self, name: str) -> str:
+        """Return the sign with this name, in characters that the output can show."""
+        return self._signs[name]
+
+    def of_subagent(self, event: SubagentEvent) -> EventLine | None:
+        """Return the line for a subagent's event, marked with the start of the subagent's id."""
+        own = self._agents.setdefault(event.agent, Narrator(plain_signs=self._plain_signs))
+        line = own.line(event.event)
+        return EventLine(line.sign, f"[{event.agent[:_SHORT_ID]}] {line.text}", line.style) if line else None
+
+    def call(self, event: ToolCallEnded) -> EventLine:
+        """Return the line for the end of a call, with the reason if it failed."""
+        text = f"{short_line(event.name, 40)} {self._arguments.get(event.call_id, '')}".rstrip()
+        match event.status:
+            case CallStatus.OK:
+                return EventLine(self.sign("ok"), text, "green")
+            case CallStatus.FAILED:
+                return EventLine(self.sign("failed"), f"{text}: {short_line(event.output)}", "red")
+            case CallStatus.REFUSED:
+                return EventLine(self.sign("failed"), f"{text}: refused: {short_line(event.output)}", "red")
+            case CallStatus.SKIPPED:
+                return EventLine(self.sign("skipped"), f"{text}: not run", "dim")
+            case CallStatus.INTERRUPTED:
+                return EventLine(self.sign("skipped"), f"{text}: interrupted", "dim")
+            case _:
+                assert_never(event.status)
+
+
+_UNICODE = {
+    "info": "·",
+    "ok": "✓",
+    "failed": "✗",
+    "skipped": "-",
+    "warning": "!",
+    "question": "?",
+    "plan": "▸",
+}
+_ASCII = {"info": "-", "ok": "+", "failed": "x", "skipped": "-", "warning": "!", "question": "?", "plan": ">"}
+
+
+_Silent: TypeAlias = (
+    ToolCallStarted
+    | TextStarted
+    | TextDelta
+    | ReasoningDelta
+    | ToolOutputDelta
+    | InputReceived
+    | MessageAdded
+    | SessionStarted
+    | ProcessingEnded
+    | SessionEnded
+    | TestRunStarted
+    | Proposing
+)
+_Trouble: TypeAlias = (
+    WaitStarted
+    | SteeringInjected
+    | LoopDetected
+    | ErrorOccurred
+    | LimitReached
+    | Guarded
+    | TestRunEnded
+    | Verified
+)
+
+
+def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
+    """What the model does; the rest is told by the functions below."""
+    sign, style = "info", "dim"
+    if isinstance(event, _Silent):
+        return None
+    if isinstance(event, _Trouble):
+        return _trouble_line(event, narrator)
+    match event:
+        case TurnStarted():
+            text = f"round {event.round}"
+        case ReplyReceived():
+            text = f"reply: {amounts(event.usage.total_tokens, event.usd)}"
+        case ReplyRejected():
+            problems = "; ".join(short_line(problem) for problem in event.problems)
+            said = f"it was: {short_line(narrator.said)}" if narrator.said.strip() else "it had no text"
+            text = f"reply {event.attempt} not usable: {problems}; {said}"
+            sign, style = "warning", "yellow"
+        case PlanAccepted():
+            sign, text, style = "plan", f"{_intention(event)}{repair_note(event)}", "bold"
+        case ToolCallEnded():
+            return narrator.call(event)
+        case SubagentEvent():
+            return narrator.of_subagent(event)
+        case _:
+            return _story_line(event, narrator)
+    return EventLine(narrator.sign(sign), text, style)
+
+
+def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
+    """What comes between the rounds."""
+    sign, style = "warning", "yellow"
+    match event:
+        case WaitStarted():
+            text = f"waiting {seconds_in_words(event.seconds)}: {short_line(event.reason)}"
+        case SteeringInjected():
+            sign, text, style = "plan", f"told: {short_line(event.text, _MAX_TEXT_CHARS)}", "bold"
+        case LoopDetected():
+            text = short_line(event.message, _MAX_TEXT_CHARS)
+        case ErrorOccurred():
+            sign, text, style = "failed", short_line(event.message, _MAX_TEXT_CHARS), "red"
+        case LimitReached():
+            text = f"limit of {short_line(event.limit)} reached: {short_line(event.detail)}"
+        case Guarded():
+            said = ": ".join((event.message, *(("; ".join(event.details),) if event.details else ())))
+            text = f"{event.defence}: {short_line(said, _MAX_TEXT_CHARS)}"
+        case TestRunEnded() | Verified():
+            return _tests_line(event, narrator)
+        case _:
+            assert_never(event)
+    return EventLine(narrator.sign(sign), text, style)
+
+
+_StoryEvent: TypeAlias = (
+    CycleStarted
+    | PhaseEntered
+    | TaskTaken
+    | Cloned
+    | Warned
+    | Proposed
+    | QuestionAsked
+    | WorkerEvent
+    | CycleEnded
+)
+
+
+def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
+    """What becomes of the cycle."""
+    sign, style = "info", "dim"
+    match event:
+        case CycleStarted():
+            origin = f" (origin {short_line(event.origin)})" if event.origin else ""
+            text = f"run {event.run}: {short_line(event.repository)}{origin} with {short_line(event.model)}"
+            text += f" ({short_line(event.rules)})" if event.rules else ""
+        case PhaseEntered():
+            text = f"phase: {event.phase}"
+        case TaskTaken():
+            source = f"#{event.number}" if event.number is not None else short_line(event.source, 40)
+            sign, text, style = "plan", f"task ({source}): {short_line(event.title)}", "bold"
+        case Cloned():
+            text = f"cloned {short_line(event.branch, 80)} at {event.commit[:_SHORT_COMMIT]}, "
+            text += counted(event.files, "file")
+        case Warned():
+            sign, text, style = "warning", short_line(event.message, _MAX_TEXT_CHARS), "yellow"
+        case Proposed():
+            done = "opened" if event.created else "updated"
+            text = f"pull request #{event.number} {done}: {short_line(event.title)}  {short_line(event.url)}"
+            sign, style = "ok", "bold green"
+        case QuestionAsked():
+            where = f"  {short_line(event.url)}" if event.url else ""
+            sign, text, style = "question", f"question: {clean(event.question).strip()}{where}", "bold yellow"
+        case Claimed() | Resumed() | Reserved() | ForgeUsed() | Paused() | WorkSaved():
+            text = _worker_line(event)
+            sign, style = ("warning", "yellow") if is_news(event) else (sign, style)
+        case CycleEnded():
+            return _ending(event.result, narrator)
+        case _:
+            assert_never(event)
+    return EventLine(narrator.sign(sign), text, style)
+
+
+def _tests_line(event: TestRunEnded | Verified, narrator: Narrator) -> EventLine:
+    """How a run of the tests ended, or what the runs prove."""
+    match event:
+        case TestRunEnded(problem=problem):
+            took = "known from before" if event.cached else seconds_in_words(event.seconds)
+            counts = f"{event.passed} passed, {event.failed} failed, {event.skipped} skipped"
+            text = f"tests {short_line(event.kind)}: {counts}, exit code {event.exit} ({took})"
+            if problem:
+                return EventLine(
+                    narrator.sign("warning"), f"{text}; proves nothing: {short_line(problem)}", "yellow"
+                )
+            return EventLine(narrator.sign("info"), text, "dim")
+        case Verified(reasons=reasons):
+            why = short_line("; ".join(reasons), _MAX_TEXT_CHARS)
+            if event.is_red:
+                return EventLine(narrator.sign("failed"), f"the tests do not pass: {why}", "red")
+            if why:
+                return EventLine(narrator.sign("warning"), f"the tests show: {why}", "yellow")
+            return EventLine(narrator.sign("ok"), "the tests pass", "green")
+        case _:
+            assert_never(event)
+
+
+def _intention(event: PlanAccepted) -> str:
+    """The model's plan, or the number of its calls."""
+    if event.plan.strip():
+        return f"plan: {short_line(event.plan, _MAX_TEXT_CHARS)}"
+    return "1 call" if event.calls == 1 else f"{event.calls} calls"
+
+
+def repair_note(event: PlanAccepted) -> str:
+    """Say in brackets what was repaired before the reply could be read."""
+    if event.cut_off:
+        return " (the reply was cut off)"
+    return " (the reply was mended)" if event.repaired else ""
+
+
+def _ending(result: JsonObject, narrator: Narrator) -> EventLine:
+    outcome = short_line(str(result.get("outcome", "ended")))
+    why = result.get("error") or result.get("reason")
+    text = f"{outcome.replace('_', ' ')}{f': {short_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
+    sign, style = _ENDINGS.get(outcome, ("ok", "bold"))
+    return EventLine(narrator.sign(sign), text, style)
+
+
+def telling_argument(arguments: JsonObject) -> str:
+    """Return the argument of a call that says most, as one line."""
+    names = [name for name in _TELLING if name in arguments] or list(arguments)
+    return short_line(str(arguments[names[0]]), _MAX_ARGUMENT_CHARS) if names else ""
+
+
+def amounts(tokens: int, usd: float | None) -> str:
+    """Return tokens and cost in words."""
+    return f"{tokens:,} tokens, {money(usd)}"
+
+
+def money(usd: float | None) -> str:
+    """Return US dollars. A small amount gets four digits, so that it is not shown as zero."""
+    if usd is None:
+        return "cost unknown"
+    digits = 2 if usd == 0 or usd >= 1 else 4
+    return f"${usd:,.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as `M:SS` or `H:MM:SS`."""
+    minutes, rest = divmod(int(max(seconds, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def seconds_in_words(seconds: float) -> str:
+    """Return seconds in words. Short times get a tenth, so that they are not shown as zero."""
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004  two digits are enough

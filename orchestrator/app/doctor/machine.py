@@ -1,0 +1,391 @@
+"""Probes of this machine, of what earlier runs left, and of the models."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+import shutil
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from orchestrator import __version__
+from orchestrator.app.config.keys import OTHER_KEY, VARIABLES
+from orchestrator.app.doctor.findings import (
+    Group,
+    Impatient,
+    Probe,
+    ProbeFinding,
+    Unmet,
+    failed,
+    ok,
+    skipped,
+    warned,
+)
+from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
+from orchestrator.app.wiring.model import (
+    CAPS_IN_USD,
+    KEY_OF,
+    ModelEndpoint,
+    connected,
+    fallback_named,
+    first_named,
+)
+from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
+from orchestrator.bot.journal.folders import HOME_VARIABLE
+from orchestrator.bot.journal.index import last_pause
+from orchestrator.bot.journal.open_runs import open_runs
+from orchestrator.bot.journal.reader import find_run
+from orchestrator.core.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectionFailedError,
+    ModelError,
+    ModelNotFoundError,
+    PermissionDeniedError,
+    RateLimitError,
+    SandboxMissingError,
+)
+from orchestrator.core.messages import Message, Usage
+from orchestrator.core.repositories import same_repository
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider, context_window, flat_price
+from orchestrator.engine.models.wire import host_of
+from orchestrator.engine.policy.command_rules import CommandRules
+
+if TYPE_CHECKING:
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.model import Addressed
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.clock import Clock
+    from orchestrator.engine.models.listing import Presence
+
+
+LEAST_FREE_BYTES = 10**9
+_GIT = f"{INSTALL_GIT}: https://git-scm.com (apt install git, dnf install git, brew install git)"
+_SANDBOX_SECONDS = 60.0
+
+
+def machine(home: Home) -> Group:
+    """Make the probes that need no configuration."""
+    probes = (
+        Probe("Python", _python, "install Python 3.11 or newer"),
+        Probe("home", lambda: writable(home.root), _home_fix()),
+        Probe("temporary", lambda: writable(Path(tempfile.gettempdir())), _temporary_fix()),
+        Probe("git", _git, _GIT),
+        Probe("time zones", _zones, "run pip install tzdata"),
+    )
+    return Group("This machine", probes)
+
+
+def commands(settings: Settings) -> Group:
+    """Make the probes of whether commands can run as the settings say."""
+    probes = (
+        Probe("sandbox", lambda: _sandbox(settings), "see above", _SANDBOX_SECONDS),
+        Probe("rules", lambda: _rules(settings), "mend the rule in allow_command or deny_command"),
+    )
+    return Group("Commands", probes)
+
+
+def earlier_runs(context: BuildContext, repository: str | None) -> Group:
+    """Make the probes of what earlier runs on this machine left."""
+    probes = (
+        Probe("dead runs", lambda: _dead_runs(context.home, repository), "look with pullwright show --list"),
+        Probe("pause", lambda: _pause(context.home, context.clock, repository), "look with pullwright show"),
+    )
+    return Group("Earlier runs", probes)
+
+
+def writable(folder: Path) -> ProbeFinding:
+    """Check that a folder, or the nearest one above it, can be written to, and how much space is free."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    fix = _temporary_fix() if folder == Path(tempfile.gettempdir()) else _home_fix()
+    if not there.is_dir():
+        return failed(f"{there} is no folder", fix)
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"pullwright doctor")
+    except OSError as error:
+        return failed(f"{there} cannot be written to: {error.strerror or error}", fix)
+    free = shutil.disk_usage(there).free
+    new = "" if there == folder else ", made by the first run"
+    if free < LEAST_FREE_BYTES:
+        return warned(f"{folder}, only {free / 1e6:,.0f} MB free{new}", f"free some space, or {fix}")
+    return ok(f"{folder}, {free / 1e9:,.0f} GB free{new}")
+
+
+def _home_fix() -> str:
+    return f"set {HOME_VARIABLE} to a folder that you may write to"
+
+
+def _temporary_fix() -> str:
+    return "set TMPDIR to a folder that you may write to"
+
+
+def _python() -> ProbeFinding:
+    return ok(f"{platform.python_version()}, Pullwright {__version__}")
+
+
+def _git() -> ProbeFinding:
+    from orchestrator.bot.git.hostgit import HostGit
+
+    with tempfile.TemporaryDirectory() as folder:
+        said = HostGit(Path(folder)).run("version", doing="cannot ask git for its version")
+    text = said.decode("utf-8", "replace").strip()
+    match = re.search(r"(\d+)\.(\d+)[^\s]*", text)
+    if match is None:
+        return failed(f"git says {text!r} and no version", _GIT)
+    if (int(match[1]), int(match[2])) < LEAST_GIT:
+        return failed(f"{match[0]} is too old: conflicts could not be merged", _GIT)
+    return ok(match[0])
+
+
+def _zones() -> ProbeFinding:
+    from zoneinfo import ZoneInfo
+
+    for name in ("Europe/Berlin", "America/New_York"):
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError):
+            return warned("no time zones are known, so --timezone takes UTC only", "pip install tzdata")
+    return ok("known")
+
+
+def _sandbox(settings: Settings) -> ProbeFinding:
+    if not runs_anything(settings):
+        return skipped(f"no command runs at the level {settings.permission} without --allow-command")
+    if settings.sandbox == "off":
+        return warned("off: commands run as you, with your files and network", "leave out --sandbox off")
+    from orchestrator.engine.environments.sandbox.find import find_sandbox
+
+    try:
+        return ok(f"{find_sandbox(sandbox_options(settings)).name}, tried with a command")
+    except SandboxMissingError as error:
+        found, _, fix = str(error).partition(": ")
+        return failed(found, fix)
+
+
+def _rules(settings: Settings) -> ProbeFinding:
+    CommandRules.parse(settings.allow_command, settings.deny_command)
+    if settings.permission != "safe" or not settings.allow_command:
+        return skipped(f"none count at the level {settings.permission}" if settings.allow_command else "none")
+    found = open_rules(settings)
+    return warned(found, NAME_COMMANDS) if found else ok("what they grant starts no other program")
+
+
+def _dead_runs(home: Home, repository: str | None) -> ProbeFinding:
+    dead = open_runs(home)
+    if not dead:
+        return ok("none")
+    ours = [run for run in dead if run.start and same_repository(run.start.repository, repository or "")]
+    number = f"{len(dead)} {'run was' if len(dead) == 1 else 'runs were'} killed: {dead[0].id}"
+    here = f", {len(ours)} of them on this repository" if repository and len(dead) > 1 else ""
+    where = next((run.start.repository for run in (*ours, *dead) if run.start), "REPO")
+    return warned(f"{number}{here}", f"the next pullwright run --repo {quote(where)} saves their work")
+
+
+def _pause(home: Home, clock: Clock, repository: str | None) -> ProbeFinding:
+    pause = last_pause(home, clock.now(), repository=repository)
+    if pause is None:
+        return ok("none")
+    until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
+    return warned(f"until {until}: {pause.reason}", f"wait until {until}, or name another --model")
+
+
+_LIST_SECONDS = 8.0
+_REPLY_SECONDS = 60.0
+_REPLY_TOKENS = 16
+"""The least that OpenAI's Responses take: platform.openai.com/docs/api-reference/responses/create"""
+_NAMED = 5
+
+
+def models(context: BuildContext, *, writes: bool) -> list[Group]:
+    """Make a group for the first model and for each fallback.
+
+    Args:
+        writes: whether a request may be made that costs something.
+    """
+    first = _Model(context, None, None)
+    others = [_Model(context, text, first) for text in context.settings.fallback_model]
+    return [one.group(writes=writes) for one in (first, *others)]
+
+
+class _Model:
+    def __init__(self, context: BuildContext, text: str | None, first: _Model | None) -> None:
+        self._context, self._text, self._first = context, text, first
+
+    def group(self, *, writes: bool) -> Group:
+        """The probes of this model."""
+        name = self._text or self._context.settings.model or "of the server"
+        title = f"Fallback model {name}" if self._first else f"Model {name}"
+        probes = [
+            Probe("key", self._key, self._flag_fix),
+            Probe("server", self._server, "check --api-url, and the network"),
+            Probe(
+                "price", self._price, "give --price IN/OUT, US dollars a million tokens, such as --price 3/15"
+            ),
+            Probe("window", self._window, "nothing needs to be done"),
+        ]
+        if writes:
+            probes.append(Probe("reply", self._reply, "see the message", _REPLY_SECONDS + 1))
+        return Group(title, tuple(probes), Impatient())
+
+    @property
+    def _flag_fix(self) -> str:
+        if self._first:
+            return f"leave out --fallback-model {self._text}, or set its key"
+        return "pass --model PROVIDER:NAME, such as --model anthropic:claude-sonnet-4-5, and set its key"
+
+    @cached_property
+    def named(self) -> Addressed:
+        """The model and its key. Raises `ConfigurationError` where it cannot be asked."""
+        if self._first is None:
+            return first_named(self._context)
+        return fallback_named(self._context, self._text or "", self._first.named)
+
+    @cached_property
+    def presence(self) -> Presence:
+        """What the server says of the model."""
+        from orchestrator.engine.models.listing import look_for
+
+        named = self.named
+        now = self._context.clock.now()
+        return look_for(named.ref, named.api_url, named.wire, named.key, now=now, seconds=_LIST_SECONDS)
+
+    def _need(self) -> Addressed:
+        """Return the model, or skip the probe if there is nothing to ask."""
+        try:
+            named = self.named
+        except ConfigurationError:
+            raise Unmet("not tried: see key") from None
+        if named.ref.provider is Provider.REPLAY:
+            raise Unmet("a recorded run needs none")
+        return named
+
+    def _key(self) -> ProbeFinding:
+        try:
+            named = self.named
+        except ConfigurationError as error:
+            found, _, fix = str(error).partition(": ")
+            return failed(found, fix or self._flag_fix)
+        if named.ref.provider is Provider.REPLAY:
+            return ok(f"a recorded run: {find_run(self._context.home, named.ref.name).name}")
+        variable = self._variable(named)
+        if not variable:
+            return ok(f"none is set; {host_of(named.wire.url)} may need none")
+        return ok(f"{variable}, for {host_of(named.wire.url)}")
+
+    def _variable(self, named: Addressed) -> str:
+        """Return the variable whose key goes to the model's server; empty for none."""
+        if named.key is None:
+            return ""
+        names = (*VARIABLES[KEY_OF[named.ref.provider]], OTHER_KEY)
+        return next(
+            (name for name in names if self._context.environ.get(name, "").strip() == named.key), names[0]
+        )
+
+    def _server(self) -> ProbeFinding:
+        named = self._need()
+        where = host_of(named.wire.url)
+        try:
+            presence = self.presence
+        except ModelError as error:
+            return self._refused(named, error)
+        name = named.ref.name
+        if presence.is_there is None:
+            return skipped(f"{where} has no list of its models; --write asks {name} for a reply")
+        if presence.is_there:
+            return ok(f"{where} has {name}")
+        others = f": {', '.join(presence.names[:_NAMED])}" if presence.names else ""
+        more = ", ..." if len(presence.names) > _NAMED else ""
+        flag = "--fallback-model" if self._first else "--model"
+        fix = f"give {flag} the name of one that it has{others}{more}"
+        # Gateways answer for more names than they list.
+        is_vendor = named.api_url == OFFICIAL_URLS[named.ref.provider]
+        judge = failed if is_vendor or not presence.names else warned
+        return judge(f"{where} does not list {name}", fix)
+
+    def _refused(self, named: Addressed, error: ModelError) -> ProbeFinding:
+        """Say what to do about a server's refusal."""
+        where, variable = host_of(named.wire.url), self._variable(named) or OTHER_KEY
+        match error:
+            case AuthenticationError() | PermissionDeniedError():
+                fix = f"set {variable} to a valid key for {where}"
+            case ConnectionFailedError():
+                fix = "check --api-url and the network, or start the server"
+            case ModelNotFoundError():
+                fix = f"give {'--fallback-model' if self._first else '--model'} another name"
+            case RateLimitError():
+                fix = f"wait, or look at the limits and the credit of the account at {where}"
+            case _:
+                fix = f"try again later, or look at the status page of {where}"
+        return failed(str(error), fix)
+
+    def _price(self) -> ProbeFinding:
+        named, settings = self._need(), self._context.settings
+        if settings.price is not None and self._first is None:
+            flat_price(settings.price)
+            return ok(f"{settings.price} US dollars a million tokens, by --price")
+        # A thousand of each: larger requests may cost more by the token.
+        one, other = (
+            self._usd(named, usage) for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))
+        )
+        if one is not None and other is not None:
+            return ok(f"{one * 1000:g}/{other * 1000:g} US dollars a million tokens")
+        cap = next((key for key in CAPS_IN_USD if getattr(settings, key) is not None), None)
+        fix = (
+            f"leave out --fallback-model {self._text}"
+            if self._first
+            else "give --price IN/OUT, such as --price 3/15"
+        )
+        if cap is None:
+            return warned("unknown, so that no cap in US dollars can be set", fix)
+        flag = f"--{cap.replace('_', '-')}"
+        return failed(
+            f"unknown, so that {flag} cannot be kept", f"{fix}, or use {flag.replace('usd', 'tokens')}"
+        )
+
+    def _usd(self, named: Addressed, usage: Usage) -> float | None:
+        from orchestrator.engine.models.catalog import price_usd
+
+        return price_usd(named.api_url, named.ref.name, usage, now=self._context.clock.now())
+
+    def _window(self) -> ProbeFinding:
+        named = self._need()
+        window = context_window(named.api_url, named.ref.name)
+        if window is None:
+            try:
+                window = self.presence.window
+            except ModelError:
+                window = None
+        return (
+            ok(f"{window:,} tokens")
+            if window
+            else skipped("not known; nothing is cut before the server says so")
+        )
+
+    def _reply(self) -> ProbeFinding:
+        named, timeout = self._need(), self._context.settings.request_timeout_seconds
+        connection = ModelEndpoint(named.api_url, named.key, min(timeout, _REPLY_SECONDS))
+        chosen = connected(named.ref, connection, self._context.clock, None)
+
+        async def ask() -> ProbeFinding:
+            request = Request("", [Message.user("Say ok.")], max_output_tokens=_REPLY_TOKENS)
+            try:
+                async with asyncio.timeout(_REPLY_SECONDS):
+                    reply = await chosen.model.complete(request)
+            except ModelError as error:
+                return self._refused(named, error)
+            except TimeoutError:
+                return failed(
+                    f"no reply within {_REPLY_SECONDS:.0f} s", "try again later, or name another --model"
+                )
+            finally:
+                await chosen.model.aclose()
+            return ok(f"{reply.model} answered, tokens: {reply.usage.total_tokens}")
+
+        return asyncio.run(ask())

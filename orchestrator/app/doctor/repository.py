@@ -1,0 +1,424 @@
+"""Probes of a repository: may we push, what others left there, and how its tests are run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.app.config.settings import LOCAL_FILE, tightened
+from orchestrator.app.doctor.findings import (
+    Group,
+    Impatient,
+    Probe,
+    ProbeFinding,
+    Unmet,
+    failed,
+    ok,
+    skipped,
+    warned,
+)
+from orchestrator.app.options import AUTO
+from orchestrator.app.wiring.guards import (
+    allowing,
+    as_flags,
+    choose_sandbox,
+    host_runs,
+    missing_hosts,
+    proposals,
+    run_options,
+    sandbox_options,
+)
+from orchestrator.app.wiring.repository import make_by_hand, new_nonce, open_hidden_refs, owner_name
+from orchestrator.bot.coordination.saved_work import list_wip
+from orchestrator.bot.cycle.claimer import RemoteNames, patterns
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
+from orchestrator.bot.git.base import Identity
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.opening import open_clone
+from orchestrator.bot.git.remote import HIDDEN, push_error
+from orchestrator.bot.verification.base import CaseStatus
+from orchestrator.bot.verification.suggest import hosts_of, names_each_test
+from orchestrator.bot.worker.task_states import Kind
+from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.repository import OnDisk, Site
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.verification.base import RunResult
+    from orchestrator.bot.verification.runs import RunOptions
+    from orchestrator.bot.verification.suggest import SuggestedCommand
+
+
+REF = f"{HIDDEN}doctor"
+_PUSH_SECONDS = 20.0
+_NAMED = 3
+_NOT_ATOMIC = "does not support --atomic push"
+
+
+_REFUSED = tuple(
+    (re.compile(pattern, re.IGNORECASE), fix)
+    for pattern, fix in (
+        (r"archived", "unarchive it in its settings, or name another repository"),
+        (
+            r"SAML|SSO\b|single sign-on",
+            "authorize the token or the ssh key for the organization: on its page, Configure SSO",
+        ),
+        (
+            r"push protection|contain secrets|secret-scanning",
+            "take the secret out of the file that the server names, or allow it at the address that it gives",
+        ),
+        (
+            r"(?:verified|valid) signatures|must be signed",
+            (
+                "exclude pullwright* branches from the rule for signatures, or let the token's owner bypass it: "
+                "commits are not signed here"
+            ),
+        ),
+        (
+            r"GH006|protected branch",
+            "exclude pullwright* branches from that protection, or let the token's owner bypass it",
+        ),
+        (
+            r"GH013|rule violations|being restricted|ruleset",
+            (
+                "exclude pullwright* branches from the rule at the address that the server gives, "
+                "or let the token's owner bypass it"
+            ),
+        ),
+        (r"marked as read only|read-only (?:key|token)", "use a key or a token that may write"),
+        (r"rate limit|error: 429", "wait, and run again; fewer workers need fewer requests"),
+        (
+            r"no such repository|not found",
+            "check the name, and give the token access to it: a hidden repository looks as if it were not there",
+        ),
+        (r"hook declined", "ask who runs the server: a hook of it refuses what is pushed"),
+    )
+)
+"""What ends a refusal, by the words of the server or of `bot/git/failures.py`. The first that matches."""
+
+
+def fix_for(said: str, otherwise: str) -> str:
+    """Say what to do about a refusal of a git server.
+
+    Args:
+        said: the error, with the server's words.
+        otherwise: what to do where nothing special is known of them.
+    """
+    return next((fix for pattern, fix in _REFUSED if pattern.search(said)), otherwise)
+
+
+class RemoteProbes:
+    """Probes of the git remote.
+
+    Args:
+        push_fix: what to do where pushing is refused.
+        writes: whether a hidden ref may be made and removed.
+    """
+
+    def __init__(self, site: Site, context: BuildContext, *, push_fix: str, writes: bool) -> None:
+        self._site, self._context = site, context
+        self._push_fix, self._writes, self._stop = push_fix, writes, Impatient()
+        self._opened: Records | None = None
+
+    def group(self, name: str) -> Group:
+        """The probes, in order."""
+        network = "check the network, the address and the token"
+        probes = (
+            Probe("push", self._push, network, _PUSH_SECONDS),
+            Probe("names", self._names, "rename or remove what is in the way", _PUSH_SECONDS),
+            Probe("atomic push", self._atomic, network, _PUSH_SECONDS),
+            Probe("claims", self._claims, network, _PUSH_SECONDS),
+            Probe("unfinished work", self._unfinished, network, _PUSH_SECONDS),
+            Probe("tasks", self._tasks, network, _PUSH_SECONDS),
+        )
+        return Group(f"Git {name}", probes, self._stop, self._close)
+
+    def _records(self) -> Records:
+        if self._opened is None:
+            try:
+                self._opened = open_hidden_refs(self._site, self._context.clock, self._stop)
+            except EmptyRepositoryError:
+                raise Unmet("not tried: the repository is empty") from None
+        return self._opened
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def _push(self) -> ProbeFinding:
+        try:
+            records = self._records()
+            commit = records.commit(f"pullwright doctor {new_nonce()}", None)
+            if self._writes:
+                before = records.list(REF).get(REF)
+                if not (records.swap(REF, before, commit) and records.delete(REF, commit)):
+                    return warned("another doctor is at work here", "run it again")
+                return ok(f"yes: {REF} was made and removed")
+            self._dry_run(records, commit)
+        except WorkspaceError as error:
+            return failed(str(error), fix_for(str(error), self._push_fix))
+        return ok("yes, tried without writing")
+
+    def _names(self) -> ProbeFinding:
+        records, base = self._records(), self._context.settings.base
+        names = RemoteNames(records.tips(patterns(base)).keys(), records.remote.shown)
+        if base is not None:
+            try:
+                names.require_base(base)
+            except ConfigurationError as error:
+                return failed(str(error), "pass --base with the name of a branch")
+        names.require_hidden("issue-1")
+        folder = names.folder()
+        if folder != BRANCH_FOLDERS[0]:
+            taken = names.why_not_below(BRANCH_FOLDERS[0])
+            return warned(
+                f"a branch is called {taken}, so that ours go below {folder}",
+                "nothing, if that is well; else rename that branch",
+            )
+        return ok(f"there is room below {folder}")
+
+    def _atomic(self) -> ProbeFinding:
+        records = self._records()
+        try:
+            self._dry_run(records, records.commit(f"pullwright doctor {new_nonce()}", None), "--atomic")
+        except WorkspaceError as error:
+            if _NOT_ATOMIC in str(error):
+                fix = "on the server: git config receive.advertiseAtomic true"
+                return warned("not there: claim and branch are pushed one after the other", fix)
+            return skipped("not tried: see push")
+        return ok("claim and branch move together")
+
+    def _dry_run(self, records: Records, commit: str, *options: str) -> None:
+        """Push nothing: the server answers whether we may write before anything is sent."""
+        place = records.objects.parent
+        doing = f"cannot push to {records.remote.shown}"
+        result = HostGit(place.parent, place).attempt(
+            *("push", "--dry-run", "--porcelain", "--no-verify", "--no-follow-tags", *options),
+            *("--", records.remote.url, f"+{commit}:{REF}"),
+            doing=doing,
+            remote=records.remote,
+        )
+        if result.status != 0:
+            raise push_error(result, doing)
+
+    def _claims(self) -> ProbeFinding:
+        by_hand = make_by_hand(self._site, self._records(), self._context)
+        clock, times, owner = self._context.clock, by_hand.times, owner_name(self._context.environ)
+        held = [claim for claim in by_hand.claims.list() if claim.state == "held"]
+        broken = [claim.task for claim in held if claim.fault is not None]
+        if broken:
+            fix = by_hand.commands.release(broken[0])
+            return warned(
+                f"{_some(broken)} cannot be read and {'blocks its task' if len(broken) == 1 else 'block their tasks'}",
+                fix,
+            )
+        ours = [claim.task for claim in held if claim.owner == owner and claim.is_free(clock.now(), times)]
+        if ours:
+            return warned(f"of this machine, expired: {_some(ours)}", "the next run takes them up again")
+        live = [claim for claim in held if by_hand.is_held(claim)]
+        return ok(f"{len(live)} held" if live else "none held")
+
+    def _unfinished(self) -> ProbeFinding:
+        waiting = sorted(list_wip(self._records()))
+        return ok(f"{_some(waiting)}; the next cycle on it goes on" if waiting else "none")
+
+    def _tasks(self) -> ProbeFinding:
+        """Tell the states of the tasks, and the next step of the first one that waits for a person."""
+        by_hand = make_by_hand(self._site, self._records(), self._context)
+        states = by_hand.states()
+        told = [
+            f"{kind}: {_some(keys)}"
+            for kind in Kind
+            if (keys := [state.key for state in states if state.kind is kind])
+        ]
+        waiting = [
+            state for state in states if state.blocks and state.kind not in {Kind.DECLINED, Kind.NOTHING}
+        ]
+        if waiting:
+            return warned("; ".join(told), waiting[0].next_step(by_hand.commands))
+        return ok("; ".join(told) or "none is known")
+
+
+def local_folder(place: OnDisk, site: Site, base: str | None) -> ProbeFinding:
+    """Check a repository on this disk."""
+    from orchestrator.bot.git.local import LocalRepository
+
+    repository = LocalRepository(place.path)
+    if repository.is_empty():
+        return failed(f"{place.path} is empty", "commit something to it first")
+    if base is None and repository.default_branch() is None:
+        return failed("its HEAD is detached", "pass --base BRANCH, or check a branch out")
+    kind = "a work tree" if (place.path / ".git").exists() else "bare"
+    origin = f", origin {place.origin}" if place.origin else ""
+    return ok(f"{place.home}{origin}: {kind}, default branch {site.source().branch}")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
+_CLONE_SECONDS = 60.0
+_SANDBOX_SECONDS = 60.0
+_SECONDS_A_MINUTE = 60
+_NAME_IT = "name it with --test-command"
+_NOTHING = "nothing in the repository's files says how its tests are run"
+_COPIED = "; it is the repository's own text, so read it first"
+_MOST_OTHERS = 2
+
+
+class TestProbes:
+    """Probes of a repository's tests.
+
+    Args:
+        runs: run the tests of the default branch once.
+    """
+
+    __test__ = False  # for pytest, which collects classes by their names
+
+    def __init__(self, site: Site, context: BuildContext, *, runs: bool) -> None:
+        self._site, self._context, self._runs = site, context, runs
+        self._stop = Impatient()
+        self._found: list[SuggestedCommand] = []
+        self._known: RunOptions | None = None
+
+    def group(self, name: str) -> Group:
+        """The probes, in order."""
+        probes: tuple[Probe, ...] = (
+            Probe("command", self._command, _NAME_IT, _CLONE_SECONDS),
+            Probe("set-up", self._setup, "name it with --setup-command"),
+            Probe("report", self._report, "name it with --test-report"),
+            Probe("place", self._place, "see sandbox above", _SANDBOX_SECONDS),
+        )
+        if self._runs:
+            seconds = _CLONE_SECONDS + _SECONDS_A_MINUTE * 2 * self._context.settings.test_minutes
+            probes = (*probes, Probe("a run", self._run, "mend what it names, or the commands", seconds))
+        return Group(f"Tests {name}", probes, self._stop)
+
+    @cached_property
+    def _settings(self) -> Settings:
+        """The settings with those of the repository's own file on its default branch."""
+        text = self._site.forge.read_file(LOCAL_FILE)
+        return (
+            self._context.settings if text is None else tightened(self._context.settings, text, LOCAL_FILE)[0]
+        )
+
+    def _command(self) -> ProbeFinding:
+        settings = self._settings
+        if settings.test_command not in {None, AUTO}:
+            self._known = run_options(settings, None, None)
+            is_own = settings.test_command == self._context.settings.test_command
+            return ok(f"{settings.test_command}{'' if is_own else f', as its {LOCAL_FILE} says'}")
+        self._found = self._proposed()
+        if not self._found:
+            if settings.test_command == AUTO:
+                return warned(f"auto finds none: {_NOTHING}", _NAME_IT)
+            return skipped(f"none is set, so that no test is run; {_NOTHING}")
+        best, *others = self._found
+        self._known = run_options(settings, best, None)
+        source = f"from {best.source}{_COPIED if best.copied else ''}"
+        source += "".join(f"; or {one.command}" for one in others[:_MOST_OTHERS])
+        if settings.test_command == AUTO:
+            return ok(f"auto takes {best.command}, {source}")
+        required = "; require_tests looks only for tests that vanish" if settings.require_tests else ""
+        return warned(
+            f"none is set, so that no test is run before a pull request{required}",
+            f"add this, {source}",
+            as_flags(best, missing_hosts(settings, hosts_of(self._options().setup))),
+        )
+
+    def _proposed(self) -> list[SuggestedCommand]:
+        with self._clone() as clone:
+            return proposals(clone)
+
+    @contextmanager
+    def _clone(self) -> Iterator[Clone]:
+        source, settings = self._site.source(), self._context.settings
+        with (
+            tempfile.TemporaryDirectory(prefix="pullwright-doctor-") as folder,
+            open_clone(
+                source.url,
+                branch=source.branch,
+                credential=self._site.credential,
+                parent=Path(folder),
+                with_git=False,
+                identity=Identity(settings.author_name, settings.author_email),
+                clock=self._context.clock,
+                cancelled=self._stop.now,
+            ) as clone,
+        ):
+            yield clone
+
+    def _options(self) -> RunOptions:
+        if self._known is None:
+            raise Unmet("not tried: see command")
+        return self._known
+
+    def _setup(self) -> ProbeFinding:
+        setup, settings = self._options().setup, self._settings
+        if not setup:
+            return ok("none")
+        missing = missing_hosts(settings, hosts_of(setup))
+        if not missing or settings.sandbox == "off":
+            return ok(f"{setup}, once for each base and its lock files")
+        found = f"{setup}: it may need the network, and may not reach {', '.join(missing)}"
+        if settings.test_command is None:
+            return ok(f"{setup}, which may reach the hosts above")
+        return warned(found, f"add {allowing(missing)}")
+
+    def _report(self) -> ProbeFinding:
+        options = self._options()
+        if names_each_test(options.command, options.report):
+            return ok(options.report or "pytest is told where to write it")
+        found = "the command is not known to write one, so that only its exit code may count"
+        return warned(found, "let it write JUnit XML, and name the file with --test-report")
+
+    def _place(self) -> ProbeFinding:
+        minutes, settings = f"at most {self._options().minutes:g} minutes a run", self._settings
+        if settings.sandbox == "off":
+            found = f"WITHOUT a sandbox, {minutes}: tests run what the model wrote, as you"
+            return warned(found, "leave out --sandbox off")
+        from orchestrator.engine.environments.sandbox.find import find_sandbox
+
+        name = find_sandbox(sandbox_options(settings)).name
+        return ok(f"{name}, hosts: {', '.join(settings.allow_host) or 'none'}, {minutes}")
+
+    def _run(self) -> ProbeFinding:
+        if self._settings.test_command is None and any(one.copied for one in self._found[:1]):
+            found = "not run: the command is the repository's own text"
+            return skipped(f"{found}; {_NAME_IT}, or type --test-command {AUTO}")
+        run = asyncio.run(self._base_run())
+        passed, left = run.count(CaseStatus.PASSED), run.count(CaseStatus.SKIPPED)
+        failures = len(run.failures)
+        counts = f"{passed} passed, {failures} failed, {left} skipped, " if run.cases else ""
+        counts += f"exit code {run.exit}, {run.seconds:.1f} s"
+        if run.problem:
+            return failed(
+                f"it proves nothing: {run.problem}; {counts}", "mend the command, or name another one"
+            )
+        if not run.is_green:
+            return warned(f"some fail on the default branch already: {counts}", "mend them first, if you can")
+        return ok(f"{counts}{', known from before' if run.cached else ''}")
+
+    async def _base_run(self) -> RunResult:
+        options, context = self._options(), self._context
+        settings = self._settings.model_copy(update={"test_command": options.command})
+        sandbox = choose_sandbox(settings)
+        options = replace(options, sandbox=sandbox.name if sandbox else options.sandbox)
+        with self._clone() as clone:
+            runs = host_runs(self._site, context, sandbox, options, clone)
+            try:
+                return await runs.before()
+            finally:
+                await runs.close()

@@ -1,0 +1,536 @@
+"""Which repository --repo names, its forge, the credential that goes there, and its tasks."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+import tempfile
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from orchestrator.app.config.settings import SourceKind
+from orchestrator.app.wiring import BuildContext
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims
+from orchestrator.bot.coordination.records import Records
+from orchestrator.bot.forge.github.address import (
+    DEFAULT_API_URL,
+    ENTERPRISE_VARIABLE,
+    TOKEN_VARIABLE,
+    api_url_for,
+    git_host_of,
+    refuse_other_forge,
+)
+from orchestrator.bot.git.folders import address_key
+from orchestrator.bot.journal.digest import Decision, note_decision
+from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
+from orchestrator.bot.journal.index import tasks_taken
+from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs
+from orchestrator.bot.worker.task_states import ByHand
+from orchestrator.core.addresses import is_loopback
+from orchestrator.core.errors import (
+    ConfigurationError,
+    EmptyRepositoryError,
+    ForgeNotFoundError,
+    ForgeUnavailableError,
+    GitMissingError,
+    JournalError,
+    PullwrightError,
+    RemoteUnavailableError,
+    WorkspaceError,
+)
+from orchestrator.core.events import WaitStarted, Warned
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, Commands, same_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from typing import Any, Protocol
+
+    from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.forge.base import Forge, Repository
+    from orchestrator.bot.forge.github.transport import GitHubAuth
+    from orchestrator.bot.forge.local import LocalForge
+    from orchestrator.bot.git.remote import GitCredential
+    from orchestrator.bot.worker.task_states import Decided, TaskState
+    from orchestrator.core.clock import Clock
+
+    class ListedRepository(Protocol):
+        """Knows its repository."""
+
+        def repository(self) -> Repository:
+            """The repository."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What git clones: an address, and the branch to start from and to propose to."""
+
+    url: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A repository with its forge.
+
+    Attributes:
+        source: asked for once a cycle, because a repository may move.
+        credential: what git shows to the server, or None.
+        is_local: a folder plays the forge: nobody reviews there.
+        label: what people and journals call the repository, however it was typed.
+        origin: of a repository on disk, where it was cloned from; empty if that is not known.
+    """
+
+    forge: Forge
+    source: Callable[[], Source]
+    credential: Callable[[], GitCredential | None]
+    is_local: bool = False
+    label: str = ""
+    origin: str = ""
+
+
+def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site:
+    """Build the forge that `--repo` names.
+
+    Args:
+        writes: whether the run will push and open pull requests.
+
+    Raises:
+        ConfigurationError: it names nothing, the folder is no git repository, a token may not be sent there,
+            or there is none to write with.
+        GitMissingError: there is no git.
+    """
+    place = parse_place(repository, context.settings.github_url)
+    if isinstance(place, OnDisk):
+        return _local_site(place, context)
+    known = credential_for(place.server, context)
+    if writes and known.auth is None:
+        # Said before anything is paid for: the push would fail at the end.
+        raise ConfigurationError(known.missing)
+    return _on_github(place, known, context)
+
+
+def commands_for(site: Site, loaded: Loaded) -> Commands:
+    """Return the commands about a site's tasks, as a person can type them in any folder."""
+    typed = loaded.origin["github_url"].kind is SourceKind.FLAG and "://" in site.label
+    return Commands(site.label, loaded.settings.github_url if typed else "")
+
+
+def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
+    from orchestrator.bot.forge.github.calls import Patience
+    from orchestrator.bot.forge.github.forge import GitHubForge
+    from orchestrator.bot.git.remote import GitCredential
+
+    def on_wait(seconds: float, reason: str) -> None:
+        context.emit(WaitStarted(seconds, reason))
+
+    def on_odd(text: str) -> None:
+        context.emit(Warned(text))
+
+    # What GitHub asks for is no rule of a server on this machine.
+    is_here = is_loopback(urlsplit(place.server).hostname or "")
+    pacing = 0.0 if is_here else 1.0
+    patience = Patience(context.clock, context.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
+    forge = GitHubForge(
+        *(place.name, known.auth, patience, api_url_for(place.server)),
+        in_workflow=context.in_workflow,
+        token_variable=known.variable,
+    )
+
+    def credential() -> GitCredential | None:
+        found = forge.credential()
+        return GitCredential(found.host, found.username, found.password) if found else None
+
+    def source() -> Source:
+        repository = forge.repository()
+        return Source(
+            repository.clone_url, _named(context.settings.base or repository.default_branch, place.name)
+        )
+
+    return Site(forge, source, credential, label=place.label)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCredential:
+    """The credential for one server.
+
+    Attributes:
+        auth: None without a credential.
+        variable: where a token for it is set.
+        missing: what to do where a token is needed and there is none.
+    """
+
+    auth: GitHubAuth
+    variable: str
+    missing: str
+
+
+def credential_for(server: str, context: BuildContext) -> HostCredential:
+    """Decide which credential a server may see. Nothing else decides this.
+
+    ===============================================  ===============================================
+    credential                                       goes to
+    ===============================================  ===============================================
+    the GitHub App                                   the configured server, which is github.com if
+                                                     neither --github-url nor GITHUB_SERVER_URL is set
+    GITHUB_TOKEN, GH_TOKEN                           github.com and the configured server
+    GH_ENTERPRISE_TOKEN, GITHUB_ENTERPRISE_TOKEN     every other server that is named, and before
+                                                     GITHUB_TOKEN the configured one
+    ===============================================  ===============================================
+
+    Args:
+        server: its web address, from the configuration or from `--repo`.
+
+    Raises:
+        ConfigurationError: an address is none, or the App has no key.
+    """
+    from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
+
+    keys, settings = context.keys, context.settings
+    asked, configured = api_url_for(server), api_url_for(settings.github_url)
+    if settings.github_app_id is not None and asked == configured:
+        if keys.github_app is None:
+            raise ConfigurationError("github_app_id is set: set PULLWRIGHT_GITHUB_APP_KEY_FILE as well")
+        return HostCredential(GitHubApp(settings.github_app_id, keys.github_app), TOKEN_VARIABLE, "")
+    own = keys.github if asked in {DEFAULT_API_URL, configured} else None
+    token = own if asked == DEFAULT_API_URL else keys.github_enterprise or own
+    if asked in {DEFAULT_API_URL, configured}:
+        variable = TOKEN_VARIABLE
+        missing = f"no token for GitHub: set {variable}, or try --dry-run with --task, which only reads"
+    else:
+        variable, host = ENTERPRISE_VARIABLE, git_host_of(asked)
+        missing = (
+            f"no token for {host}: set {variable}, or name the server with --github-url "
+            f"{urlsplit(asked).scheme}://{host}, so that {TOKEN_VARIABLE} may go there"
+        )
+    return HostCredential(GitHubToken(token) if token else None, variable, missing)
+
+
+def _local_site(place: OnDisk, context: BuildContext) -> Site:
+    from orchestrator.bot.forge.local import LocalForge, root_of
+    from orchestrator.bot.git.local import LocalRepository
+
+    try:
+        repository = LocalRepository(place.path)
+    except GitMissingError:
+        raise
+    except WorkspaceError as error:
+        raise ConfigurationError(str(error)) from None
+    base, root = context.settings.base, root_of(context.home.root, place.home)
+    forge = LocalForge(root, place.home, repository, base=base, clock=context.clock)
+
+    def source() -> Source:
+        name = base or repository.default_branch()
+        if name is None and not repository.is_empty():
+            raise WorkspaceError(f"{place.path} has a detached HEAD: pass --base BRANCH")
+        return Source(str(place.path), _named(name, str(place.path)))
+
+    return Site(forge, source, lambda: None, is_local=True, label=place.label, origin=place.origin)
+
+
+def _named(branch: str | None, repository: str) -> str:
+    if branch is None:
+        what = "make" if repository.startswith("/") else "push"
+        raise EmptyRepositoryError(f"{repository} is empty: {what} a first commit")
+    return branch
+
+
+class _Gone:
+    """Stands for git where the repository is gone."""
+
+    def heads(self) -> tuple[str | None, dict[str, str]]:
+        return None, {}
+
+    def read_file(self, path: str, commit: str) -> str | None:  # noqa: ARG002  there is none of any
+        return None
+
+    def merged(self, commits: Collection[str], into: str) -> frozenset[str]:  # noqa: ARG002  none is known
+        return frozenset()
+
+
+def local_forges(home: Home, repository: str | None, clock: Clock) -> list[LocalForge]:
+    """Return the local forges that have something to list, or only the one of a named repository.
+
+    A repository that is gone keeps its pull requests and questions; none of them is merged then.
+
+    Raises:
+        ConfigurationError: `repository` is no folder.
+        ForgeError: a record is damaged.
+    """
+    from orchestrator.bot.forge.local import LocalForge, places, root_of
+    from orchestrator.bot.git.local import LocalRepository
+
+    if repository is not None:
+        place = parse_place(repository, "https://github.com")
+        if not isinstance(place, OnDisk):
+            raise ConfigurationError(
+                f"--repo {repository}: only local repositories are listed; name a folder"
+            )
+        git = LocalRepository(place.path)
+        return [LocalForge(root_of(home.root, place.home), place.home, git, clock=clock)]
+    return [
+        LocalForge(
+            found.root,
+            found.repository_path,
+            LocalRepository(found.repository_path) if found.repository_path.is_dir() else _Gone(),
+            clock=clock,
+        )
+        for found in places(home.root)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class OnGitHub:
+    """A repository on GitHub or on an Enterprise server, whose web address is `server`."""
+
+    server: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        """What people and journals call it, wherever and however it was typed.
+
+        Raises:
+            ConfigurationError: the server's address is none.
+        """
+        api = api_url_for(self.server)
+        host = git_host_of(api)
+        return self.name if host == GITHUB else f"{urlsplit(api).scheme}://{host}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A repository in a folder.
+
+    Attributes:
+        path: what is cloned: the top of a work tree, or a bare repository.
+        home: the repository itself, the same for all of its work trees.
+        origin: the address that it was cloned from, without a credential; empty if there is none.
+    """
+
+    path: Path
+    home: Path
+    origin: str = ""
+
+    @property
+    def label(self) -> str:
+        """What people and journals call it, wherever and however it was typed."""
+        return str(self.home)
+
+
+def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
+    """Tell what a `--repo` value names. A folder that exists wins over `owner/name`.
+
+    This is the one answer to "which repository is this?": `label` goes into journals, and
+    `core.repositories.repository_key` of it is what pauses, failures and pull requests are kept by.
+
+    Raises:
+        ConfigurationError: it is none of the three.
+    """
+    if not text.strip():
+        raise ConfigurationError("--repo is empty: name owner/name, a URL, or a folder")
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return _on_disk(path)
+    if match := OWNER_AND_NAME.fullmatch(text):
+        return _on_server(github_url, match)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return _named_folder(unquote(parts.path), text)
+    if parts.scheme in {"http", "https"}:
+        if parts.username or parts.password:
+            raise ConfigurationError("--repo holds a credential: take it out, and set GITHUB_TOKEN instead")
+        return _from_url(f"{parts.scheme}://{parts.netloc}", parts.path, text)
+    if match := SSH_ADDRESS.fullmatch(text):
+        return _from_url(f"https://{match['host']}", match["path"], text)
+    return _named_folder(text, text)
+
+
+def label_of(text: str, github_url: str) -> str:
+    """Return what journals call the repository that `--repo` names; a repository that is gone keeps its typed name."""
+    try:
+        return parse_place(text, github_url).label
+    except PullwrightError:
+        return text
+
+
+def _named_folder(path: str, text: str) -> OnDisk:
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise ConfigurationError(f"--repo {text}: no such folder, and not owner/name or a URL")
+    return _on_disk(folder)
+
+
+def _on_disk(folder: Path) -> OnDisk:
+    """Find the repository that a folder is, or lies in. Whoever opens it says if there is none."""
+    from orchestrator.bot.git.local import locate
+
+    found = locate(folder)
+    return OnDisk(found.top, found.home, found.origin)
+
+
+def _on_server(server: str, match: re.Match[str]) -> OnGitHub:
+    refuse_other_forge(urlsplit(server if "://" in server else f"https://{server}").hostname or "")
+    return OnGitHub(server, f"{match['owner']}/{match['name']}")
+
+
+def _from_url(server: str, path: str, text: str) -> OnGitHub:
+    refuse_other_forge(urlsplit(server).hostname or "")
+    match = OWNER_AND_NAME.fullmatch(path.strip("/"))
+    if match is None:
+        raise ConfigurationError(f"--repo {text}: the address of a repository ends with owner/name")
+    return _on_server(server, match)
+
+
+_SECONDS_A_MINUTE = 60.0
+_BEATS_A_LEASE = 4
+_SKEW_SECONDS = 600.0
+_NONCE_BYTES = 8
+_OWNER_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTasks:
+    """The tasks of one repository, with the journal of decisions on this machine."""
+
+    by_hand: ByHand
+    home: Home
+    label: str
+    clock: Clock
+
+    def note(self, decided: Decided) -> None:
+        """Record a decision for the digest.
+
+        Raises:
+            JournalError: it cannot be written.
+        """
+        after = decided.after
+        saved = after.wip is not None
+        reference = f"refs/pullwright/wip/{after.key}" if saved else ""
+        note_decision(
+            self.home, Decision(self.clock.now(), self.label, after.key, str(after.kind), reference)
+        )
+
+    def close_dead_runs(self, key: str) -> None:
+        """Close the journals of killed runs of a task, so that the next start does not save their work."""
+        for run in open_runs(self.home):
+            ours = run.start is not None and same_repository(run.start.repository, self.label)
+            if ours and run.task is not None and run.task.key == key:
+                with suppress(JournalError), hold(run.folder):  # else another process is at it
+                    end = {
+                        "outcome": "interrupted",
+                        "run": run.id,
+                        "error": "the process was killed; forgotten",
+                    }
+                    close_run(run.folder, end, self.clock)
+
+
+@contextmanager
+def open_tasks(
+    repository: str, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, *, writes: bool
+) -> Iterator[OpenTasks]:
+    """Open the tasks of a repository, until the block ends.
+
+    Args:
+        writes: whether something may be changed.
+
+    Raises:
+        ConfigurationError: the repository cannot be what was typed, or there is no token to write with.
+        ForgeError: the forge does not say where the repository is.
+        WorkspaceError: git does not accept the address.
+    """
+    context = BuildContext.of(flags, environ, cwd)
+    site = choose_site(repository, context, writes=writes)
+    with open_hidden_refs(site, context.clock, context.stop) as records:
+        yield OpenTasks(make_by_hand(site, records, context), context.home, site.label, context.clock)
+
+
+def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
+    """Make what a person sees of a site's tasks, and decides about them."""
+    words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
+    dead = ended_runs(context.home)
+    dead += [
+        run.id
+        for run in open_runs(context.home)
+        if run.start and same_repository(run.start.repository, site.label)
+    ]
+    return ByHand(
+        records,
+        make_claims(records, context),
+        site.forge,
+        lease_times(context.settings),
+        context.clock,
+        commands_for(site, context.loaded),
+        dead,
+        words,
+        kept_work(context.home, records),
+    )
+
+
+def states_on_disk(
+    forge: ListedRepository, *, home: Home, environ: Mapping[str, str], cwd: Path
+) -> list[TaskState] | None:
+    """Return the states of the tasks of a local repository; None if it is gone or empty.
+
+    Raises:
+        WorkspaceError: the repository cannot be read.
+    """
+    try:
+        path = forge.repository().clone_url
+        with open_tasks(path, {}, {**environ, HOME_VARIABLE: str(home.root)}, cwd, writes=False) as desk:
+            return desk.by_hand.states()
+    except (ForgeNotFoundError, EmptyRepositoryError):
+        return None
+
+
+def lease_times(settings: Settings) -> LeaseTimes:
+    """Return how long claims hold. Clocks may differ by ten minutes, or by half of a shorter lease."""
+    lease = settings.claim_minutes * _SECONDS_A_MINUTE
+    return LeaseTimes(lease, lease / _BEATS_A_LEASE, min(_SKEW_SECONDS, lease / 2))
+
+
+def owner_name(environ: Mapping[str, str]) -> str:
+    """Return one word for people who look at claims: the workflow's job, or this machine."""
+    job = environ.get("GITHUB_RUN_ID", "")
+    name = f"actions-{job}" if environ.get("GITHUB_ACTIONS") == "true" and job else socket.gethostname()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_OWNER_CHARACTERS].strip("-.") or "worker"
+
+
+def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
+    """Open the hidden refs of a site's repository. Nothing is contacted before the first use."""
+
+    def sleep(seconds: float) -> None:
+        try:
+            stop.sleep(seconds)
+        except ForgeUnavailableError as error:  # what saves work counts on the errors of a workspace
+            raise RemoteUnavailableError("interrupted while waiting for the repository") from error
+
+    return Records(
+        Path(tempfile.gettempdir()),
+        site.source().url,
+        site.credential,
+        clock=clock,
+        sleep=sleep,
+        cancelled=stop.now,
+    )
+
+
+def kept_work(home: Home, records: Records) -> KeptWork:
+    """Return the repository's unfinished work on this machine."""
+    return KeptWork(home.unfinished / address_key(records.remote.url))
+
+
+def new_nonce() -> str:
+    """Return a text that is unique on all machines."""
+    return secrets.token_hex(_NONCE_BYTES)
+
+
+def make_claims(records: Records, context: BuildContext) -> Claims:
+    """Make the claims on the tasks of a repository."""
+    owner = owner_name(context.environ)
+    return Claims(records, owner, context.clock, lease_times(context.settings), new_nonce)

@@ -1,0 +1,1 @@
+"""GitHub, and GitHub Enterprise, as a forge."""

@@ -1,0 +1,86 @@
+"""Where a GitHub server has its REST interface, and where its repositories are cloned from."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from orchestrator.core.errors import ConfigurationError
+
+DEFAULT_API_URL = "https://api.github.com"
+TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  a variable's name
+ENTERPRISE_VARIABLE = "GH_ENTERPRISE_TOKEN"
+"""For every server but github.com, as gh has it: cli.github.com/manual/gh_help_environment"""
+NOT_GITHUB = (
+    "Pullwright opens pull requests on GitHub, and in repositories on disk: clone it, and pass its folder"
+)
+_USUAL_PORTS = {"http": 80, "https": 443}
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_OTHER_FORGES = (
+    *("gitlab.com", "bitbucket.org", "codeberg.org", "gitea.com", "sr.ht", "gitee.com", "notabug.org"),
+    *("dev.azure.com", "visualstudio.com", "sourceforge.net", "launchpad.net", "huggingface.co", "pagure.io"),
+    *("salsa.debian.org", "gitlab.gnome.org", "gitlab.freedesktop.org", "framagit.org", "kernel.org"),
+)
+"""Public servers that many know and that are not GitHub. Any other is asked, see `forge.github`."""
+
+
+def api_url_for(github_url: str) -> str:
+    """The address of the REST interface for a server's web address, or for that address itself.
+
+    `github.com` has it at `api.github.com`, `NAME.ghe.com` at `api.NAME.ghe.com`, any other
+    server (GitHub Enterprise Server) at `HOST/api/v3`:
+    docs.github.com/en/enterprise-server@latest/rest/enterprise-admin
+    All spellings of a server give one address: a usual port and a last dot are left out.
+
+    Raises:
+        ConfigurationError: it is no address of a server, holds a credential, or would send the
+            token unencrypted to another machine.
+    """
+    text = github_url.strip()
+    try:
+        parts = urlsplit(text if "://" in text else f"https://{text}")
+        host, port = (parts.hostname or "").lower().rstrip("."), parts.port
+    except ValueError:
+        raise ConfigurationError(
+            "--github-url is not an address: give one like https://github.example.com"
+        ) from None
+    if "@" in parts.netloc:
+        raise ConfigurationError(
+            f"--github-url holds a credential: take it out, and set {TOKEN_VARIABLE} instead"
+        )
+    if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
+        raise ConfigurationError(f"--github-url {text}: give an address like https://github.example.com")
+    if parts.scheme == "http" and host not in _LOOPBACK:
+        raise ConfigurationError(f"--github-url {text}: use https, the token must not travel unencrypted")
+    path = parts.path.rstrip("/")
+    if path not in {"", "/api/v3"}:
+        raise ConfigurationError(f"--github-url {text}: leave out {path}, it names the server only")
+    web = host.removeprefix("www.").removeprefix("api.")
+    web = web.removeprefix("ssh.") if web == "ssh.github.com" else web  # for ssh through a firewall
+    if path == "" and (web == "github.com" or web.endswith(".ghe.com")):
+        return f"https://api.{web}"
+    place = f"[{host}]" if ":" in host else host
+    named = port and port != _USUAL_PORTS[parts.scheme]
+    return f"{parts.scheme}://{place}{f':{port}' if named else ''}/api/v3"
+
+
+def is_githubs_own(api_url: str) -> bool:
+    """Whether GitHub itself runs the server: github.com, or a company's part of ghe.com."""
+    host = urlsplit(api_url).hostname or ""
+    return api_url == DEFAULT_API_URL or (urlsplit(api_url).scheme == "https" and host.endswith(".ghe.com"))
+
+
+def refuse_other_forge(host: str) -> None:
+    """Refuse a host that is known not to be GitHub, before anything is sent to it.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    name = host.lower().rstrip(".")
+    if any(name == other or name.endswith(f".{other}") for other in _OTHER_FORGES):
+        raise ConfigurationError(f"{name} is not GitHub: {NOT_GITHUB}")
+
+
+def git_host_of(api_url: str) -> str:
+    """The host, with its port if it has one, that clone URLs of this server name."""
+    parts = urlsplit(api_url)
+    return parts.netloc.removeprefix("api.") if parts.path in {"", "/"} else parts.netloc

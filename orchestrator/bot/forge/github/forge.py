@@ -1,0 +1,97 @@
+"""One repository on GitHub, or on GitHub Enterprise, as a forge."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from orchestrator.bot.forge.base import Credential, TokenKind, Traffic
+from orchestrator.bot.forge.github.address import DEFAULT_API_URL, TOKEN_VARIABLE, git_host_of
+from orchestrator.bot.forge.github.parsing import to_text
+from orchestrator.bot.forge.github.pull_requests import RestPullRequests
+from orchestrator.bot.forge.github.token import kind_of
+from orchestrator.bot.forge.github.transport import GitHubApp, GitHubAuth, GitHubToken, app_line, token_line
+from orchestrator.core.errors import ConfigurationError, ForgeError
+
+if TYPE_CHECKING:
+    from orchestrator.bot.forge.github.calls import Patience
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
+
+
+class GitHubForge(RestPullRequests):
+    """One repository on GitHub.
+
+    Args:
+        name: `owner/name`. A former name is followed to the present one.
+        auth: who we are; None for nobody.
+        patience: how calls behave in time.
+        api_url: the REST interface's address, as `api_url_for` gives it.
+        in_workflow: whether this runs in GitHub Actions, whose token looks like any app's.
+        token_variable: where a token for this server is set, for messages.
+
+    Raises:
+        ConfigurationError: the name is not `owner/name`, or the token is none.
+        ForgeAuthenticationError: the app's private key is none.
+    """
+
+    def __init__(  # noqa: PLR0913  who we are, where, and how, given by name
+        self,
+        name: str,
+        auth: GitHubAuth,
+        patience: Patience,
+        api_url: str = DEFAULT_API_URL,
+        *,
+        in_workflow: bool = False,
+        token_variable: str = TOKEN_VARIABLE,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(f"{name!r} is not a repository: give owner/name")
+        token = auth.token.strip() if isinstance(auth, GitHubToken) else ""
+        if not re.fullmatch(r"[!-~]*", token):
+            raise ConfigurationError(f"{token_variable} holds characters that no token has: copy it again")
+        self._token = token
+        self._api_url = api_url
+        self._app_line = app_line(name, auth, patience, api_url) if isinstance(auth, GitHubApp) else None
+        line = self._app_line or token_line(api_url, token, token_variable)
+        kind = TokenKind.APP if self._app_line else kind_of(token, in_workflow=in_workflow)
+        super().__init__(name, line, patience, is_app=kind in {TokenKind.APP, TokenKind.WORKFLOW})
+        self._kind, self._in_workflow = kind, in_workflow and self._app_line is None
+        self._missing: dict[str, str | None] = {}
+        """Files that are not there, and the default branch's head at which they are known not to be."""
+
+    def __repr__(self) -> str:
+        return f"GitHubForge({self._name!r}, api_url={self._api_url!r})"
+
+    def traffic(self) -> Traffic:
+        """The requests so far, those for an app's token among them."""
+        own = super().traffic()
+        spent = self._app_line.traffic() if self._app_line else Traffic()
+        return Traffic(
+            own.requests + spent.requests, own.unchanged + spent.unchanged, own.writes + spent.writes
+        )
+
+    def credential(self) -> Credential | None:
+        """What git shows to the server; None without a token."""
+        token = self._app_line.token() if self._app_line else self._token
+        return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
+
+    def read_file(self, path: str) -> str | None:
+        """A file's text on the default branch, or None where there is none."""
+        if ".." in path.split("/") or path.startswith("/"):
+            raise ForgeError(f"cannot read {path!r} of {self._name}: give a path inside the repository")
+        request = self._request("GET", f"/contents/{quote(path)}", f"read the file {path}")
+        head = None
+        if path in self._missing:
+            # A 404 has no ETag, but the branch's head has: where nothing moved, nothing came.
+            head = self._settled_head()
+            if head is not None and head == self._missing[path]:
+                return None
+        reply = self._calls.get(request, accept=(HTTPStatus.NOT_FOUND,))
+        if reply.status == HTTPStatus.NOT_FOUND:
+            self._missing[path] = head
+            return None
+        self._missing.pop(path, None)
+        return self._calls.understood(reply, request.doing, to_text)

@@ -1,0 +1,452 @@
+"""Issues on GitHub: what is said on them, in one comment of ours, who labelled and edited them, and who may do what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from orchestrator.bot.forge.base import Edit, Issue, IssueHistory, Permission
+from orchestrator.bot.forge.github.calls import Line, Request
+from orchestrator.bot.forge.github.parsing import (
+    LOGIN,
+    LabelEvent,
+    is_bot,
+    to_body_edit,
+    to_comment,
+    to_event,
+    to_issue,
+    to_login,
+    to_permission,
+    to_time,
+)
+from orchestrator.bot.forge.github.repository import SETTLED_SECONDS
+from orchestrator.bot.forge.github.token import RestToken
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
+
+    from orchestrator.bot.forge.base import Comment
+    from orchestrator.bot.forge.github.calls import Patience
+
+LONGEST_COMMENT = 65_536
+"""Characters that GitHub takes as a comment or as a pull request's body."""
+MARKER = "<!-- pullwright:comment -->"
+"""The last line of our comment."""
+_CUT = "\n\n*(cut: the comment would be too long)*"
+_MOST_SECTIONS = 50
+_LONGEST_KEY = 80
+_SECTION = re.compile(r"^<!-- pullwright:section:([^\s<>]*) -->$", re.MULTILINE)
+_OLDER = re.compile(r"<!-- pullwright:comment:([^\s<>]*) -->")
+"""The last line of a comment of an earlier version, which wrote one for each key."""
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_COMMENTS = 200
+_COMMENT_PAGES = 3
+MOST_EVENT_PAGES = 20
+"""Of a hundred events each. Somebody may rename an issue all day, and must not hold us up."""
+MOST_EDIT_PAGES = 5
+PERMISSION_SECONDS = 3600.0
+"""How long what somebody may do is remembered: a right that is taken away counts no longer."""
+_MOST_REMEMBERED = 1000
+BODY_EDITS = """
+query($owner: String!, $name: String!, $number: Int!, $after: String) {
+  repository(owner: $owner, name: $name) {
+    issue(number: $number) {
+      lastEditedAt
+      editor { __typename login }
+      userContentEdits(first: 100, after: $after) {
+        nodes { editedAt editor { __typename login } }
+        pageInfo { hasNextPage endCursor }
+      }
+    }
+  }
+}
+"""
+"""docs.github.com/graphql/reference/objects#usercontentedit; REST does not tell a body's edits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _EditPage:
+    edits: list[Edit]
+    is_complete: bool
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownEdits:
+    """A body's edits, read at `read_at` while the issue had a tag that was there since `seen_at`."""
+
+    tag: str
+    seen_at: float
+    read_at: float
+    edits: list[Edit]
+    is_complete: bool
+
+
+class RestIssues(RestToken):
+    """Issues, their comments, labels and history. Pull requests share their numbers, comments and labels."""
+
+    def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
+        super().__init__(name, line, patience, is_app=is_app)
+        self._permissions: dict[str, tuple[Permission, float]] = {}
+        self._edits: dict[int, _KnownEdits] = {}
+
+    def open_issues(self, label: str) -> list[Issue]:
+        """Open issues with this label, oldest first. Empty where issues are switched off."""
+        query = {"state": "open", "labels": label, "sort": "created", "direction": "asc"}
+        request = self._request("GET", "/issues", "list the issues", query=query)
+        found = self._calls.pages(request, to_issue, empty=(HTTPStatus.GONE,), skips=True)
+        # PyGithub drops the query when it follows a redirection, so the answer is checked and sorted.
+        wanted = {part.strip().lower() for part in label.split(",")}
+        issues = [i for i in found if i and i.is_open and wanted <= {name.lower() for name in i.labels}]
+        return sorted(issues, key=lambda issue: (issue.created_at, issue.number))
+
+    def issue(self, number: int) -> Issue:
+        """One issue.
+
+        Raises:
+            ForgeNotFoundError: there is none, it is a pull request, or it went to another repository.
+        """
+        request = self._request("GET", f"/issues/{number}", f"read issue #{number}")
+        issue, place = self._calls.look(request, lambda data: (to_issue(data), str(data["repository_url"])))
+        if not place.lower().endswith(f"/repos/{self._name}".lower()):
+            raise ForgeNotFoundError(
+                f"cannot {request.doing}: it was transferred to {place.partition('/repos/')[2]}"
+            )
+        if issue is None:
+            raise ForgeNotFoundError(f"#{number} in {self._name} is a pull request: name an issue")
+        return issue
+
+    def permission(self, login: str) -> Permission:
+        """What a person or bot may do, asked once an hour. `NONE` for a name that nobody can have.
+
+        docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
+
+        Raises:
+            ForgePermissionError: the token may not ask.
+        """
+        if not LOGIN.fullmatch(login):
+            return Permission.NONE
+        now = self._clock.monotonic()
+        known = self._permissions.get(login.lower())
+        if known is not None and now - known[1] < PERMISSION_SECONDS:
+            return known[0]
+        found = self._asked(login)
+        self._permissions[login.lower()] = (found, now)
+        return found
+
+    def history(self, number: int, label: str) -> IssueHistory:
+        """Who put the label on an issue, and who edited it, read now.
+
+        What an issue's unchanged state stands for is not asked again.
+
+        Raises:
+            ForgeNotFoundError: there is no such issue.
+        """
+        events, all_events = self._events_of(number)
+        labels = [event for event in events if isinstance(event, LabelEvent)]
+        renames = [event for event in events if isinstance(event, Edit)]
+        body_edits, all_edits = self._edits_of(number)
+        by, at = _labelled(labels, label)
+        return IssueHistory(by, at, (*renames, *body_edits), is_complete=all_events and all_edits)
+
+    def labelled_by(self, number: int, label: str) -> str | None:
+        """Who put a label on that is on an issue or pull request now; None also where too much has happened to it.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+        events, is_complete = self._events_of(number)
+        by, _ = _labelled((event for event in events if isinstance(event, LabelEvent)), label)
+        return by if is_complete else None
+
+    def comments(self, number: int) -> list[Comment]:
+        """The newest comments on an issue or pull request, oldest of them first; at most 200."""
+        request = self._request("GET", f"/issues/{number}/comments", f"read the comments on #{number}")
+        return self._calls.last_pages(request, to_comment, most=_COMMENT_PAGES)[-_COMMENTS:]
+
+    def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:
+        """Put a question on the issue, or replace the one with this key. None without an issue.
+
+        It is a comment of its own, because a comment that changes notifies nobody.
+        """
+        if issue is None:
+            return None
+        self._need_token(f"comment on #{issue}")
+        marker = f"<!-- pullwright:question:{quote(key, safe='')} -->"
+        text = f"{body[: LONGEST_COMMENT - len(marker) - 2]}\n\n{marker}"
+
+        def ours() -> Comment | None:
+            return next(
+                iter(self._own(issue, lambda said: same_lines(said).rpartition("\n")[2] == marker)), None
+            )
+
+        comment, _ = self._ensure(ours, lambda: self._comment(issue, text))
+        return self._changed(comment, issue, text).url
+
+    def ensure_comment(self, number: int, key: str, body: str) -> str:
+        """Put a section into our one comment, or replace it there; an empty one removes it.
+
+        What an earlier version wrote, a comment for each key, becomes one comment here, and so do
+        two that were made at the same moment.
+        """
+        self._need_token(f"comment on #{number}")
+        ours = self._own_comments(number)
+        if not ours:
+            alone = with_section({}, key, body)
+            if not alone:
+                return self._thread_url(number)
+            made, _ = self._ensure(
+                lambda: next(iter(self._own_comments(number)), None),
+                lambda: self._comment(number, composed(alone, key)),
+            )
+            ours = [made]
+        first, *others = ours
+        sections: dict[str, str] = {}
+        for comment in (first, *others):
+            found = sections_of(comment.body) or {}
+            sections |= {name: text for name, text in found.items() if name not in sections}
+        wanted = with_section(sections, key, body)
+        if wanted:
+            self._changed(first, number, composed(wanted, key))
+        for comment in others if wanted else (first, *others):
+            self._delete(comment, number)
+        return first.url if wanted else self._thread_url(number)
+
+    def ensure_label(self, number: int, label: str) -> None:
+        """Put a label on an issue or pull request, unless it is there. GitHub makes a label that is new."""
+        self._need_token(f"put a label on #{number}")
+        place, doing = f"/issues/{number}/labels", f"put the label {label!r} on #{number}"
+        there = self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]))
+        if label.lower() not in {name.lower() for name in there}:
+            # What is there stays, so that it may be sent again after a lost reply.
+            self._calls.call(self._request("POST", place, doing, body={"labels": [label]}), repeatable=True)
+
+    def remove_label(self, number: int, label: str) -> None:
+        """Take a label off an issue or pull request, if it is there."""
+        self._need_token(f"take a label off #{number}")
+        if not label.strip("."):
+            raise ForgeError(f"cannot take the label {label!r} off #{number}: it is no label")
+        place, doing = f"/issues/{number}/labels", f"take the label {label!r} off #{number}"
+        there = self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]))
+        if label.lower() in {name.lower() for name in there}:
+            request = self._request("DELETE", f"{place}/{quote(label, safe='')}", doing)
+            # After a lost reply it is not there any more.
+            self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
+
+    def _events_of(self, number: int) -> tuple[list[LabelEvent | Edit | None], bool]:
+        """What happened to an issue or pull request, and whether this is all."""
+        request = self._request("GET", f"/issues/{number}/events", f"read the history of #{number}")
+        return self._calls.first_pages(request, to_event, most=MOST_EVENT_PAGES)
+
+    def _asked(self, login: str) -> Permission:
+        place, doing = f"/collaborators/{quote(login, safe='')}/permission", f"ask what {login} may do"
+        request = self._request("GET", place, doing)
+        try:
+            reply = self._calls.get(request, accept=(HTTPStatus.NOT_FOUND,))
+        except ForgePermissionError as error:
+            raise ForgePermissionError(
+                f"{error}: it takes the token of somebody who may write, or the permission metadata=read"
+            ) from None
+        if reply.status == HTTPStatus.NOT_FOUND:
+            return Permission.NONE
+        return self._calls.understood(reply, request.doing, lambda data: to_permission(data, login))
+
+    def _edits_of(self, number: int) -> tuple[list[Edit], bool]:
+        """The body's edits, and whether these are all. GraphQL has no ETags, but the issue has.
+
+        An edit moves the issue's `updated_at` and with it the ETag. What GraphQL says may lag
+        behind, so it is remembered only if it was asked some time after the ETag was seen first.
+        """
+        request = self._request("GET", f"/issues/{number}", f"read issue #{number}")
+        tag, now = self._calls.get(request).headers.get("etag", ""), self._clock.monotonic()
+        known = self._edits.get(number)
+        if known is not None and known.tag == tag != "" and known.read_at - known.seen_at > SETTLED_SECONDS:
+            return known.edits, known.is_complete
+        edits, is_complete = self._body_edits(number)
+        seen_at = known.seen_at if known is not None and known.tag == tag else now
+        if len(self._edits) >= _MOST_REMEMBERED:
+            self._edits.clear()
+        self._edits[number] = _KnownEdits(tag, seen_at, now, edits, is_complete)
+        return edits, is_complete
+
+    def _body_edits(self, number: int) -> tuple[list[Edit], bool]:
+        """The body's edits, and whether these are all."""
+        doing = f"read the edits of issue #{number} of {self._name}"
+        owner, name = self._name.split("/")
+        found: list[Edit] = []
+        after: str | None = None
+        for _ in range(MOST_EDIT_PAGES):
+            variables = {"owner": owner, "name": name, "number": number, "after": after}
+            body = {"query": BODY_EDITS, "variables": variables}
+            page = self._calls.read(Request("POST", "", doing, body=body, is_graphql=True), _to_edit_page)
+            if page is None:
+                raise ForgeNotFoundError(f"cannot {doing}: there is no such issue")
+            found += page.edits
+            if not page.is_complete or page.next is None:
+                return found, page.is_complete
+            after = page.next
+        return found, False
+
+    def _own_comments(self, number: int) -> list[Comment]:
+        """Our comment with sections, and others that should be in it, an earlier version's last."""
+        found = self._own(number, lambda said: sections_of(said) is not None)
+        found.sort(key=lambda comment: is_of_one_key(comment.body))
+        return found if self.own_login() else found[:1]
+
+    def _own(self, number: int, is_meant: Callable[[str], bool]) -> list[Comment]:
+        """Our comments of this form. Somebody else may have quoted or planted a marker, so the author counts."""
+        request = self._request("GET", f"/issues/{number}/comments", f"read the comments on #{number}")
+        found = [comment for comment in self._calls.pages(request, to_comment) if is_meant(comment.body)]
+        if not found:
+            return []
+        me = self.own_login()
+        return [one for one in found if (is_bot(one.author) if me is None else one.author == me)]
+
+    def _changed(self, comment: Comment, number: int, text: str) -> Comment:
+        if same_lines(comment.body) == same_lines(text):
+            return comment
+        place, doing = f"/issues/comments/{comment.id}", f"update the comment on #{number}"
+        return self._calls.read(self._request("PATCH", place, doing, body={"body": text}), to_comment)
+
+    def _delete(self, comment: Comment, number: int) -> None:
+        place, doing = f"/issues/comments/{comment.id}", f"remove the comment on #{number}"
+        self._calls.call(self._request("DELETE", place, doing), accept=(HTTPStatus.NOT_FOUND,))
+
+    def _thread_url(self, number: int) -> str:
+        return f"{self._url}/issues/{number}"
+
+    def _comment(self, issue: int, text: str) -> Comment:
+        request = self._request(
+            "POST", f"/issues/{issue}/comments", f"comment on issue #{issue}", body={"body": text}
+        )
+        return self._calls.read(request, to_comment)
+
+
+def _labelled(events: Iterable[LabelEvent], label: str) -> tuple[str | None, datetime | None]:
+    """Who made the labels complete that are wanted, and when; of one that came off nothing counts."""
+    wanted = {part.strip().lower() for part in label.split(",")}
+    there: set[str] = set()
+    by, at = None, None
+    for event in sorted(events, key=lambda event: (event.at, event.id)):
+        name = event.label.lower()
+        if name not in wanted:
+            continue
+        if not event.is_on:
+            there.discard(name)
+            by, at = None, None
+            continue
+        there.add(name)
+        if there == wanted:
+            by, at = event.actor, event.at
+    return by, at
+
+
+def _to_edit_page(data: Mapping[str, Any]) -> _EditPage | None:
+    """One page of a body's edits, or None where there is no such issue."""
+    repository = data["data"]["repository"]
+    issue = repository and repository["issue"]
+    if issue is None:
+        return None
+    # The newest edit is said twice: if the list does not have it yet, it is judged all the same.
+    last = issue["lastEditedAt"]
+    edits = [] if last is None else [Edit(to_login(issue["editor"]), to_time(last), "body")]
+    listed = issue["userContentEdits"]
+    if listed is None:
+        return _EditPage(edits, last is None, None)
+    nodes, after = listed["nodes"], listed["pageInfo"]
+    # The list's first entry is the creation. It stays in: judged as an edit by the author at that
+    # time it changes nothing, and nobody has to guess which entry it is.
+    edits += [to_body_edit(node) for node in nodes if node is not None]
+    following = str(after["endCursor"]) if after["hasNextPage"] else None
+    return _EditPage(edits, None not in nodes, following)
+
+
+def sections_of(comment: str) -> dict[str, str] | None:
+    """The sections of a comment's text, in order; None if it does not have the form of ours.
+
+    Who wrote the comment is another question: anybody can write this form.
+    """
+    text = same_lines(comment)
+    body, _, last = text.rpartition("\n")
+    older = _OLDER.fullmatch(last)
+    if older is not None:
+        return {unquote(older[1]): _harmless(body)}
+    if last != MARKER:
+        return None
+    _, *parts = _SECTION.split(body)
+    return {unquote(key): part.strip() for key, part in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def is_of_one_key(comment: str) -> bool:
+    """Whether it is a comment of an earlier version."""
+    return _OLDER.fullmatch(same_lines(comment).rpartition("\n")[2]) is not None
+
+
+def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, str]:
+    """The sections with one of them replaced where it stands, or added at the end. An empty body removes it.
+
+    Nothing in a body begins an HTML comment afterwards, so that no text of a model or a stranger
+    makes a marker.
+    """
+    text = _harmless(body)
+    changed = {**sections, key[:_LONGEST_KEY]: text}
+    return {name: section for name, section in changed.items() if section}
+
+
+def composed(sections: Mapping[str, str], newest: str) -> str:
+    """The comment's text. Where it would be too long the other sections are cut before the newest is."""
+    newest = newest[:_LONGEST_KEY]
+    others = [key for key in sections if key != newest][-_MOST_SECTIONS:]
+    kept = [key for key in sections if key == newest or key in others]
+    heads = {key: f"<!-- pullwright:section:{quote(key, safe='')} -->\n" for key in kept}
+    room = LONGEST_COMMENT - len(MARKER) - sum(len(head) + 2 for head in heads.values())
+    texts: dict[str, str] = {}
+    # The newest takes what it needs; of the others the short ones leave room for the long ones.
+    order = [*(key for key in kept if key == newest), *sorted(others, key=lambda key: len(sections[key]))]
+    for left, key in zip(range(len(order), 0, -1), order, strict=True):
+        texts[key] = _closed(sections[key], room if key == newest else room // left)
+        room -= len(texts[key])
+    return "".join(f"{heads[key]}{texts[key]}\n\n" for key in kept) + MARKER
+
+
+def same_lines(text: str) -> str:
+    """Text as it is compared: GitHub's web pages write other line ends, and trim."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def _harmless(body: str) -> str:
+    return same_lines(body).replace("<!--", "&lt;!--")
+
+
+def _closed(text: str, most: int) -> str:
+    """The text in that many characters. A block of code that it leaves open would swallow what comes after it."""
+    fence = _open_fence(text)
+    if len(text) + len(fence) <= most:
+        return text + fence
+    kept = text[: max(0, most - len(_CUT))]
+    while kept and len(kept) + len(_open_fence(kept)) + len(_CUT) > most:
+        kept = kept[: most - len(_CUT) - len(_open_fence(kept))] if most > len(_CUT) else ""
+    return (kept + _open_fence(kept) + _CUT).strip() if kept else _CUT.strip()[:most]
+
+
+def _open_fence(text: str) -> str:
+    """What closes the block of code that the text leaves open; empty if it leaves none.
+
+    spec.commonmark.org/0.31.2/#fenced-code-blocks
+    """
+    opened = ""
+    for line in text.split("\n"):
+        match = _FENCE.fullmatch(line)
+        if match is None:
+            continue
+        fence, rest = match[1], match[2]
+        if not opened:
+            opened = fence if fence[0] == "~" or "`" not in rest else ""
+        elif fence[0] == opened[0] and len(fence) >= len(opened) and not rest.strip():
+            opened = ""
+    return f"\n{opened}" if opened else ""

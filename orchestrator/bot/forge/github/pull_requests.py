@@ -1,0 +1,463 @@
+"""Pull requests on GitHub: what people and checks say about them, and which of them are linked to an issue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from orchestrator.bot.forge.base import (
+    ACTIONS_APP,
+    Check,
+    CheckState,
+    Feedback,
+    FeedbackKind,
+    Proposal,
+    PullRequest,
+    PullRequestState,
+)
+from orchestrator.bot.forge.github.calls import Request
+from orchestrator.bot.forge.github.issues import RestIssues, same_lines
+from orchestrator.bot.forge.github.parsing import (
+    to_labels,
+    to_listed_pull_request,
+    to_login,
+    to_own_pull_request,
+    to_pull_request,
+    to_time,
+)
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+LINKED = """
+query($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) {
+    issue(number: $number) {
+      closedByPullRequestsReferences(first: 100) {
+        nodes {
+          number title body url isDraft state headRefName baseRefName headRefOid createdAt updatedAt
+          author { __typename login }
+          labels(first: 100) { nodes { name } }
+        }
+      }
+    }
+  }
+}
+"""
+FEEDBACK = """
+query($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) {
+    pullRequest(number: $number) {
+      reviews(last: 100) {
+        nodes { fullDatabaseId state body createdAt submittedAt lastEditedAt url author { __typename login } }
+      }
+      reviewThreads(last: 100) {
+        nodes {
+          isResolved path line
+          comments(last: 50) {
+            nodes { fullDatabaseId state body createdAt publishedAt lastEditedAt url author { __typename login } }
+          }
+        }
+      }
+      comments(last: 100) {
+        nodes { fullDatabaseId body createdAt lastEditedAt url author { __typename login } }
+      }
+    }
+  }
+}
+"""
+"""`databaseId` is too small a number for today's ids. `updatedAt` moves when nobody has edited."""
+MOST_PULL_PAGES = 10
+T = TypeVar("T")
+MOST_CHECK_PAGES = 3
+"""Of a hundred each."""
+_WORKFLOWS = (".github/workflows/", ".github/actions/")
+"""Where a repository keeps workflows, and by custom the actions of its own that they use."""
+_MOST_COMPARED = 300
+"""Files that GitHub tells of a comparison: docs.github.com/rest/commits/commits#compare-two-commits"""
+_RUN_STATES = {
+    "success": CheckState.PASSED,
+    "failure": CheckState.FAILED,
+    "timed_out": CheckState.FAILED,
+    "action_required": CheckState.FAILED,
+    "startup_failure": CheckState.FAILED,
+}
+"""By conclusion: docs.github.com/rest/checks/runs"""
+_STATUS_STATES = {
+    "success": CheckState.PASSED,
+    "failure": CheckState.FAILED,
+    "error": CheckState.FAILED,
+    "pending": CheckState.RUNNING,
+}
+"""docs.github.com/rest/commits/statuses"""
+_Entry = tuple[str, str, int, Check]
+"""What kind of check it is, when it began, its id, and the check."""
+
+
+class RestPullRequests(RestIssues):
+    """Pull requests, with reviews and checks, and what they close."""
+
+    def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
+        """Pull requests of our branches among the newest thousand; newest first."""
+        query = {"state": "all", "sort": "created", "direction": "desc"}
+        request = self._request("GET", "/pulls", "list the pull requests", query=query)
+        found = self._calls.pages(request, to_listed_pull_request, most=MOST_PULL_PAGES, skips=True)
+        return [pull for pull in found if pull is not None and pull.branch.startswith(branch_prefix)]
+
+    def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
+        """Create the pull request of this branch, or bring the open one up to date."""
+        self._need_token("open a pull request")
+        pull, created = self._ensure(
+            lambda: self._open_pull_request(proposal), lambda: self._create_pull_request(proposal)
+        )
+        same = (pull.title, same_lines(pull.body)) == (proposal.title, same_lines(proposal.body))
+        if created or same:
+            return pull, created
+        request = self._request(
+            "PATCH",
+            f"/pulls/{pull.number}",
+            f"update pull request #{pull.number}",
+            body={"title": proposal.title, "body": proposal.body},
+        )
+        return self._calls.read(request, to_pull_request), False
+
+    def close_pull_request(self, number: int) -> PullRequest:
+        """Close a pull request without merging it, as docs.github.com/rest/pulls/pulls#update-a-pull-request has it.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+            ForgeError: it is merged.
+        """
+        self._need_token("close a pull request")
+        doing = f"close pull request #{number}"
+        request = self._request("PATCH", f"/pulls/{number}", doing, body={"state": "closed"})
+        pull = self._calls.read(request, to_pull_request)
+        if pull.state is PullRequestState.MERGED:
+            raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
+        return pull
+
+    def linked_pull_requests(self, number: int) -> list[PullRequest]:
+        """Open pull requests, of anybody and from anywhere, that say they close this issue.
+
+        Raises:
+            ForgeNotFoundError: there is no such issue.
+        """
+        found = self._queried(LINKED, number, f"read what is linked to issue #{number}", to_linked)
+        if found is None:
+            raise ForgeNotFoundError(f"no issue #{number} in {self._name}")
+        return found
+
+    def feedback(self, number: int) -> list[Feedback]:
+        """What people said about a pull request, oldest first; at most the newest 100 of each kind.
+
+        Raises:
+            ForgeNotFoundError: there is no such pull request.
+        """
+        doing = f"read what is said about pull request #{number}"
+        found = self._queried(FEEDBACK, number, doing, to_feedback)
+        if found is None:
+            raise ForgeNotFoundError(f"no pull request #{number} in {self._name}")
+        return found
+
+    def checks(self, commit: str) -> list[Check]:
+        """The newest run of each check of a commit, and its statuses. Empty where there are none.
+
+        Raises:
+            ForgeNotFoundError: there is no such commit.
+            ForgePermissionError: the token may not read some of them, and none of the others failed.
+        """
+        newest: dict[tuple[str, str], tuple[str, int, Check]] = {}
+        unreadable: ForgePermissionError | None = None
+        for part in _PARTS:
+            try:
+                entries = self._entries(commit, part)
+            except ForgePermissionError as error:
+                unreadable, entries = error, []
+            for kind, moment, number, check in entries:
+                known = newest.get((kind, check.name))
+                if known is None or (moment, number) > known[:2]:
+                    newest[kind, check.name] = (moment, number, check)
+        found = [newest[key][2] for key in sorted(newest)]
+        if unreadable is not None and not any(check.state is CheckState.FAILED for check in found):
+            raise unreadable
+        return found
+
+    def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
+        """Those of a commit's checks that belong to a workflow or an app that its base branch configures.
+
+        A job of a workflow does where the commit changes no workflow of the branch. A check of another app does
+        where a rule for the branch requires a check of this name by this app. A commit status has no app. What
+        the token may not read is not known, and so no check of the branch's.
+        """
+        jobs = [check for check in checks if check.app == ACTIONS_APP]
+        others = [check for check in checks if check.app_id and check.app != ACTIONS_APP]
+        if jobs and self._may_change_workflows(commit, base):
+            jobs = []
+        required = self._required_checks(base) if others else frozenset()
+        return [*jobs, *(check for check in others if (check.name, check.app_id) in required)]
+
+    def _may_change_workflows(self, commit: str, base: str) -> bool:
+        """Whether a commit changes workflows, compared with where it left the branch, or too much to tell."""
+        place = f"/compare/{quote(base, safe='')}...{quote(commit, safe='')}"
+        request = self._request("GET", place, f"compare {commit[:12]} with {base}")
+        try:
+            changed = self._calls.look(request, _to_paths)
+        except (ForgeNotFoundError, ForgePermissionError):
+            return True
+        return len(changed) >= _MOST_COMPARED or any(path.startswith(_WORKFLOWS) for path in changed)
+
+    def _required_checks(self, base: str) -> frozenset[tuple[str, int]]:
+        """The checks that rules require for a branch of a certain app: name, and number of the app."""
+        try:
+            rules = self.rules(base)
+        except (ForgeNotFoundError, ForgePermissionError):
+            return frozenset()
+        wanted = [
+            one
+            for rule in rules
+            if rule.kind == "required_status_checks"
+            for one in rule.parameters.get("required_status_checks") or ()
+        ]
+        return frozenset(
+            (str(one["context"]), int(one["integration_id"])) for one in wanted if one.get("integration_id")
+        )
+
+    def unreadable_checks(self, commit: str) -> list[str]:
+        """The permissions that the token lacks to read the checks of a commit, or of a branch's head.
+
+        Raises:
+            ForgeError: they cannot be read for another reason.
+        """
+        lacking = []
+        for part in _PARTS:
+            try:
+                self._entries(commit, part)
+            except ForgePermissionError:
+                lacking.append(part.permission)
+        return lacking
+
+    def _entries(self, commit: str, part: _Part) -> list[_Entry]:
+        doing = f"read the checks of {commit[:12]}'s {part.words}"
+        return self._listed(f"/commits/{quote(commit, safe='')}/{part.path}", doing, part.reader)
+
+    def has_conflict(self, number: int) -> bool:
+        """Whether GitHub says that a pull request cannot be merged into its base as it is.
+
+        While GitHub still finds out, it is said to have none.
+
+        Raises:
+            ForgeNotFoundError: there is no such pull request.
+        """
+        request = self._request("GET", f"/pulls/{number}", f"read pull request #{number}")
+        return self._calls.look(request, lambda data: str(data["mergeable_state"]) == "dirty")
+
+    def _queried(self, query: str, number: int, doing: str, reader: Callable[[Any], T]) -> T:
+        if not self._is_resolved:
+            self.repository()
+        owner, name = self._name.split("/")
+        variables = {"owner": owner, "name": name, "number": number}
+        body = {"query": query, "variables": variables}
+        doing = f"{doing} of {self._name}"
+        return self._calls.read(Request("POST", "", doing, body=body, is_graphql=True), reader)
+
+    def _listed(self, rest: str, doing: str, reader: Callable[[Any], tuple[int, Sequence[T]]]) -> list[T]:
+        """The items of a list that is wrapped with its total count, of its first pages."""
+        found: list[T] = []
+        for page in range(1, MOST_CHECK_PAGES + 1):
+            request = self._request("GET", rest, doing, query={"per_page": "100", "page": str(page)})
+            total, items = self._calls.look(request, reader)
+            found += items
+            if not items or len(found) >= total:
+                break
+        return found
+
+    def _open_pull_request(self, proposal: Proposal) -> PullRequest | None:
+        """The open pull request of the branch; the one to the same base where there are several."""
+        owner = self._name.split("/")[0]
+        query = {"state": "open", "head": f"{owner}:{proposal.branch}"}
+        request = self._request("GET", "/pulls", "list the pull requests", query=query)
+        found = [
+            pull
+            for pull in self._calls.pages(request, to_own_pull_request)
+            if pull and pull.branch == proposal.branch and pull.state is PullRequestState.OPEN
+        ]
+        found.sort(key=lambda pull: pull.base != proposal.base)
+        return found[0] if found else None
+
+    def _create_pull_request(self, proposal: Proposal) -> PullRequest | None:
+        body = {
+            "title": proposal.title,
+            "body": proposal.body,
+            "head": proposal.branch,
+            "base": proposal.base,
+        }
+        doing = f"open a pull request from {proposal.branch} to {proposal.base}"
+        request = self._request("POST", "/pulls", doing, body={**body, "draft": proposal.draft})
+        reply = self._calls.call(request, accept=(HTTPStatus.UNPROCESSABLE_ENTITY,))
+        if (
+            reply.status == HTTPStatus.UNPROCESSABLE_ENTITY
+            and proposal.draft
+            and "draft" in reply.messages().lower()
+        ):
+            request = self._request("POST", "/pulls", doing, body=body)
+            reply = self._calls.call(request, accept=(HTTPStatus.UNPROCESSABLE_ENTITY,))
+        if reply.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            if "already exists" in reply.messages():
+                return None
+            raise ForgeError(f"cannot {request.doing}: GitHub rejected it ({reply.messages()})")
+        return self._calls.understood(reply, doing, to_pull_request)
+
+
+def _to_paths(data: Mapping[str, Any]) -> list[str]:
+    """The files that differ; of a renamed one both names are told, as one more."""
+    names = ("filename", "previous_filename")
+    return [str(file[name]) for file in data.get("files") or () for name in names if file.get(name)]
+
+
+def _to_runs(data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:
+    return int(data["total_count"]), [_to_run(run) for run in data["check_runs"]]
+
+
+def _to_run(run: Mapping[str, Any]) -> _Entry:
+    if run["status"] == "completed":
+        state = _RUN_STATES.get(run["conclusion"] or "", CheckState.OTHER)
+    else:
+        state = CheckState.RUNNING
+    output = run["output"]
+    words = [output[part] for part in ("title", "summary", "text") if output[part]]
+    app = run["app"] or {}
+    check = Check(
+        name=str(run["name"]),
+        state=state,
+        summary="\n\n".join(words),
+        url=run["html_url"] or run["details_url"] or "",
+        ended_at=_to_time(run["completed_at"]),
+        app=str(app.get("slug") or ""),
+        app_id=int(app.get("id") or 0),
+    )
+    # Two apps may call a check the same; one must not hide the other.
+    return f"run {app.get('id', '')}", run["started_at"] or "9", int(run["id"]), check
+
+
+def _to_statuses(data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:
+    return int(data["total_count"]), [_to_status(status) for status in data["statuses"]]
+
+
+def _to_status(status: Mapping[str, Any]) -> _Entry:
+    state = _STATUS_STATES.get(status["state"], CheckState.OTHER)
+    check = Check(
+        name=str(status["context"]),
+        state=state,
+        summary=status["description"] or "",
+        url=status["target_url"] or "",
+        ended_at=None if state is CheckState.RUNNING else to_time(status["updated_at"]),
+    )
+    return "status", status["updated_at"], int(status["id"]), check
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One of the two interfaces that know of checks, and the permission that it takes."""
+
+    permission: str
+    path: str
+    words: str
+    reader: Callable[[Mapping[str, Any]], tuple[int, list[_Entry]]]
+
+
+_PARTS = (
+    _Part("checks", "check-runs", "runs", _to_runs),
+    _Part("statuses", "status", "statuses", _to_statuses),
+)
+
+
+def _to_time(text: str | None) -> datetime | None:
+    return to_time(text) if text else None
+
+
+def to_linked(data: Mapping[str, Any]) -> list[PullRequest] | None:
+    """The open ones of the pull requests that close an issue, or None where there is no such issue.
+
+    Those that are merged are among GitHub's answer, although it says that only open ones are.
+    """
+    repository = data["data"]["repository"]
+    issue = repository and repository["issue"]
+    if issue is None:
+        return None
+    listed = issue["closedByPullRequestsReferences"]
+    return [_to_pull_request(node) for node in _nodes(listed) if node["state"] == "OPEN"]
+
+
+def _to_pull_request(node: Mapping[str, Any]) -> PullRequest:
+    labels = node["labels"]
+    return PullRequest(
+        number=int(node["number"]),
+        title=node["title"],
+        body=node["body"],
+        url=node["url"],
+        draft=bool(node["isDraft"]),
+        state=PullRequestState.OPEN,
+        branch=node["headRefName"],
+        base=node["baseRefName"],
+        commit=node["headRefOid"],
+        author=to_login(node["author"]),
+        labels=to_labels(_nodes(labels)),
+        created_at=to_time(node["createdAt"]),
+        updated_at=to_time(node["updatedAt"]),
+    )
+
+
+def to_feedback(data: Mapping[str, Any]) -> list[Feedback] | None:
+    """Everything that is said about a pull request, oldest first, or None where there is no such one.
+
+    What its writer has not sent off yet is left out.
+    """
+    repository = data["data"]["repository"]
+    pull = repository and repository["pullRequest"]
+    if pull is None:
+        return None
+    found = [
+        *(_said(node, FeedbackKind.REVIEW) for node in _nodes(pull["reviews"]) if _is_sent(node)),
+        *_lines(_nodes(pull["reviewThreads"])),
+        *(_said(node, FeedbackKind.COMMENT) for node in _nodes(pull["comments"])),
+    ]
+    return sorted(found, key=lambda said: (said.created_at, said.id))
+
+
+def _lines(threads: Iterable[Mapping[str, Any]]) -> Iterator[Feedback]:
+    for thread in threads:
+        for node in _nodes(thread["comments"]):
+            if _is_sent(node):
+                yield _said(node, FeedbackKind.LINE, thread)
+
+
+def _said(node: Mapping[str, Any], kind: FeedbackKind, thread: Mapping[str, Any] | None = None) -> Feedback:
+    sent = node.get("submittedAt") or node.get("publishedAt") or node["createdAt"]
+    created, edited = to_time(sent), node["lastEditedAt"]
+    return Feedback(
+        kind=kind,
+        id=int(node["fullDatabaseId"]),
+        author=to_login(node["author"]),
+        body=node["body"],
+        created_at=created,
+        updated_at=max(created, to_time(edited)) if edited else created,
+        url=node["url"],
+        state=str(node["state"]).lower() if kind is FeedbackKind.REVIEW else "",
+        path=thread["path"] if thread else "",
+        line=thread["line"] if thread else None,
+        is_resolved=bool(thread and thread["isResolved"]),
+    )
+
+
+def _is_sent(node: Mapping[str, Any]) -> bool:
+    return str(node["state"]) != "PENDING"
+
+
+def _nodes(connection: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """What a connection holds; GitHub may give null for it, and for what the token cannot see."""
+    nodes = connection["nodes"] if connection else None
+    return [node for node in nodes or () if node is not None]

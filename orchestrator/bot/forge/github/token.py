@@ -1,0 +1,390 @@
+"""Whose authority a token has, and what it may do in a repository, asked without changing anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.forge.github.calls import Line, Request
+from orchestrator.bot.forge.github.parsing import LOGIN
+from orchestrator.bot.forge.github.repository import RestRepository
+from orchestrator.core.errors import (
+    ForgeAuthenticationError,
+    ForgeError,
+    ForgePermissionError,
+    ForgeRateLimitError,
+    ForgeUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.bot.forge.github.calls import Patience
+
+WORKFLOW_LOGIN = "github-actions[bot]"
+ACTIONS_APP_ID = "15368"
+"""The App of GitHub Actions on github.com, whose installation tokens are what workflows get."""
+VIEWER = "query { viewer { login } }"
+"""docs.github.com/graphql/reference/queries#viewer; it answers for apps as well, unlike `GET /user`."""
+_PREFIXES = {
+    "ghp_": TokenKind.CLASSIC,
+    "github_pat_": TokenKind.FINE_GRAINED,
+    "gho_": TokenKind.OAUTH,
+    "ghu_": TokenKind.OAUTH,
+    "ghs_": TokenKind.APP,
+}
+"""github.blog/engineering/behind-githubs-new-authentication-token-formats"""
+_APP_ID = re.compile(r"ghs_([0-9]+)_")
+_EXPIRY_FORM = "%Y-%m-%d %H:%M:%S %z"
+_LATEST_RESET = 10**11
+"""In seconds since 1970: what lies behind it is no time."""
+QUOTAS = ("core", "graphql")
+"""Those that a run spends: docs.github.com/rest/rate-limit/rate-limit"""
+BYPASSES = frozenset({"always", "exempt"})
+"""Values of `current_user_can_bypass` with which a rule does not stop a push: docs.github.com/rest/repos/rules"""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFacts:
+    """What GitHub says about a token. None is what it does not say.
+
+    Attributes:
+        kind: whose authority it has.
+        scopes: of a classic or an OAuth token; it may have none.
+        expires_at: of a personal access token that expires.
+        rate_limit: requests an hour; `rate_remaining` of them are left until `rate_reset`.
+        server_date: the server's clock when it answered.
+    """
+
+    kind: TokenKind
+    scopes: tuple[str, ...] | None = None
+    expires_at: datetime | None = None
+    rate_limit: int | None = None
+    rate_remaining: int | None = None
+    rate_reset: datetime | None = None
+    server_date: datetime | None = None
+
+
+def kind_of(token: str, *, in_workflow: bool = False) -> TokenKind:
+    """The kind of a token by its form.
+
+    A workflow's token and another app's look the same where they do not name the app.
+
+    Args:
+        token: the token, or nothing.
+        in_workflow: whether this runs in GitHub Actions.
+    """
+    if not token:
+        return TokenKind.NONE
+    found = next((kind for prefix, kind in _PREFIXES.items() if token.startswith(prefix)), TokenKind.OTHER)
+    if found is TokenKind.APP and in_workflow:
+        app = _APP_ID.match(token)
+        return TokenKind.WORKFLOW if app is None or app[1] == ACTIONS_APP_ID else TokenKind.APP
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryFacts:
+    """What GitHub says of a repository to this token. `roles` are the person's, not the token's; None if not said."""
+
+    name: str
+    url: str
+    is_private: bool
+    is_archived: bool
+    has_issues: bool
+    default_branch: str | None
+    roles: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Requests an hour: `remaining` of `limit` are left until `reset`."""
+
+    limit: int
+    remaining: int
+    reset: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule for a branch, of the ruleset with this number. `kind` and `parameters` are GitHub's words for it."""
+
+    kind: str
+    ruleset: int
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def refuses(self, branch: str, email: str) -> bool:
+        """Whether it refuses every push of a new branch of this name, by commits of this address, for sure."""
+        match self.kind:
+            case "creation" | "required_signatures":  # commits are not signed here
+                return True
+            case "branch_name_pattern":
+                return self._misses(branch)
+            case "commit_author_email_pattern" | "committer_email_pattern":
+                return self._misses(email)
+            case _:
+                return False
+
+    def _misses(self, text: str) -> bool:
+        """Whether a text is not what a pattern asks for: docs.github.com/rest/repos/rules."""
+        operator, pattern = self.parameters.get("operator"), self.parameters.get("pattern")
+        if not isinstance(pattern, str):
+            return False
+        is_negated = self.parameters.get("negate") is True
+        match operator:
+            case "starts_with":
+                fits = text.startswith(pattern)
+            case "ends_with":
+                fits = text.endswith(pattern)
+            case "contains":
+                fits = pattern in text
+            case "regex":
+                # Where it may match is not documented, so each answer is the one that refuses less.
+                try:
+                    fits = bool(re.fullmatch(pattern, text) if is_negated else re.search(pattern, text))
+                except re.error:
+                    return False
+            case _:
+                return False
+        return fits if is_negated else not fits
+
+
+class RestToken(RestRepository):
+    """Whose the token is."""
+
+    def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
+        super().__init__(name, line, patience, is_app=is_app)
+        self._kind = TokenKind.OTHER if line.has_token else TokenKind.NONE
+        self._in_workflow = False
+        self._login: str | None = None
+        self._login_is_known = False
+
+    def own_login(self) -> str | None:
+        """Our name as an author, a bot's with `[bot]`; asked once. None without a token, or if GitHub does not tell."""
+        if not self._login_is_known and self._line.has_token:
+            self._login = (None if self._is_app else self._user()) or self._viewer()
+            self._login_is_known = True
+        return self._login
+
+    def token_kind(self) -> TokenKind:
+        """What kind of token we show.
+
+        In a workflow its own token and that of another app may have the same form: our name tells them apart.
+        """
+        if self._in_workflow and self._kind in {TokenKind.WORKFLOW, TokenKind.APP}:
+            login = self.own_login()
+            if login is not None:
+                return TokenKind.WORKFLOW if login == WORKFLOW_LOGIN else TokenKind.APP
+        return self._kind
+
+    def about_token(self) -> TokenFacts:
+        """What GitHub says about the token and its limits, by one request that counts against none.
+
+        docs.github.com/rest/rate-limit/rate-limit; Enterprise servers without limits answer 404.
+
+        Raises:
+            ForgeAuthenticationError: it is not valid.
+        """
+        kind = self.token_kind()
+        request = Request("GET", "/rate_limit", "ask about the token")
+        reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
+        limit: Mapping[str, int] = {}
+        if reply.status != HTTPStatus.NOT_FOUND:
+            limit = self._calls.understood(reply, request.doing, _to_limit)
+        scopes = reply.headers.get("x-oauth-scopes")
+        reset = limit.get("reset")
+        return TokenFacts(
+            kind=kind,
+            scopes=None if scopes is None else tuple(filter(None, map(str.strip, scopes.split(",")))),
+            expires_at=to_expiry(reply.headers.get("github-authentication-token-expiration", "")),
+            rate_limit=limit.get("limit"),
+            rate_remaining=limit.get("remaining"),
+            rate_reset=None if reset is None else datetime.fromtimestamp(reset, UTC),
+            server_date=_to_date(reply.headers.get("date", "")),
+        )
+
+    def facts(self) -> RepositoryFacts:
+        """The repository, and what we are to it.
+
+        Raises:
+            ForgeNotFoundError: it is not there, or hidden from the token.
+        """
+        branch = self.repository().default_branch
+        request = self._request("GET", "", "look at the repository")
+        return self._calls.look(request, lambda data: _to_facts(data, branch))
+
+    def quotas(self) -> Mapping[str, Quota]:
+        """The limits of requests by interface; empty where the server has none."""
+        request = Request("GET", "/rate_limit", "ask about the limits")
+        reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
+        if reply.status == HTTPStatus.NOT_FOUND:
+            return {}
+        return self._calls.understood(reply, request.doing, _to_quotas)
+
+    def try_reading(self, part: str) -> None:
+        """Read the first of the `issues` or `pulls`.
+
+        Raises:
+            ForgePermissionError: the token may not.
+        """
+        query = {"per_page": "1", "state": "all"}
+        self._calls.call(
+            self._request("GET", f"/{part}", f"read the {part}", query=query), accept=(HTTPStatus.GONE,)
+        )
+
+    def has_label(self, label: str) -> bool:
+        """Whether the repository has a label of this name."""
+        request = self._request("GET", f"/labels/{quote(label, safe='')}", "look for the label")
+        return self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,)).status == HTTPStatus.OK
+
+    def rules(self, branch: str) -> Sequence[Rule]:
+        """The active rules for a branch, which need not exist. Empty where the server knows no rules.
+
+        Old-style branch protection is not among them: only administrators may read it.
+        """
+        path = f"/rules/branches/{quote(branch, safe='')}"
+        request = self._request("GET", path, "read the rules for branches")
+        return self._calls.pages(request, _to_rule, most=1, empty=(HTTPStatus.NOT_FOUND,))
+
+    def why_not_pushed(self, branch: str, email: str) -> str | None:
+        """The rule that refuses a new branch for sure, in words, or None.
+
+        Where the rules cannot be read, the push tells.
+
+        Raises:
+            ForgeAuthenticationError: the token is worth nothing.
+            ForgeRateLimitError: GitHub wants no request now.
+        """
+        try:
+            refusing = [rule for rule in self.rules(branch) if rule.refuses(branch, email)]
+            stopping = [rule for rule in refusing if not self.passes_by(rule.ruleset)]
+        except (ForgeAuthenticationError, ForgeRateLimitError):
+            raise
+        except ForgeError:
+            return None
+        if not stopping:
+            return None
+        rule = stopping[0]
+        wanted = f" ({rule.parameters['pattern']!r})" if rule.parameters.get("pattern") else ""
+        return (
+            f"the rule {rule.kind}{wanted} of {self._name} refuses to take the branch {branch}: exclude "
+            f"{branch.partition('/')[0]}/** from it, or let the token's owner bypass it: "
+            f"{self._url}/rules/{rule.ruleset}"
+        )
+
+    def passes_by(self, ruleset: int) -> bool:
+        """Whether we may push past a ruleset. False where GitHub does not say."""
+        request = self._request("GET", f"/rulesets/{ruleset}", "read a ruleset")
+        reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN))
+        body = reply.json()
+        return isinstance(body, dict) and body.get("current_user_can_bypass") in BYPASSES
+
+    def try_pull_request(self, branch: str) -> None:
+        """Ask for a pull request from a branch to itself, which GitHub refuses to everybody who may open one.
+
+        Raises:
+            ForgePermissionError: the token may not open any.
+        """
+        body = {"title": "pullwright doctor", "head": branch, "base": branch}
+        self._try("/pulls", "open a pull request", body)
+
+    def try_issue(self) -> None:
+        """Ask for an issue without a title, which GitHub refuses to everybody who may open one.
+
+        Raises:
+            ForgePermissionError: the token may not write issues.
+        """
+        self._try("/issues", "write issues", {"title": ""})
+
+    def _user(self) -> str | None:
+        """A person's name. None for a token that speaks for no person."""
+        try:
+            request = Request("GET", "/user", "ask whose the token is")
+            return self._calls.read(request, lambda data: str(data["login"]))
+        except ForgePermissionError:
+            return None
+
+    def _viewer(self) -> str | None:
+        """An app's name, as of a workflow's token."""
+        body = {"query": VIEWER, "variables": {}}
+        request = Request("POST", "", "ask whose the token is", body=body, is_graphql=True)
+        try:
+            login = self._calls.read(request, lambda data: str(data["data"]["viewer"]["login"]))
+        except (ForgeAuthenticationError, ForgeRateLimitError, ForgeUnavailableError):
+            raise
+        except ForgeError:
+            return None
+        login = f"{login.removesuffix('[bot]')}[bot]"
+        return login if LOGIN.fullmatch(login) else None
+
+    def _try(self, rest: str, doing: str, body: Mapping[str, Any]) -> None:
+        reply = self._calls.call(
+            self._request("POST", rest, doing, body=body), accept=(HTTPStatus.UNPROCESSABLE_ENTITY,)
+        )
+        if reply.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+            raise ForgeError(
+                f"{self._name} took what GitHub refuses ({reply.status}): look at {self._url}{rest}"
+            )
+
+
+def to_expiry(text: str) -> datetime | None:
+    """The time in `github-authentication-token-expiration`, or None if it is none.
+
+    It is written as `2026-01-31 08:00:00 UTC` or with an offset, `2026-01-31 08:00:00 +0100`.
+    """
+    try:
+        return datetime.strptime(text.strip().replace(" UTC", " +0000"), _EXPIRY_FORM).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _to_limit(data: Mapping[str, Any]) -> Mapping[str, int]:
+    core = data["resources"]["core"]
+    limit = {name: int(core[name]) for name in ("limit", "remaining", "reset")}
+    if not 0 <= limit["reset"] < _LATEST_RESET:
+        raise ValueError(limit["reset"])
+    return limit
+
+
+def _to_date(text: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _to_facts(data: Mapping[str, Any], branch: str | None) -> RepositoryFacts:
+    said = data.get("permissions")
+    return RepositoryFacts(
+        name=str(data["full_name"]),
+        url=str(data["html_url"]),
+        is_private=bool(data["private"]),
+        is_archived=bool(data.get("archived")),
+        has_issues=data.get("has_issues") is not False,
+        default_branch=branch,
+        roles=None if said is None else frozenset(name for name, has in said.items() if has),
+    )
+
+
+def _to_quotas(data: Mapping[str, Any]) -> Mapping[str, Quota]:
+    return {
+        name: Quota(int(one["limit"]), int(one["remaining"]), datetime.fromtimestamp(int(one["reset"]), UTC))
+        for name, one in data["resources"].items()
+        if name in QUOTAS
+    }
+
+
+def _to_rule(data: Mapping[str, Any]) -> Rule:
+    parameters = data.get("parameters")
+    return Rule(
+        str(data["type"]),
+        int(data.get("ruleset_id") or 0),
+        parameters if isinstance(parameters, dict) else {},
+    )

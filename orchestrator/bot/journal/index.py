@@ -1,0 +1,553 @@
+"""The index of runs: each journal is folded into one summary, and every question about many runs asks the summaries."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
+from orchestrator.bot.journal.open_runs import is_alive
+from orchestrator.bot.journal.reader import Unanswered, cost_of
+from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode
+from orchestrator.core.changes import DiffStat
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import DiskFullError, JournalError
+from orchestrator.core.events import (
+    CallStatus,
+    CycleEnded,
+    CycleStarted,
+    ForgeUsed,
+    Paused,
+    PlanAccepted,
+    Proposed,
+    QuestionAsked,
+    ReplyReceived,
+    Reserved,
+    SubagentEvent,
+    TaskTaken,
+    ToolCallEnded,
+    ToolCallStarted,
+    TurnStarted,
+    Verified,
+    WaitStarted,
+    WorkSaved,
+)
+from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
+from orchestrator.core.repositories import repository_key
+from orchestrator.core.spent import Spent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Event
+
+SPEND_LOCK_FILE = "spend.lock"
+MOST_RUNS_FOR_PAUSES = 1_000
+"""So many are looked at. Every look at every repository is a run: a fleet has many in an hour."""
+MOST_RUNS_FOR_TASKS = 300
+_MOST_SUMMARIES = 2_048  # that a process remembers
+_PRIVATE = 0o600
+_SECONDS_A_MINUTE = 60.0
+# The beginning of each line, as the journal's writer makes it.
+_HEAD = re.compile(rb'\{"seq":(\d{1,12}),"at":"([0-9T:.+-]{25,32})","type":"(\w+)"')
+_FOLDED = frozenset(
+    kind.__name__.encode()
+    for kind in (
+        *(CycleStarted, TaskTaken, PlanAccepted, ReplyReceived, ToolCallStarted, ToolCallEnded, Guarded),
+        *(Verified, Proposed, QuestionAsked, WorkSaved, ForgeUsed, Paused, CycleEnded, Reserved),
+        *(TurnStarted, WaitStarted),
+    )
+)
+# Of subagents only what was paid counts. Inside a text the quotation marks would be escaped.
+_REPLY = b'"type":"ReplyReceived"'
+_PAID = re.compile(rb'"type":"(?:TurnStarted|WaitStarted|ReplyReceived)"')
+_WRITERS = frozenset({"edit_file", "write_file", "replace"})
+_PATCHERS = frozenset({"apply_patch", "apply_patch_unified"})
+# Of OpenAI's patches, and of unified diffs.
+_PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |(?:\+\+\+ b|--- a)/)([^\n\t]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing is begun until this time (UTC), for this reason, which is one line."""
+
+    until: datetime
+    reason: str
+
+    @property
+    def event(self) -> Paused:
+        """As it is written into a journal."""
+        return Paused(self.until.isoformat(timespec="seconds"), self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a run came to. Text is empty where there is none.
+
+    Attributes:
+        started: the time of its first record.
+        ended: the time of its end, or of its last record where it has none.
+        outcome: as `CycleResult.outcome` has it; `running` while its process is alive, `unfinished` where
+            that died, `damaged` where the journal does not even tell how it began.
+        is_running: its journal has no end, and its process is alive.
+        is_damaged: lines are missing or cannot be read, or a newer version wrote the journal.
+        fault: why there is a journal that nobody can read.
+        task_url: where a person reads the task.
+        plan: the last one.
+        verified: what the tests proved of the last change that was looked at.
+        refused: why what somebody asked for was not taken up.
+        patch: the file that holds work which was not proposed.
+        saved: the hidden ref that holds it.
+        changed: the files and lines of the pull request, or of what a dry run would have proposed.
+        touched: paths that tools of ours wrote, in order.
+        costs: of replies, by model.
+        costs_by_day: by UTC day, with what requests may have cost to which no reply came.
+        reserved: the last reservation.
+        pause: how long there is nothing to do after it.
+        noted_pause: the pause that a worker wrote down after it; a restart waits for its end.
+    """
+
+    id: str
+    started: datetime | None = None
+    ended: datetime | None = None
+    repository: str = ""
+    model: str = ""
+    outcome: str = "damaged"
+    is_running: bool = False
+    is_damaged: bool = True
+    fault: str = ""
+    task: TaskTaken | None = None
+    task_url: str = ""
+    plan: str = ""
+    verified: Verified | None = None
+    pull: Proposed | None = None
+    question: str = ""
+    question_url: str = ""
+    reason: str = ""
+    error: str = ""
+    refused: tuple[str, ...] = ()
+    patch: str = ""
+    saved: str = ""
+    changed: DiffStat = DiffStat()  # noqa: RUF009  a frozen value
+    touched: tuple[str, ...] = ()
+    costs: Mapping[str, Spent] = field(default_factory=dict)
+    costs_by_day: Mapping[date, Spent] = field(default_factory=dict)
+    reserved: Reserved | None = None
+    requests: int = 0
+    pause: Pause | None = None
+    noted_pause: Pause | None = None
+
+    @property
+    def minutes(self) -> float:
+        """How long it was at work."""
+        return _minutes(self.started, self.ended)
+
+    @property
+    def spent(self) -> Spent:
+        """What its replies cost, of all models together, and its time."""
+        return sum(self.costs.values(), Spent(minutes=self.minutes))
+
+    def pause_at(self, now: datetime) -> Pause | None:
+        """The pause that a worker wrote down after it, if it is not over."""
+        return self.noted_pause if self.noted_pause and self.noted_pause.until > now else None
+
+
+def summarise(folder: Path) -> RunSummary:
+    """Summarise a run from its journal. Lines that cannot be read are passed over.
+
+    A journal is read again only when it has changed.
+    """
+    path = folder / JOURNAL_FILE
+    try:
+        found = path.stat()
+        summary, is_over = _fold(path, found.st_size, found.st_mtime_ns)
+    except (FileNotFoundError, NotADirectoryError):
+        return RunSummary(folder.name)
+    except OSError as error:
+        return RunSummary(folder.name, fault=f"cannot read the journal {path}: {error.strerror or error}")
+    if is_over or not is_alive(folder):
+        return summary
+    outcome = "running" if summary.outcome == "unfinished" else summary.outcome
+    return replace(summary, outcome=outcome, is_running=True)
+
+
+@lru_cache(maxsize=_MOST_SUMMARIES)
+def _fold(path: Path, size: int, changed: int) -> tuple[RunSummary, bool]:
+    """The summary of a journal of this size, and whether it has an end."""
+    del size, changed
+    fold = _Fold()
+    with path.open("rb") as file:
+        for line in file:
+            fold.add(line)
+    return fold.summary(path.parent.name), fold.result is not None
+
+
+@dataclass(slots=True)
+class _Fold:
+    """Collects what the records of one journal say. Only records that say something are parsed."""
+
+    lines: int = 0
+    first_broken: float = math.inf
+    started: datetime | None = None
+    ended: datetime | None = None
+    begin: CycleStarted | None = None
+    task: TaskTaken | None = None
+    plan: str = ""
+    verified: Verified | None = None
+    pull: Proposed | None = None
+    question: QuestionAsked | None = None
+    work: WorkSaved | None = None
+    requests: int = 0
+    reserved: Reserved | None = None
+    pause: Pause | None = None
+    refused: list[str] = field(default_factory=list)
+    costs: dict[str, Spent] = field(default_factory=dict)
+    costs_by_day: dict[date, Spent] = field(default_factory=dict)
+    unanswered: Unanswered = field(default_factory=Unanswered)
+    result: Mapping[str, Any] | None = None
+    calls: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+
+    def add(self, line: bytes) -> None:
+        """Take in the next line."""
+        self.lines += 1
+        head = _HEAD.match(line)
+        at = _moment(head[2].decode("ascii")) if head else None
+        if head is None or at is None or not line.endswith(b"}\n"):
+            self.first_broken = min(self.first_broken, self.lines)
+        elif int(head[1]) != self.lines - 1 or (self.lines == 1 and not _is_header(line)):
+            self.first_broken = 0
+        if head is None or at is None:
+            return
+        if self.result is None:  # what is written after the end is no work
+            self.started, self.ended = self.started or at, at
+        if head[3] not in _FOLDED and (head[3] != b"SubagentEvent" or _PAID.search(line) is None):
+            return
+        event = _event(line)
+        if event is not None:
+            self._take(event)
+            self.unanswered.take(event, at)
+        elif _REPLY in line:
+            self._count(at, Spent(None, rounds=1))  # nobody knows what a reply cost that cannot be read
+        if head[3] == b"CycleEnded":
+            self._end(at)
+        elif isinstance(reply := _innermost(event), ReplyReceived):
+            self._count(at, cost_of(reply))
+
+    def _end(self, at: datetime) -> None:
+        self.result = {} if self.result is None else self.result
+        told = _told_unanswered(self.result)
+        if told is not None:
+            self.unanswered = Unanswered()  # the run itself knew better
+            self._count(at, told)
+
+    def _count(self, at: datetime, cost: Spent) -> None:
+        day = at.date()
+        self.costs_by_day[day] = self.costs_by_day.get(day, Spent()) + cost
+
+    def _take(self, event: Event) -> None:  # noqa: C901, PLR0912  one case an event
+        match event:
+            case SubagentEvent():
+                self._take(event.event)
+            case CycleStarted():
+                self.begin = event
+            case TaskTaken():
+                self.task = event
+            case PlanAccepted() if event.plan.strip():
+                self.plan = event.plan
+            case ReplyReceived():
+                self.costs[event.model] = self.costs.get(event.model, Spent()) + cost_of(event)
+            case ToolCallStarted():
+                self.calls[event.call_id] = _written(event)
+            case ToolCallEnded() if event.status is CallStatus.OK:
+                self.touched.update(dict.fromkeys(self.calls.pop(event.call_id, ())))
+            case Guarded() if event.defence is Defence.ADMISSION:
+                self.refused.append(event.message)
+            case Verified():
+                self.verified = event
+            case Proposed():
+                self.pull = event
+            case QuestionAsked():
+                self.question = event
+            case WorkSaved():
+                self.work = event
+            case ForgeUsed():
+                self.requests += max(event.requests, 0)
+            case Reserved():
+                self.reserved = event
+            case Paused():
+                self.pause = _pause(event.until, event.reason) or self.pause
+            case CycleEnded():
+                self.result = event.result
+            case _:
+                pass
+
+    def summary(self, run: str) -> RunSummary:
+        """What was collected, of a run whose process is dead."""
+        for at, cost in self.unanswered.all:
+            self._count(at, cost)
+        result = self.result or {}
+        task = result.get("task")
+        return RunSummary(
+            id=run,
+            started=self.started,
+            ended=self.ended,
+            repository=self.begin.repository if self.begin else "",
+            model=self.begin.model if self.begin else "",
+            outcome=(_text(result, "outcome") or "unfinished") if self.begin else "damaged",
+            # The last line may have been cut off while it was written.
+            is_damaged=not self.lines or self.first_broken < self.lines,
+            task=self.task,
+            task_url=_text(task, "url") if isinstance(task, dict) else "",
+            plan=_text(result, "plan") or self.plan,
+            verified=self.verified,
+            pull=self.pull,
+            question=_text(result, "question") or (self.question.question if self.question else ""),
+            question_url=_text(result, "question_url") or (self.question.url or "" if self.question else ""),
+            reason=_text(result, "reason"),
+            error=_text(result, "error"),
+            refused=tuple(self.refused),
+            patch=_text(result, "patch") or (self.work.path if self.work else ""),
+            saved=_text(result, "saved") or (self.work.ref if self.work else ""),
+            changed=_changed(result),
+            touched=tuple(self.touched),
+            costs=self.costs,
+            costs_by_day=self.costs_by_day,
+            reserved=self.reserved,
+            requests=self.requests,
+            pause=self.pause or _pause(_text(result, "wake_at"), _text(result, "reason")),
+            noted_pause=self.pause,
+        )
+
+
+def newest_runs(home: Home, most: int) -> Iterator[RunSummary]:
+    """The summaries of the newest runs, one after another; none where the folder of the runs cannot be read."""
+    with suppress(JournalError):
+        for name in run_names(home)[:most]:
+            yield summarise(home.runs / name)
+
+
+def newest_run(
+    home: Home,
+    *,
+    repository: str | None = None,
+    model: str | None = None,
+    most: int = MOST_RUNS_FOR_PAUSES,
+) -> RunSummary | None:
+    """The newest run whose journal tells how it began.
+
+    Args:
+        home: where the runs are.
+        repository: only runs on this one count, under any of its names that are whole.
+        model: only runs with this one count.
+        most: so many of the newest runs are looked at.
+    """
+    wanted = None if repository is None else repository_key(repository)
+    for run in newest_runs(home, most):
+        if run.outcome == "damaged" or model not in (None, run.model):
+            continue
+        if wanted is None or repository_key(run.repository) == wanted:
+            return run
+    return None
+
+
+def last_pause(
+    home: Home,
+    now: datetime,
+    *,
+    repository: str | None = None,
+    model: str | None = None,
+    most: int = MOST_RUNS_FOR_PAUSES,
+) -> Pause | None:
+    """The pause that the newest run ended with, if it is not over. What cannot be read is no pause.
+
+    Args:
+        home: as the others, for `newest_run`: who restarts with another model need not wait.
+    """
+    run = newest_run(home, repository=repository, model=model, most=most)
+    return None if run is None else run.pause_at(now)
+
+
+def note_pause(home: Home, run: str, pause: Pause, redact: Callable[[str], str], clock: Clock) -> None:
+    """Append a pause to the journal of a run that has ended, so that a restart knows.
+
+    What cannot be written is left out: the worker that waits knows the time anyway.
+    """
+    folder = home.runs / run
+    with suppress(DiskFullError, JournalError, OSError):
+        with (folder / JOURNAL_FILE).open("rb") as journal:
+            number = sum(1 for _ in journal)
+        append_last(folder, pause.event, number, redact, clock)
+
+
+def tasks_taken(home: Home, repository: str) -> dict[str, TaskTaken]:
+    """The tasks that the newest runs on a repository worked on, as they were last, by key; the newest first."""
+    wanted, found = repository_key(repository), dict[str, TaskTaken]()
+    for run in newest_runs(home, MOST_RUNS_FOR_TASKS):
+        if run.task is not None and repository_key(run.repository) == wanted:
+            found.setdefault(run.task.key, run.task)
+    return found
+
+
+@asynccontextmanager
+async def spend_lock(home: Home, *, seconds: float = LONGEST_WAIT_SECONDS) -> AsyncIterator[None]:
+    """Be alone on this machine, from reading what is spent until what is reserved is written down.
+
+    Args:
+        seconds: how long to wait for another process, in real time.
+
+    Raises:
+        JournalError: another process keeps it for longer, or the file cannot be made.
+    """
+    path = home.root / SPEND_LOCK_FILE
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
+    except OSError as error:
+        raise JournalError(f"cannot open {path}: {error.strerror or error}") from error
+    try:
+        try:
+            is_ours = await wait_for_lock_async(file, seconds)
+        except OSError as error:
+            raise JournalError(f"cannot lock {path}: {error.strerror or error}") from error
+        if not is_ours:
+            raise JournalError(f"what may be spent is not known after {seconds:.0f} s: {keeper(file, path)}")
+        yield
+    finally:
+        os.close(file)
+
+
+def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
+    """What this UTC day's runs have cost, or may still cost.
+
+    A run that has ended counts with what its journal shows; one whose process is dead with what the requests
+    may have cost, too, to which no reply came; one that is alive with what it has reserved. Only runs that
+    began today or yesterday are read.
+
+    Args:
+        besides: a run that does not count: the one that asks.
+
+    Raises:
+        JournalError: a journal is there and cannot be read.
+    """
+    today = now.astimezone(UTC).date()
+    days = tuple(f"{day:%Y%m%d}-" for day in (today - timedelta(days=1), today))
+    total = Spent()
+    for name in run_names(home):
+        if name.startswith(days) and name != besides:
+            run = summarise(home.runs / name)
+            if run.fault:
+                raise JournalError(run.fault)
+            total += _charge(run, today, now)
+    return total
+
+
+def _charge(run: RunSummary, day: date, now: datetime) -> Spent:
+    """What a run counts for a day."""
+    start = datetime.combine(day, time(), UTC)
+    end = max(now, run.ended) if run.is_running and run.ended else run.ended
+    before = sum((cost for on, cost in run.costs_by_day.items() if on < day), Spent())
+    before += Spent(minutes=_minutes(run.started, end and min(end, start)))
+    first = run.started and max(run.started, start)
+    spent = run.costs_by_day.get(day, Spent())
+    spent += Spent(minutes=_minutes(first, end and min(end, start + timedelta(days=1))))
+    held = run.reserved
+    if not run.is_running or held is None:
+        return spent
+    usd = spent.usd
+    if held.usd is not None and usd is not None and before.usd is not None:
+        usd = max(usd, held.usd - before.usd)
+    return Spent(
+        usd,
+        spent.tokens if held.tokens is None else max(spent.tokens, held.tokens - before.tokens),
+        spent.minutes if held.minutes is None else max(spent.minutes, held.minutes - before.minutes),
+        spent.rounds if held.rounds is None else max(spent.rounds, held.rounds - before.rounds),
+    )
+
+
+def _minutes(begin: datetime | None, end: datetime | None) -> float:
+    if begin is None or end is None:
+        return 0.0
+    return max((end - begin).total_seconds(), 0.0) / _SECONDS_A_MINUTE
+
+
+def _is_header(line: bytes) -> bool:
+    """Whether a line begins a journal that this version can read."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    written = data.get("format")
+    return data.get("type") == HEADER_TYPE and type(written) is int and written <= FORMAT
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        data = json.loads(line)
+        event = decode(data) if isinstance(data, dict) else None
+    except (ValueError, RecursionError, JournalError):
+        return None
+    return None if isinstance(event, UnknownRecord) else event
+
+
+def _innermost(event: Event | None) -> Event | None:
+    while isinstance(event, SubagentEvent):
+        event = event.event
+    return event
+
+
+def _told_unanswered(result: Mapping[str, Any]) -> Spent | None:
+    """What requests may have cost to which no reply came, if the end of a run tells it."""
+    if "uncertain_tokens" not in result:
+        return None
+    usd, tokens = result.get("uncertain_usd", 0.0), result["uncertain_tokens"]
+    known = max(float(usd), 0.0) if isinstance(usd, int | float) and math.isfinite(usd) else 0.0
+    return Spent(None if usd is None else known, max(tokens, 0) if isinstance(tokens, int) else 0)
+
+
+def _written(call: ToolCallStarted) -> tuple[str, ...]:
+    """The paths that a call is to write, as far as its arguments say so plainly."""
+    arguments = call.arguments
+    if call.name in _WRITERS:
+        path = arguments.get("path") or arguments.get("file_path")
+        return (path,) if isinstance(path, str) else ()
+    if call.name in _PATCHERS:
+        texts = [value for value in arguments.values() if isinstance(value, str)]
+        return tuple(path.strip() for text in texts for path in _PATCHED.findall(text))
+    return ()
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _pause(until: str, reason: str) -> Pause | None:
+    at = _moment(until)
+    return Pause(at, reason) if at else None
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _changed(result: Mapping[str, Any]) -> DiffStat:
+    told = result.get("changed")
+    fields = told if isinstance(told, dict) else {}
+    files = fields.get("files")
+    names = tuple(name for name in files if isinstance(name, str)) if isinstance(files, list) else ()
+    added, removed = (fields.get(name) for name in ("added", "removed"))
+    return DiffStat(names, added if type(added) is int else 0, removed if type(removed) is int else 0)

@@ -1,0 +1,375 @@
+"""Records of a run: events as JSON lines, written as they happen and never changed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import functools
+import json
+import math
+import os
+import threading
+import types
+import typing
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from orchestrator import __version__
+from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full
+from orchestrator.core import events, messages
+from orchestrator.core.errors import DiskFullError, JournalError
+from orchestrator.core.events import (
+    CycleEnded,
+    Event,
+    InputReceived,
+    Proposed,
+    Proposing,
+    ReasoningDelta,
+    ReplyReceived,
+    SubagentEvent,
+    TextDelta,
+    ToolOutputDelta,
+    TurnStarted,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from orchestrator.core.clock import Clock
+
+
+TYPE_KEY = "type"
+_MAX_DEPTH = 100
+_TOO_DEEP = "[nested too deeply]"
+
+EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in typing.get_args(Event)}
+"""Every class of the union, by the name under which it is written."""
+
+_Redact: TypeAlias = Callable[[str], str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnknownRecord:
+    """A record that a newer version wrote: its type, or a value in it, has no name here. Readers skip it."""
+
+    type: str
+    data: Mapping[str, Any]
+
+
+class _UnknownNameError(Exception):
+    """A name from a newer version, somewhere inside a record."""
+
+
+def encode(event: Event, redact: _Redact = str) -> dict[str, Any]:
+    """An event as a JSON object `{"type": ..., ...}`.
+
+    Args:
+        event: what happened.
+        redact: applied to each text. The names of fields and types are ours, and stay.
+    """
+    return {TYPE_KEY: type(event).__name__, **_encode_fields(event, redact)}
+
+
+def decode(data: Mapping[str, Any]) -> Event | UnknownRecord:
+    """The event of a JSON object. Fields without a name here are ignored.
+
+    Raises:
+        JournalError: a field is missing or holds a value of the wrong kind.
+    """
+    name = data.get(TYPE_KEY)
+    if not isinstance(name, str):
+        raise JournalError("a record has no type")
+    cls = EVENT_TYPES.get(name)
+    if cls is None:
+        return UnknownRecord(name, data)
+    try:
+        event: Event = _decode_fields(cls, data)
+    except _UnknownNameError:
+        return UnknownRecord(name, data)
+    return event
+
+
+def _encode_fields(value: Any, redact: _Redact) -> dict[str, Any]:
+    return {field.name: _encode(getattr(value, field.name), redact) for field in dataclasses.fields(value)}
+
+
+def _encode(value: Any, redact: _Redact, depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        return _TOO_DEEP
+    match value:
+        case Mapping():
+            return {redact(str(key)): _encode(item, redact, depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [_encode(item, redact, depth + 1) for item in value]
+        case _ if dataclasses.is_dataclass(value):
+            fields = _encode_fields(value, redact)
+            return {TYPE_KEY: type(value).__name__, **fields} if type(value) in _TYPED else fields
+        case _:
+            return _encode_scalar(value, redact)
+
+
+def _encode_scalar(value: Any, redact: _Redact) -> Any:
+    """A value in JSON's words. Numbers that JSON does not have become text."""
+    match value:
+        case None | bool() | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case StrEnum():
+            return value.value
+        case bytes():
+            text = base64.b64encode(value).decode()
+            return text if redact(text) == text else ""
+        case _:
+            return redact(str(value))
+
+
+# Members of a union are told apart by the type that is written with them.
+_TYPED: frozenset[type] = frozenset((*typing.get_args(messages.Part), *typing.get_args(Event)))
+
+
+@functools.cache
+def _kinds(cls: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; the events name some of them for the type checker only."""
+    return typing.get_type_hints(cls, localns={**vars(messages), **vars(events)})
+
+
+def _decode_fields(cls: type, data: Any) -> Any:
+    if not isinstance(data, Mapping):
+        raise JournalError(f"{cls.__name__} is not an object")
+    kinds = _kinds(cls)
+    values = {}
+    for field in dataclasses.fields(cls):
+        if field.name in data:
+            try:
+                values[field.name] = _decode(kinds[field.name], data[field.name])
+            except JournalError as error:
+                raise JournalError(f"{cls.__name__}.{field.name}: {error}") from error
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise JournalError(f"{cls.__name__} has no {field.name}")
+    return cls(**values)
+
+
+def _decode(kind: Any, data: Any) -> Any:
+    """A value of this type. Types are those that the dataclasses use, no others."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(typing.get_args(kind), data)
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise JournalError("not a list")
+        item_kind = typing.get_args(kind)[0]
+        return tuple(_decode(item_kind, item) for item in data)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(data, Mapping):
+            raise JournalError("not an object")
+        return dict(data)
+    if dataclasses.is_dataclass(kind):
+        return _decode_fields(typing.cast("type", kind), data)
+    return _decode_scalar(kind, data)
+
+
+def _decode_union(kinds: tuple[Any, ...], data: Any) -> Any:
+    """One of several dataclasses, told apart by the type that was written, or a value that may be None."""
+    if data is None and types.NoneType in kinds:
+        return None
+    rest = [kind for kind in kinds if kind is not types.NoneType]
+    if len(rest) == 1:
+        return _decode(rest[0], data)
+    name = data.get(TYPE_KEY) if isinstance(data, Mapping) else None
+    for kind in rest:
+        if kind.__name__ == name:
+            return _decode_fields(kind, data)
+    if isinstance(name, str):
+        raise _UnknownNameError(name)
+    raise JournalError("has no type")
+
+
+def _decode_scalar(kind: type, data: Any) -> Any:
+    if kind is float and (isinstance(data, int | float) or data in ("nan", "inf", "-inf")):
+        if not isinstance(data, bool):
+            return float(data)
+    elif kind is bytes and isinstance(data, str):
+        try:
+            return base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise JournalError("not base64") from error
+    elif issubclass(kind, StrEnum) and isinstance(data, str):
+        try:
+            return kind(data)
+        except ValueError:
+            raise _UnknownNameError(data) from None
+    elif type(data) is kind:
+        return data
+    raise JournalError(f"not a {kind.__name__}")
+
+
+FORMAT = 1
+"""Raised when a version that knows the old format only could no longer read the journal."""
+HEADER_TYPE = "Journal"
+
+# A secret cut across two pieces would escape redaction, and the record that ends them has the whole.
+# What somebody asked is in the message that says it to the model.
+_UNWRITTEN = (TextDelta, ReasoningDelta, ToolOutputDelta, InputReceived)
+# What was paid for, and what the world was told.
+_FLUSHED = (TurnStarted, ReplyReceived, Proposing, Proposed, CycleEnded)
+_PRIVATE = 0o600
+
+
+class JournalWriter:
+    """Appends events to `journal.jsonl` in a run's folder. It is an `Emit`, and may be called from any thread.
+
+    When the disk is full, the first event that does not fit raises `DiskFullError`; from then
+    on nothing is written and nothing raised, so that the cycle can save its work elsewhere.
+
+    Args:
+        folder: the run's folder; it holds no journal yet.
+        redact: takes the secrets out of a text.
+        clock: stamps the records.
+
+    Raises:
+        JournalError: the file cannot be created.
+        DiskFullError: no space is left.
+    """
+
+    def __init__(self, folder: Path, redact: Callable[[str], str], clock: Clock) -> None:
+        self.path = folder / JOURNAL_FILE
+        self._redact = redact
+        self._clock = clock
+        self._seq = 0
+        self._lock = threading.Lock()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._file: int | None = os.open(self.path, flags, _PRIVATE)
+        except OSError as error:
+            raise _failure(self.path, error) from error
+        self._append({TYPE_KEY: HEADER_TYPE, "format": FORMAT, "version": __version__})
+
+    def __call__(self, event: Event) -> None:
+        """Write an event down.
+
+        Raises:
+            DiskFullError: no space is left; raised once.
+            JournalError: the file cannot be written; raised once.
+        """
+        innermost = event
+        while isinstance(innermost, SubagentEvent):
+            innermost = innermost.event
+        if isinstance(innermost, _UNWRITTEN):
+            return
+        self._append(encode(event, self._redact), flush=isinstance(innermost, _FLUSHED))
+
+    def close(self) -> None:
+        """Flush to the disk and let go of the file. What comes later is not written."""
+        with self._lock:
+            self._close()
+
+    def __enter__(self) -> Self:
+        """The writer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _append(self, record: Mapping[str, Any], *, flush: bool = False) -> None:
+        with self._lock:
+            if self._file is None:
+                return
+            at = self._clock.now().astimezone(UTC).isoformat(timespec="microseconds")
+            line = _line({"seq": self._seq, "at": at, **record})
+            try:
+                _write_whole(self._file, line)
+                if flush:
+                    os.fsync(self._file)
+            except OSError as error:
+                self._close()
+                raise _failure(self.path, error) from error
+            self._seq += 1
+
+    def _close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # a file system without fsync, or a full one: what is written is written
+                os.fsync(self._file)
+            os.close(self._file)
+            self._file = None
+
+
+def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], str], clock: Clock) -> None:
+    """Append one record to the journal of a run whose process is dead, and flush it to the disk.
+
+    A line that was cut off in the middle of writing is taken away first: it would damage the journal.
+
+    Args:
+        folder: the run's folder; nobody else writes into its journal.
+        event: what is to be recorded.
+        seq: the number of the record.
+        redact: takes the secrets out of a text.
+        clock: stamps the record.
+
+    Raises:
+        JournalError: the file cannot be written.
+        DiskFullError: no space is left. The journal is as it was, without the cut line.
+    """
+    path = folder / JOURNAL_FILE
+    at = clock.now().astimezone(UTC).isoformat(timespec="microseconds")
+    line = _line({"seq": seq, "at": at, **encode(event, redact)})
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            end = _end_of_lines(file)
+            os.ftruncate(file, end)
+            os.lseek(file, end, os.SEEK_SET)
+            try:
+                _write_whole(file, line)
+            except OSError:
+                os.ftruncate(file, end)
+                raise
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise _failure(path, error) from error
+
+
+def _end_of_lines(file: int) -> int:
+    """Where the last whole line ends. A last record that only lacks its line break is given one."""
+    size = os.fstat(file).st_size
+    content = os.pread(file, size, 0)
+    end = content.rfind(b"\n") + 1
+    try:
+        whole = isinstance(json.loads(content[end:]), dict)
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
+        return end
+    os.pwrite(file, b"\n", size)
+    return size + 1
+
+
+def _failure(path: Path, error: OSError) -> DiskFullError | JournalError:
+    if is_full(error):
+        return DiskFullError(f"no space is left for the journal {path}; the run is not recorded any further")
+    return JournalError(f"cannot write the journal {path}: {error.strerror or error}")
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    try:
+        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return f"{text}\n".encode()
+    except UnicodeEncodeError:  # half of a surrogate pair: from a model, or a file name that is not UTF-8
+        return f"{json.dumps(record, separators=(',', ':'), allow_nan=False)}\n".encode()
+
+
+def _write_whole(file: int, line: bytes) -> None:
+    """One write. A second one is made only to learn why the first stopped early."""
+    written = os.write(file, line)
+    while written < len(line):
+        written += os.write(file, line[written:])

@@ -1,0 +1,52 @@
+"""Puts text that others wrote between markers which it cannot close."""
+
+from __future__ import annotations
+
+import re
+
+_RUN_OF_BACKTICKS = re.compile(r"`{3,}")
+_SHORTEST = 3
+
+
+def fenced(text: str, language: str = "") -> str:
+    """The text as a Markdown block whose fence is longer than every run of backticks in it.
+
+    A carriage return before a line feed is left out, and a line feed is added at the end where
+    there is none: the block shows lines, whatever ends them in the file. `language` stands behind the first fence.
+    """
+    lines = text.replace("\r\n", "\n")
+    longest = max((len(run) for run in _RUN_OF_BACKTICKS.findall(lines)), default=_SHORTEST - 1)
+    fence = "`" * (longest + 1)
+    end = "" if not lines or lines.endswith("\n") else "\n"
+    return f"{fence}{language}\n{lines}{end}{fence}"
+
+
+def fenced_unless_blank(text: str) -> str:
+    """The same; nothing for a text of blanks only."""
+    return fenced(text) if text.strip() else ""
+
+
+def one_line(text: str, *, limit: int, keep: str = "") -> str:
+    r"""The text in one line of at most `limit` characters, with what cannot be seen written as an escape.
+
+    Bytes of a file name that are not UTF-8 (surrogates, as `os.fsdecode` makes them) come out as
+    `\xNN`, a backtick as `\x60`, so that the line can stand between backticks. Characters
+    of `keep` stay as they are.
+    """
+    if len(text) <= limit and text.isascii() and text.isprintable() and "`" not in text:
+        return text
+    line = "".join(c if c in keep else _visible(c) for c in text[: limit + 1])
+    return line if len(line) <= limit else line[: max(limit - 1, 0)] + "…"
+
+
+def _visible(character: str) -> str:
+    if character == "`":
+        return "\\x60"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004  the range in which PEP 383 keeps bytes
+        code -= 0xDC00
+    if code <= 0xFF:  # noqa: PLR2004  fits two digits
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004  fits four digits

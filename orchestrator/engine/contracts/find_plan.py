@@ -1,0 +1,360 @@
+"""Finds the plan in what a model wrote: as it stands, in a fence or prose, broken, or cut off.
+
+Some forms that models write instead of the plan's can be read in one way only:
+
+=====================================================  ==========================================
+written                                                read as
+=====================================================  ==========================================
+a list of calls, or one call, instead of the object    the plan's `tool_calls`, with an empty plan
+`plan` missing                                         an empty plan
+`plan` a list of strings                               its lines
+`tool_calls` one call instead of a list                a list of it
+`tool`, `name`, `function` instead of `tool_name`      `tool_name`
+`args`, `parameters` or `input` for `arguments`        `arguments`
+`{"type": "function", "function": {...}}`              the inner object
+`arguments` a string that holds a JSON object          that object
+`arguments` null or missing, no other key              `{}`
+`arguments` missing, other keys there                  the other keys, except `id` and `type`
+=====================================================  ==========================================
+
+Anything else stays as it is, and the schema finds the fault.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.fence import one_line
+from orchestrator.engine.contracts.plan_json import (
+    BrokenJsonError,
+    flaws,
+    parse_json,
+    parse_json_at,
+    read_tolerantly,
+)
+
+if TYPE_CHECKING:
+    from orchestrator.engine.contracts.plan_json import TolerantValue
+
+
+# Over four times what the most talkative models can say in one reply.
+_LONGEST_REPLY_CHARS = 2_000_000
+_MOST_STARTS = 50
+_FENCE_CHARS = 20
+_EXCERPT_CHARS = 24
+_LONGEST_EXCERPT_CHARS = 100
+_THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
+_END_OF_THOUGHTS = "</think>"
+_START = re.compile(
+    r"""\{[\s,\ufeff]*+(?:["'“”„\u2018]|(?:plan|tool_calls|tool_name)\b|//|/\*|\#)|\[[\s,]*+(?:\{|//|/\*)""",
+    re.VERBOSE,
+)
+_OPEN_FENCE = re.compile(r"`{3,}[ \t]*(?:json[c5]?)?[ \t]*\r?\n?[ \t]*\Z", re.IGNORECASE)
+_STRING_OR_BRACKET = re.compile(r'"(?>(?:[^"\\]++|\\.)*)(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+_WORD_OF_A_PLAN = re.compile(r"tool_|\bplan\b")
+# What is left over where a quotation mark or a bracket ended the JSON too early, or began it too late.
+_CALL_OUTSIDE = re.compile(r"""tool_(?:calls|name)["'“”\u2018\u2019]\s*+:""")
+_JSON_BEHIND = re.compile(r'"\s*+[}\]:]|[{\[]\s*+"')
+_END_OF_ANSWER = re.compile(r"[ \t}\]);,.`*]*+(?:\Z|\r?\n|</|<\||//|/\*|#)")
+_LEFT_OVER = (
+    "text of calls outside the one JSON object: close each bracket once, and "
+    'write \\" for each quotation mark inside a string'
+)
+_SENTENCE = re.compile(r'[^"\\{}\[\]<>`=;]*[.!?…]\s*+\Z')
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlan:
+    """The value that was meant as the plan.
+
+    Attributes:
+        value: for a reply that was cut off, only what is there as a whole.
+        tail: the call in which a reply was cut off, as far as it goes, or of which nobody can tell that
+            it is whole; else None. It must not run.
+        repaired: the text around the JSON, or the JSON itself, was not as it should be.
+        cut_off: the JSON ended in the middle.
+    """
+
+    value: Any
+    repaired: bool
+    cut_off: bool = False
+    tail: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """Why there is no value: one line."""
+
+    problem: str
+
+
+def find_plan(text: str, *, ended_early: bool) -> FoundPlan | NoPlan:
+    """Find the one plan in a reply.
+
+    Args:
+        text: the whole reply.
+        ended_early: the provider says that the reply stopped at a limit of length.
+    """
+    if len(text) > _LONGEST_REPLY_CHARS:
+        return NoPlan(f"reply: longer than {_LONGEST_REPLY_CHARS:,} characters")
+    text = text.removeprefix("\ufeff")
+    try:
+        return FoundPlan(parse_json(text), repaired=False)
+    except BrokenJsonError:
+        pass
+    return _Search(text, ended_early=ended_early).run()
+
+
+def _nothing(text: str, *, ended_early: bool) -> str:
+    if ended_early:
+        return "reply: ended before its JSON object began; think less and send a shorter reply"
+    if not text.strip():
+        return "reply: empty"
+    return "reply: no JSON object with `plan` and `tool_calls` in it"
+
+
+def _end_of_thoughts(text: str) -> int:
+    if match := _THOUGHTS.match(text):
+        return match.end()
+    # Some chat templates open the block in the prompt, so that the reply only closes it.
+    end = text.find(_END_OF_THOUGHTS)
+    return 0 if end < 0 or _START.search(text, 0, end) else end + len(_END_OF_THOUGHTS)
+
+
+class _Search:
+    """Goes through the objects and lists of a reply, first to last. All of it must be understood."""
+
+    def __init__(self, text: str, *, ended_early: bool) -> None:
+        self._text = text
+        self._ended_early = ended_early
+        self._plain: list[Any] = []
+        self._in_fences: list[Any] = []
+        self._behind_plan = False
+        self._skipped = False
+
+    def run(self) -> FoundPlan | NoPlan:
+        place = _end_of_thoughts(self._text)
+        for _ in range(_MOST_STARTS):
+            match = _START.search(self._text, place)
+            start = match.start() if match else len(self._text)
+            if problem := self._left_over(place, start):
+                return NoPlan(problem)
+            if match is None:
+                return self._result()
+            after = self._take(start)
+            if not isinstance(after, int):
+                return after
+            place = after
+        return NoPlan(f"reply: holds more than {_MOST_STARTS} JSON objects; send exactly one")
+
+    def _take(self, start: int) -> int | FoundPlan | NoPlan:
+        """Read what begins here; where it ends, or what the reply comes to."""
+        try:
+            value, end = parse_json_at(self._text, start)
+        except BrokenJsonError as error:
+            if not error.mendable:
+                return NoPlan(f"reply: not valid JSON ({error})")
+            return self._take_broken(start)
+        self._add(value, start)
+        return end
+
+    def _take_broken(self, start: int) -> int | FoundPlan | NoPlan:
+        try:
+            read = read_tolerantly(self._text, start)
+        except BrokenJsonError as error:
+            self._skipped = True
+            end = None if self._plans() else _end_of_other_data(self._text, start)
+            return NoPlan(_told(self._text, error)) if end is None else end
+        if not is_plan(read.value) and not read.unfinished:
+            self._skipped = True
+            return read.end
+        if problems := stray_keys(read.value):
+            return NoPlan(problems[0])
+        if self._plans():
+            return NoPlan("reply: holds more than one JSON object with calls; send exactly one")
+        if read.unfinished or self._ended_early:
+            return _cut_off(read, self._text, ended_early=self._ended_early)
+        self._add(read.value, start)
+        return read.end
+
+    def _add(self, value: Any, start: int) -> None:
+        fenced = _OPEN_FENCE.search(self._text, max(0, start - _FENCE_CHARS), start)
+        kind = self._in_fences if fenced else self._plain
+        if is_plan(value) and not (self._skipped and "tool_calls" not in value):
+            self._behind_plan = True
+            if value not in kind:
+                kind.append(value)
+
+    def _plans(self) -> list[Any]:
+        return self._in_fences if len(self._in_fences) == 1 else [*self._plain, *self._in_fences]
+
+    def _result(self) -> FoundPlan | NoPlan:
+        plans = self._plans()
+        if len(plans) > 1:
+            return NoPlan(f"reply: holds {len(plans)} JSON objects with calls; send exactly one")
+        return (
+            FoundPlan(plans[0], repaired=True)
+            if plans
+            else NoPlan(_nothing(self._text, ended_early=self._ended_early))
+        )
+
+    def _left_over(self, start: int, end: int) -> str | None:
+        """What is wrong with the text between two values, or behind the last one."""
+        text = self._text
+        match = _CALL_OUTSIDE.search(text, start, end)
+        place = match.start() if match else None
+        if place is None and self._behind_plan:
+            match = _JSON_BEHIND.search(text, start, end)
+            ends = _END_OF_ANSWER.match(text, start, end) or _SENTENCE.match(text, start, end)
+            place = match.start() if match else None if ends else start
+        return None if place is None else _told(text, BrokenJsonError(_LEFT_OVER, place=place))
+
+
+def _end_of_other_data(text: str, start: int) -> int | None:
+    """Where a broken object ends that is no plan; None where it may be one."""
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text, start):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
+        if depth == 0:
+            return None if _WORD_OF_A_PLAN.search(text, start, match.end()) else match.end()
+    return None
+
+
+def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan | NoPlan:
+    """Only calls with a comma or the list's end behind them are kept: a cut may have been in a string.
+
+    The same goes for the last call of a whole but broken reply that the provider calls cut off.
+    """
+    value = read.value
+    calls = value if isinstance(value, list) else value.get("tool_calls")
+    if isinstance(calls, list):
+        is_open = any(item is calls for item in read.unfinished)
+        is_last = is_open and read.unfinished[-1] is calls
+        all_whole = not read.awaits_comma if is_last else not is_open and bool(read.unfinished)
+    else:
+        calls, all_whole = [calls] if isinstance(calls, dict) else [], False
+    whole = calls if all_whole else calls[:-1]
+    if not whole and not (ended_early and calls):
+        place = one_line(text[-_EXCERPT_CHARS:], limit=_LONGEST_EXCERPT_CHARS)
+        what_to_do = (
+            "send a shorter reply" if ended_early else "send it again, with every string and bracket closed"
+        )
+        return NoPlan(
+            f"reply: ended in the middle, behind `{place}`, before its first call was complete; {what_to_do}"
+        )
+    plan = "" if isinstance(value, list) else value.get("plan", "")
+    plan = "" if flaws(plan) else plan
+    tail = None if all_whole else calls[-1]
+    return FoundPlan({"plan": plan, "tool_calls": whole}, repaired=True, cut_off=True, tail=tail)
+
+
+def _told(text: str, error: BrokenJsonError) -> str:
+    """Where a fault is, with what stands around it, and what it is: one line."""
+    if error.place is None:
+        return f"reply: not valid JSON ({error})"
+    place = error.place
+    line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
+    before, behind = (
+        one_line(part, limit=_LONGEST_EXCERPT_CHARS)
+        for part in (text[max(0, place - _EXCERPT_CHARS) : place], text[place : place + _EXCERPT_CHARS])
+    )
+    return f"reply: line {line}, column {column}, between `{before}` and `{behind}`: {error}"
+
+
+_NAME_KEYS = ("tool", "name", "function")
+_ARGUMENT_KEYS = ("args", "parameters", "input")
+_BOOKKEEPING_KEYS = frozenset({"tool_name", "id", "type"})
+_CALL_KEYS = _BOOKKEEPING_KEYS | {*_NAME_KEYS, *_ARGUMENT_KEYS, "arguments"}
+_PLAN_KEYS = frozenset({"plan", "tool_calls"})
+_KEY_CHARS = 40
+
+
+def is_plan(value: Any) -> bool:
+    """Whether a value is meant as a plan, in any of the forms."""
+    if isinstance(value, list):
+        return bool(value) and all(is_call(item) for item in value)
+    return isinstance(value, dict) and ("tool_calls" in value or is_call(value))
+
+
+def is_call(value: Any) -> bool:
+    """Whether a value is meant as one call. A `name` alone is not enough: other data has names."""
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get("function"), dict):
+        value = value["function"]
+    has_arguments = any(key in value for key in ("arguments", *_ARGUMENT_KEYS))
+    return "tool_name" in value or (has_arguments and any(key in value for key in _NAME_KEYS))
+
+
+def stray_keys(value: Any) -> tuple[str, ...]:
+    """Keys that nothing reads, a line each. In JSON that is broken they may be the rest of a string."""
+    calls = value.get("tool_calls", value) if isinstance(value, dict) else value
+    found: list[str] = []
+    if isinstance(value, dict) and "tool_calls" in value:
+        keys = [*value]
+        found = [_stray("reply", key) for key in keys[keys.index("tool_calls") :] if key not in _PLAN_KEYS]
+    for index, call in enumerate(calls if isinstance(calls, list) else [calls]):
+        if isinstance(call, dict) and any(key in call for key in ("arguments", *_ARGUMENT_KEYS)):
+            found += [_stray(f"tool_calls[{index}]", key) for key in call if key not in _CALL_KEYS | {"plan"}]
+    return tuple(found)
+
+
+def _stray(path: str, key: str) -> str:
+    shown = one_line(key, limit=_KEY_CHARS)
+    return f'{path}: unexpected key `{shown}`; if it is text of a string, write \\" for each quotation mark in it'
+
+
+def plan_of(value: Any) -> Any:
+    """The value in the plan's form, as far as the table goes."""
+    if isinstance(value, list) and is_plan(value):
+        value = {"plan": "", "tool_calls": value}
+    elif is_call(value) and "tool_calls" not in value:
+        call = {key: item for key, item in value.items() if key != "plan"}
+        value = {"plan": value.get("plan", ""), "tool_calls": [call]}
+    if not isinstance(value, dict) or "tool_calls" not in value:
+        return value
+    plan, calls = value.get("plan", ""), value["tool_calls"]
+    if isinstance(plan, list) and all(isinstance(line, str) for line in plan):
+        plan = "\n".join(plan)
+    if isinstance(calls, dict):
+        calls = [calls]
+    if isinstance(calls, list):
+        calls = [call_of(call) for call in calls]
+    return {**value, "plan": plan, "tool_calls": calls}
+
+
+def call_of(call: Any) -> Any:
+    """One call in the plan's form, as far as the table goes."""
+    if not isinstance(call, dict):
+        return call
+    inner = call.get("function")
+    if isinstance(inner, dict) and "tool_name" not in call:
+        call = inner
+    call = _renamed(_renamed(call, _NAME_KEYS, "tool_name"), _ARGUMENT_KEYS, "arguments")
+    if "tool_name" not in call:
+        return call
+    if "arguments" not in call:
+        loose = {key: item for key, item in call.items() if key not in _BOOKKEEPING_KEYS}
+        return {"tool_name": call["tool_name"], "arguments": loose}
+    return {**call, "arguments": _arguments(call["arguments"])}
+
+
+def _renamed(call: dict[str, Any], written: tuple[str, ...], wanted: str) -> dict[str, Any]:
+    there = [key for key in written if key in call]
+    if wanted in call or len(there) != 1:
+        return call
+    return {wanted if key == there[0] else key: item for key, item in call.items()}
+
+
+def _arguments(value: Any) -> Any:
+    if value is None:
+        return {}
+    if not isinstance(value, str):
+        return value
+    try:
+        inner = parse_json(value)
+    except BrokenJsonError:
+        return value
+    return inner if isinstance(inner, dict) else value

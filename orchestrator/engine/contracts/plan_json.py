@@ -1,0 +1,458 @@
+"""Reads JSON that a model wrote: strictly, as RFC 8259 has it, or tolerantly. It never guesses where a string ends.
+
+The tolerant reader takes text whose strings are whole, but which has faults between them.
+
+====================================================  ==============================================
+mended                                                where
+====================================================  ==============================================
+comments (`//`, `#`, `/* */`) without JSON in them    between values
+commas: too many, or none                             none: behind a bracket, or before `"name":`
+`None`, `True`, `FALSE`, `undefined`                  as a value
+keys without quotes                                   before a colon
+the brace of the last call                            before `]}`
+single or typographic quotes around a string          where no other of their kind is inside
+line ends and tabs as they are                        in strings
+====================================================  ==============================================
+
+Each string must be delimited as JSON delimits it: behind a key comes a colon, behind a value a comma
+or a closing bracket. Anything else is a fault that has a place and a cause, because a quotation mark
+that was not escaped may have ended the string too early.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.engine.tools.registry import path_text, shortened
+
+DEEPEST_LEVELS = 50
+"""So deep may objects and lists be nested in each other."""
+
+
+class BrokenJsonError(Exception):
+    """The text is no JSON.
+
+    Attributes:
+        mendable: false where its form is right, but it asks for more than Python gives.
+        place: the index of the character at which it cannot be read on, where that is known.
+    """
+
+    def __init__(self, message: str, *, mendable: bool = True, place: int | None = None) -> None:
+        super().__init__(message)
+        self.mendable = mendable
+        self.place = place
+
+
+class _Twice(dict[str, Any]):
+    """An object in which a key came twice."""
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    kept = dict(pairs)
+    return kept if len(kept) == len(pairs) else _Twice(kept)
+
+
+def parse_json(text: str) -> Any:
+    """The value of a text that holds nothing else. It may still have `flaws`.
+
+    Raises:
+        BrokenJsonError: it is not JSON; the message says where.
+    """
+    value, end = parse_json_at(text, len(text) - len(text.lstrip(" \t\r\n")))
+    if text[end:].strip(" \t\r\n"):
+        place = json.JSONDecodeError("Extra data", text, end)
+        raise BrokenJsonError(str(place))
+    return value
+
+
+def parse_json_at(text: str, start: int) -> tuple[Any, int]:
+    """The value that starts at a place, and where it ends.
+
+    Raises:
+        BrokenJsonError: no JSON value starts there; the message says where it breaks off.
+    """
+    try:
+        return json.JSONDecoder(object_pairs_hook=_object_of).raw_decode(text, start)
+    except RecursionError as error:
+        raise BrokenJsonError("nested too deeply", mendable=False) from error
+    except json.JSONDecodeError as error:
+        raise BrokenJsonError(str(error)) from error
+    except ValueError as error:
+        # Python limits how many digits an integer may have.
+        raise BrokenJsonError("a number has too many digits", mendable=False) from error
+
+
+def flaws(value: Any) -> tuple[str, ...]:
+    """What JSON's own rules forbid but Python's reader lets through, a line each with its path."""
+    found: list[str] = []
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while waiting:
+        path, item = waiting.pop()
+        if isinstance(item, str | float | _Twice) and (flaw := _flaw(item)):
+            found.append(f"{path_text(path)}: {flaw}")
+        if isinstance(item, dict | list) and len(path) >= DEEPEST_LEVELS:
+            return (f"{path_text(path[:2])}: nested more than {DEEPEST_LEVELS} levels deep",)
+        if isinstance(item, dict):
+            waiting.extend(((*path, key), part) for key, child in item.items() for part in (key, child))
+        elif isinstance(item, list):
+            waiting.extend(((*path, index), child) for index, child in enumerate(item))
+    return shortened(tuple(reversed(found)))
+
+
+def _flaw(item: str | float | _Twice) -> str | None:
+    if isinstance(item, _Twice):
+        return "has a key twice"
+    if isinstance(item, float):
+        is_number = item - item == 0
+        return None if is_number else "NaN and Infinity are not JSON"
+    return None if is_text(item) else "holds half of a surrogate pair"
+
+
+def is_text(text: str) -> bool:
+    """Whether a string can be written as UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_BLANKS = re.compile(r"[\s\ufeff\u200b\u2060]*+")
+_WORD = re.compile(r"[^\W\d]\w*+")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?(?![\w.+-])", re.ASCII)
+_CUT_NUMBER = re.compile(r"(-?\d*+(?:\.\d++)?(?:[eE][+-]?\d++)?)\.?(?:[eE][+-]?)?\Z", re.ASCII)
+_CONSTANTS = {
+    "true": True,
+    "false": False,
+    "null": None,
+    "none": None,
+    "undefined": None,
+    "nan": float("nan"),
+    "infinity": float("inf"),
+}
+# What ends a string that a mark began, and which marks its body cannot hold: where one comes that could
+# be either, the string is doubtful. A straight mark ends what a typographic one began: models write that.
+_ENDS = {'"': '"', "'": "'", "“": '”"', "”": '”"', "„": '“”"', "\u2018": "\u2019'", "\u2019": "\u2019'"}
+_DOUBLE = '"“”„'
+_SINGLE = "'\u2018\u2019"
+_KINDS = ('"', "'", _DOUBLE, _SINGLE)
+_BODIES = {
+    mark: re.compile(rf"[^{kind}\\]*+(?>(?:\\.[^{kind}\\]*+)*)", re.DOTALL)
+    for kind in _KINDS
+    for mark in kind
+    if len(kind) == 1 or mark not in "\"'"
+}
+_IN_SINGLE_QUOTES = re.compile(r'\\(.)|"', re.DOTALL)
+_CUT_ESCAPE = re.compile(
+    r"(?<!\\)((?:\\\\)*+)(?:\\(?:u[0-9a-fA-F]{0,3})?|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)\Z"
+)
+_JSON_IN_COMMENT = re.compile(r"[\"“”„{}\[\]]")
+_MEMBER_IN_COMMENT = re.compile(r"[\"“”„{}\[\]':]")
+_END_OF_OBJECT = re.compile(r"\]\s*+\}")
+_ESCAPE_IT = 'write \\" for each quotation mark inside a string'
+
+
+@dataclass(frozen=True, slots=True)
+class TolerantValue:
+    """What was read.
+
+    Attributes:
+        value: for a text that ended early, with everything up to its end.
+        end: where the value ends.
+        unfinished: the objects and lists, outermost first, that no bracket closed because the text ended.
+        awaits_comma: the text ended behind a value of the innermost one of them.
+    """
+
+    value: Any
+    end: int
+    unfinished: tuple[Any, ...] = ()
+    awaits_comma: bool = False
+
+
+def read_tolerantly(text: str, start: int) -> TolerantValue:
+    """Read the object or list that begins at `start`.
+
+    Raises:
+        BrokenJsonError: it has a fault that could be read in more than one way.
+    """
+    return _Reader(text, start).read()
+
+
+class _EndOfTextError(Exception):
+    """The text ends where more must follow."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An object or a list that is open.
+
+    Attributes:
+        key: whose value is awaited.
+        plain: the last key, or that of the list, stands in straight double quotes as in JSON. Then a value in
+            single quotes is doubtful, it may be a text that has lost its quotation marks; else a comment is
+            doubtful in which a name could stand.
+        behind: what the value is before which no comma has come yet: `string`, `word` or `bracket`.
+    """
+
+    holds: Any
+    plain: bool = True
+    key: str | None = None
+    behind: str | None = None
+
+    def put(self, value: Any, behind: str) -> None:
+        if self.key is None:
+            self.holds.append(value)
+        else:
+            self.holds[self.key] = value
+        self.key, self.behind = None, behind
+
+
+class _Reader:
+    def __init__(self, text: str, start: int) -> None:
+        self._text = text
+        self._place = start
+        self._frames: list[_Frame] = []
+
+    def read(self) -> TolerantValue:
+        root = self._opened()
+        try:
+            while self._frames:
+                self._step(self._frames[-1])
+        except _EndOfTextError:
+            unfinished = tuple(frame.holds for frame in self._frames)
+            return TolerantValue(root, len(self._text), unfinished, self._frames[-1].behind is not None)
+        return TolerantValue(root, self._place)
+
+    def _step(self, frame: _Frame) -> None:
+        """Read a key with its colon, a value, a comma or a closing bracket."""
+        before = self._place
+        mark = self._next()
+        is_list = isinstance(frame.holds, list)
+        if frame.key is None and mark in "}]":
+            self._close(mark, is_list=is_list)
+        elif frame.key is None and mark == ",":
+            frame.behind = None
+            self._place += 1
+        elif frame.key is None and not is_list:
+            if frame.behind:
+                self._key_without_comma(frame, mark, apart=self._place > before)
+            else:
+                self._key(frame, mark)
+        elif frame.behind and not (frame.behind == "bracket" and mark in "{["):
+            raise self._no_comma(frame, self._place)
+        else:
+            self._value(frame, mark)
+
+    def _next(self) -> str:
+        """The next character that is neither blank nor in a comment."""
+        while True:
+            if match := _BLANKS.match(self._text, self._place):
+                self._place = match.end()
+            if self._place >= len(self._text):
+                raise _EndOfTextError
+            if not self._skip_comment():
+                return self._text[self._place]
+
+    def _skip_comment(self) -> bool:
+        start = self._place
+        if self._text[start] == "#" or self._text.startswith("//", start):
+            end = self._text.find("\n", start)
+            end = len(self._text) if end < 0 else end
+        elif self._text.startswith("/*", start):
+            end = self._text.find("*/", start + 2) + 2
+            if end < start:
+                raise self._fault("a comment that does not end; write no comments")
+        else:
+            return False
+        # A comment that has lost its line end, or that was put around calls, hides them.
+        hidden = _JSON_IN_COMMENT if self._frames[-1].plain else _MEMBER_IN_COMMENT
+        if match := hidden.search(self._text, start, end):
+            raise self._fault("a comment that may hide a part of the JSON; write no comments", match.start())
+        self._place = end
+        return True
+
+    def _opened(self) -> Any:
+        if len(self._frames) >= DEEPEST_LEVELS:
+            raise BrokenJsonError(f"nested more than {DEEPEST_LEVELS} levels deep", mendable=False)
+        holds: Any = [] if self._text[self._place] == "[" else {}
+        self._frames.append(_Frame(holds, plain=not self._frames or self._frames[-1].plain))
+        self._place += 1
+        return holds
+
+    def _close(self, mark: str, *, is_list: bool) -> None:
+        if mark == "]" and self._forgot_brace():
+            self._frames.pop()
+        elif is_list != (mark == "]"):
+            is_open, wanted = ("list", "]") if is_list else ("object", "}")
+            raise self._fault(
+                f"{mark} in an open {is_open}: write {wanted} before it, or leave it out, or {_ESCAPE_IT}"
+            )
+        self._place += 1
+        self._frames.pop()
+
+    def _forgot_brace(self) -> bool:
+        """Whether the list of calls ends in a whole call that lacks its own brace, and the reply ends with it."""
+        if len(self._frames) != len(("plan", "calls", "call")):
+            return False
+        plan, calls, call = (frame.holds for frame in self._frames)
+        listed = isinstance(plan, dict) and plan.get("tool_calls") is calls and isinstance(call, dict)
+        forgot = listed and {"tool_name", "arguments"} == call.keys()
+        return forgot and _END_OF_OBJECT.match(self._text, self._place) is not None
+
+    def _key(self, frame: _Frame, mark: str) -> None:
+        start = self._place
+        if mark in _BODIES:
+            key = self._string(mark, ":")
+        elif match := _WORD.match(self._text, start):
+            key, self._place = match[0], match.end()
+        else:
+            raise self._fault(f'expected "name": here; if this is text of a string, {_ESCAPE_IT}')
+        if self._next() != ":":
+            raise self._fault(f"no colon behind this name; if this is text of a string, {_ESCAPE_IT}", start)
+        if key in frame.holds:
+            raise self._fault("the same name a second time in one object", start)
+        self._place += 1
+        frame.key, frame.plain = key, mark == '"'
+
+    def _key_without_comma(self, frame: _Frame, mark: str, *, apart: bool) -> None:
+        """Only a name and its colon, both whole, show that a comma was forgotten."""
+        start = self._place
+        if mark not in _BODIES or not (apart or frame.behind == "bracket"):
+            raise self._no_comma(frame, start)
+        try:
+            self._key(frame, mark)
+        except (_EndOfTextError, BrokenJsonError):
+            raise self._no_comma(frame, start) from None
+        if frame.key is None or not frame.key.isidentifier():
+            raise self._no_comma(frame, start)
+        frame.behind = None
+
+    def _no_comma(self, frame: _Frame, place: int) -> BrokenJsonError:
+        if frame.behind == "string":
+            return self._fault(
+                f"no comma behind a string, or a string that ended too early: {_ESCAPE_IT}", place
+            )
+        return self._fault("expected a comma or a closing bracket here", place)
+
+    def _value(self, frame: _Frame, mark: str) -> None:
+        if mark in "{[":
+            frame.put(self._opened(), "bracket")
+        elif mark in _BODIES and (mark in _DOUBLE or not frame.plain):
+            behind = ",}]" if isinstance(frame.holds, list) else ",}]\"'“"
+            frame.put(self._string(mark, behind, frame), "string")
+        elif match := _WORD.match(self._text, self._place):
+            self._constant(frame, match[0])
+        elif mark in "-0123456789":
+            self._number(frame)
+        else:
+            raise self._fault('expected a value here; write " around each string')
+
+    def _string(self, mark: str, behind: str, frame: _Frame | None = None) -> str:
+        """A string and what must come behind it. A value that the text's end cuts off goes into the frame."""
+        start = self._place
+        body = _BODIES[mark].match(self._text, start + 1)
+        end = body.end() if body else start + 1
+        if (
+            self._text[end : end + 1] in _ENDS[mark]
+            and end < len(self._text)
+            and self._comes(behind, end + 1)
+        ):
+            return self._decoded(mark, start, end)
+        # A typographic mark ends the string only where nothing else can: it has none that begins it.
+        typographic = self._text.find("”", start, end) if mark == '"' else -1
+        if (
+            typographic >= 0
+            and self._text.find("“", start, typographic) < 0
+            and self._comes(behind, typographic + 1)
+        ):
+            return self._decoded(mark, start, typographic)
+        if end >= len(self._text) - 1 and self._text[end:] in ("", "\\"):
+            if frame:
+                frame.put(self._decoded(mark, start, len(self._text), cut_off=True), "string")
+            raise _EndOfTextError
+        raise self._doubtful_end(start, end)
+
+    def _comes(self, behind: str, place: int) -> bool:
+        """Whether one of these characters comes next, or the end of the text; the place is then behind the string."""
+        self._place = place
+        try:
+            mark = self._next()
+        except _EndOfTextError:
+            mark = behind[0]
+        except BrokenJsonError:
+            mark = "a comment that is none"
+        # Two strings with nothing between them are one with quotation marks in it.
+        found = mark in [*behind] and (mark not in _BODIES or self._place > place)
+        self._place = place
+        return found
+
+    def _doubtful_end(self, start: int, end: int) -> BrokenJsonError:
+        behind = self._text[end + 1 : end + 100].lstrip()[:1]
+        if self._text.startswith(('"""', "'''"), start):
+            cause = "three quotation marks; write one, and \\n for each line end"
+        elif behind == "+":
+            cause = "strings joined with +; write one string"
+        elif self._text[end] in _DOUBLE[1:] + _SINGLE[1:]:
+            cause = 'a string between typographic quotation marks that holds others; begin and end it with "'
+        elif self._text[end] == "'":
+            cause = 'a string between single quotes that holds another one; begin and end it with "'
+        else:
+            cause = f"an unescaped quotation mark inside a string, or text behind its end: {_ESCAPE_IT}"
+        return self._fault(cause, end)
+
+    def _decoded(self, mark: str, start: int, end: int, *, cut_off: bool = False) -> str:
+        raw = self._text[start + 1 : end]
+        if cut_off:
+            raw = _CUT_ESCAPE.sub(r"\1", raw)
+        if mark in _SINGLE:
+            raw = _IN_SINGLE_QUOTES.sub(_in_double_quotes, raw)
+        try:
+            value = json.loads(f'"{raw}"', strict=False)
+        except json.JSONDecodeError as error:
+            cause = "an escape that JSON does not have; write \\\\ for each backslash inside a string"
+            raise self._fault(cause, start + error.pos) from error
+        self._place = min(end + 1, len(self._text))
+        return str(value)
+
+    def _constant(self, frame: _Frame, word: str) -> None:
+        self._place += len(word)
+        name = word.lower()
+        if self._place >= len(self._text):
+            name = next((whole for whole in _CONSTANTS if whole.startswith(name)), name)
+        if name not in _CONSTANTS:
+            raise self._fault(
+                "a text without quotation marks, or behind the end of one", self._place - len(word)
+            )
+        frame.put(_CONSTANTS[name], "word")
+
+    def _number(self, frame: _Frame) -> None:
+        match = _NUMBER.match(self._text, self._place)
+        if match is None and (cut := _CUT_NUMBER.match(self._text, self._place)):
+            self._place = len(self._text)
+            match = _NUMBER.fullmatch(cut[1])
+            if match is None:
+                raise _EndOfTextError
+        elif match is None:
+            raise self._fault("not a number as JSON has them")
+        else:
+            self._place = match.end()
+        try:
+            frame.put(json.loads(match[0]), "word")
+        except ValueError as error:
+            raise BrokenJsonError("a number has too many digits", mendable=False) from error
+
+    def _fault(self, cause: str, place: int | None = None) -> BrokenJsonError:
+        return BrokenJsonError(cause, place=self._place if place is None else place)
+
+
+def _in_double_quotes(match: re.Match[str]) -> str:
+    """What stands for a part of a string between single quotes where double ones are around it."""
+    if match[0] == '"':
+        return '\\"'
+    # Python reads \/ as two characters, JSON as one: made invalid, it becomes a fault.
+    return {"'": "'", "/": "\\-"}.get(match[1], match[0])

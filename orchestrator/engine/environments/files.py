@@ -1,0 +1,518 @@
+"""The files of one folder: which paths are allowed, and the one way from a path to a file.
+
+The way goes down from the root by directory descriptors. A name is opened only relative to the open folder above it,
+and only if it is no symbolic link, so nothing that is swapped meanwhile can lead outside.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import re
+import stat
+import unicodedata
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
+from orchestrator.core.git_names import is_git_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+_MAX_NAME_BYTES = 255
+"""The longest name of common file systems (ext4, APFS, NTFS in UTF-16 units)."""
+
+_MAX_PATH_BYTES = 3_000
+"""Leaves room for the root below Linux's limit of 4,096 for a whole path."""
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+def split_path(path: str, roots: Sequence[str] = ()) -> tuple[str, ...]:
+    """Split a path, by its spelling alone, into the names from the root down; the root itself is `()`.
+
+    Args:
+        path: relative, or absolute inside one of `roots`; `/` between folders.
+        roots: absolute spellings of the root.
+
+    Raises:
+        PathRefusedError: the path is empty, leaves the root, names a `.git`, or means different things on
+            different systems.
+    """
+    _check_spelling(path)
+    names = _normalised(path, inside=not path.startswith("/"))
+    if path.startswith("/"):
+        names = _below_a_root(path, names, roots)
+    if names and _DRIVE.match(names[0]):
+        raise _refused(path, "it becomes a path with a drive letter")
+    if names and names[0] == "~":
+        raise _refused(path, "~ is not expanded; use a path inside the repository")
+    for name in names:
+        if is_git_name(name):
+            raise _refused(path, "tools do not enter .git, however it is spelled")
+        if len(os.fsencode(name)) > _MAX_NAME_BYTES:
+            raise _refused(path, f"a name in it is over {_MAX_NAME_BYTES} bytes long")
+    if sum(len(os.fsencode(name)) + 1 for name in names) > _MAX_PATH_BYTES:
+        raise _refused(path, f"it is over {_MAX_PATH_BYTES:,} bytes long")
+    return names
+
+
+def _refused(path: str, why: str) -> PathRefusedError:
+    return PathRefusedError(f"{quoted(path)} is refused: {why}")
+
+
+def same_elsewhere(name: str) -> str:
+    """A key that is equal for names which some file system takes for the same: any case, any Unicode form."""
+    folded = unicodedata.normalize("NFD", name).casefold()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", folded).casefold())
+
+
+def shown(name: str) -> str:
+    """The name as printable text: bytes that are not UTF-8 and control characters are escaped."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
+def quoted(path: str) -> str:
+    """A model's path in a message: on one line, and not too long."""
+    text = ascii(path)[1:-1] if not path.isprintable() else path
+    return text if len(text) <= _MAX_NAME_BYTES else f"{text[:100]}...{text[-100:]}"
+
+
+def _check_spelling(path: str) -> None:
+    if not path.strip():
+        raise PathRefusedError("the path is empty; name a file or folder, or . for the whole repository")
+    if "\0" in path:
+        raise _refused(path, "it has a NUL character")
+    if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in path):
+        raise _refused(path, "it has control characters or is not valid Unicode")
+    if "\\" in path or _DRIVE.match(path):
+        raise _refused(path, "write / between folders, no backslash and no drive letter")
+
+
+def _normalised(path: str, *, inside: bool) -> tuple[str, ...]:
+    names: list[str] = []
+    for name in path.split("/"):
+        if name in {"", "."}:
+            continue
+        if name != "..":
+            names.append(name)
+        elif names:
+            names.pop()
+        elif inside:
+            raise _refused(path, "it leaves the repository; use a path inside it")
+    return tuple(names)
+
+
+def _below_a_root(path: str, names: tuple[str, ...], roots: Sequence[str]) -> tuple[str, ...]:
+    for root in roots:
+        above = _normalised(root, inside=False)
+        if names[: len(above)] == above:
+            return names[len(above) :]
+    raise _refused(path, "it is outside the repository; use a path relative to its root")
+
+
+# Names: the kernel's Documentation/filesystems
+_KERNEL_TYPES = frozenset(
+    {"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs"}
+    | {"mqueue", "nsfs", "proc", "pstore", "securityfs", "selinuxfs", "sysfs", "tracefs"}
+)
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+
+
+def is_above(upper: str, lower: str) -> bool:
+    """Whether a path is the other one or a folder above it; both absolute and normal."""
+    return lower == upper or lower.startswith(upper.rstrip("/") + "/")
+
+
+def _kernel_devices() -> frozenset[int]:
+    """Device numbers (`st_dev`) of all mounted file systems that are no disks, such as `/proc`."""
+    found = set()
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
+            before, _, after = line.partition(" - ")
+            if after.split(" ", 1)[0] in _KERNEL_TYPES:
+                major, _, minor = before.split(" ", 3)[2].partition(":")
+                found.add(os.makedev(int(major), int(minor)))
+    disk = Path("/").stat().st_dev
+    for folder in _KERNEL_FOLDERS:
+        with suppress(OSError):
+            device = Path(folder).stat().st_dev
+            found |= {device} - {disk}
+    return frozenset(found)
+
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+def _file_kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
+def _link_refused(label: str) -> PathRefusedError:
+    return PathRefusedError(f"{label} is refused: it is a symbolic link, and links are not followed")
+
+
+def _other_repository(label: str) -> PathRefusedError:
+    return PathRefusedError(
+        f"{label} is refused: it is inside another repository (a submodule or a nested clone)"
+    )
+
+
+def _require_file(label: str, mode: int) -> None:
+    """Refuse everything that is not a regular file."""
+    if stat.S_ISLNK(mode):
+        raise _link_refused(label)
+    if not stat.S_ISREG(mode):
+        raise FileUnreadableError(f"{label} is {_file_kind(mode)}, not a regular file")
+
+
+@contextmanager
+def _os_errors(label: str, verb: str) -> Iterator[None]:
+    """Turn the operating system's errors into messages."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileMissingError(f"{label} does not exist") from None
+    except OSError as error:
+        match error.errno:
+            case errno.ELOOP:
+                raise _link_refused(label) from None
+            case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+                raise ToolError(f"{label} was not {verb}: no space is left on the disk") from None
+            case errno.EACCES | errno.EPERM:
+                raise FileUnreadableError(f"{label} cannot be {verb}: no permission") from None
+            case errno.EROFS:
+                raise ToolError(f"{label} was not {verb}: the disk is read-only") from None
+            case _:
+                raise FileUnreadableError(
+                    f"{label} cannot be {verb}: {os.strerror(error.errno or 0)}"
+                ) from None
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def enter(folder: int, name: str, label: str, *, create: bool = False) -> int:
+    """Open a folder in an open folder, never through a link. `create` makes it where there is none."""
+    with _os_errors(label, "opened"):
+        try:
+            return os.open(name, _FOLDER, dir_fd=folder)
+        except FileNotFoundError:
+            if not create:
+                raise
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+                raise _not_a_folder(folder, name, label) from None
+            raise
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        try:
+            return os.open(name, _FOLDER, dir_fd=folder)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _not_a_folder(folder, name, label) from None
+
+
+def _not_a_folder(folder: int, name: str, label: str) -> ToolError:
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return ToolError(f"{label} was changed by something else at the same time; try again")
+    if stat.S_ISLNK(mode):
+        return _link_refused(label)
+    return FileUnreadableError(f"{label} is not a folder")
+
+
+def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
+    """Refuse a name in another repository, and one that some file systems take for an existing one."""
+    label = shown("/".join((*above, name)))
+    with _os_errors(shown("/".join(above)) or ".", "listed"):
+        existing = os.listdir(folder)
+    if above and any(is_git_name(neighbour) for neighbour in existing):
+        raise _other_repository(label)
+    if name in existing:
+        return
+    key = same_elsewhere(name)
+    for neighbour in existing:
+        if same_elsewhere(neighbour) == key:
+            spelled = shown("/".join((*above, neighbour)))
+            raise PathRefusedError(
+                f"{label} is refused: {spelled} exists and differs only in case or Unicode form; use it"
+            )
+
+
+def _refuse_nested_clone(folder: int, above: tuple[str, ...], label: str) -> None:
+    """Refuse a folder that is another repository. The root is not."""
+    if above and any(is_git_name(neighbour) for neighbour in os.listdir(folder)):
+        raise _other_repository(label)
+
+
+def _mode_to_keep(folder: int, name: str, label: str) -> int | None:
+    """The permissions of the file that is replaced, or None where there is none."""
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(mode):
+        raise _link_refused(label)
+    if not stat.S_ISREG(mode):
+        raise ToolError(f"{label} is {_file_kind(mode)}; it is not replaced")
+    return stat.S_IMODE(mode) & 0o777
+
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEFAULT_MODE = 0o666  # the process's umask takes its part away
+_CHUNK_BYTES = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name in a folder, as `lstat` sees it. `name` is as on disk, undecodable bytes as surrogates."""
+
+    name: str
+    mode: int
+    size: int
+    modified_ns: int
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a real folder, not a link to one."""
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file, not a link to one."""
+        return stat.S_ISREG(self.mode)
+
+
+class ConfinedTree:
+    """The files below one folder.
+
+    Every method refuses a path that leaves the folder, enters a `.git` or passes through a symbolic link, with
+    `PathRefusedError`.
+
+    Args:
+        root: the folder; it is opened now and followed even when it is renamed.
+        submodules: relative paths that belong to another repository; nothing is written there.
+
+    Raises:
+        FileMissingError, FileUnreadableError: there is no folder at `root`.
+        PathRefusedError: `root` is in `/proc`, `/sys` or `/dev`, or above them.
+    """
+
+    def __init__(self, root: Path, *, submodules: Collection[str] = ()) -> None:
+        self._roots = (os.path.abspath(root), os.path.realpath(root))  # noqa: PTH100  lexical on purpose: links stay
+        with _os_errors(str(root), "opened"):
+            self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._kernels = _kernel_devices()
+        is_above_kernel = any(is_above(self._roots[1], folder) for folder in _KERNEL_FOLDERS)
+        if is_above_kernel or os.fstat(self._root_fd).st_dev in self._kernels:
+            self.close()
+            raise _refused(str(root), "it shows the system, not a project")
+        self._submodules = frozenset(split_path(path) for path in submodules)
+        self._numbers = itertools.count()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the root. May be called again; any other use afterwards is an error."""
+        if self._root_fd >= 0:
+            descriptor, self._root_fd = self._root_fd, -1  # before another thread can be given its number
+            os.close(descriptor)
+
+    @property
+    def root(self) -> str:
+        """The folder's real path, as it was when it was opened."""
+        return self._roots[1]
+
+    def split(self, path: str) -> tuple[str, ...]:
+        """See `split_path`."""
+        return split_path(path, self._roots)
+
+    def relative(self, path: str) -> str:
+        """The path's normal form: relative, `/` between names, `.` for the root."""
+        return "/".join(self.split(path)) or "."
+
+    def stat(self, path: str) -> Entry:
+        """What is at the path.
+
+        Raises:
+            FileMissingError: nothing is.
+        """
+        *above, name = self.split(path) or (".",)
+        label = quoted(path)
+        with self._folder(tuple(above)) as folder, _os_errors(label, "looked at"):
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            raise _link_refused(label)
+        return Entry(name, found.st_mode, found.st_size, found.st_mtime_ns)
+
+    def exists(self, path: str) -> bool:
+        """Whether a regular file is there."""
+        try:
+            return self.stat(path).is_file
+        except (FileMissingError, FileUnreadableError):
+            return False
+
+    def read(self, path: str, *, max_bytes: int) -> bytes:
+        """A regular file's whole content.
+
+        Raises:
+            FileMissingError: nothing is there.
+            FileUnreadableError: not a regular file, over `max_bytes`, or no permission.
+        """
+        names = self.split(path)
+        if not names:
+            raise FileUnreadableError(f"{quoted(path)} is a folder, not a regular file")
+        return self.read_names(names, max_bytes=max_bytes)
+
+    def read_names(self, names: tuple[str, ...], *, max_bytes: int) -> bytes:
+        """`read`, for names as `split` or `entries` gave them."""
+        label = shown("/".join(names))
+        with self._folder(names[:-1]) as folder, _os_errors(label, "read"):
+            _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
+            descriptor = os.open(names[-1], _READ, dir_fd=folder)
+            with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor, not a path
+                found = os.fstat(descriptor)
+                _require_file(label, found.st_mode)
+                self._require_disk(label, found)
+                content = file.read(found.st_size + 1) if found.st_size <= max_bytes else b""
+        size = max(found.st_size, len(content))
+        if size > max_bytes:
+            raise FileUnreadableError(
+                f"{label} is {size:,} bytes, over the limit of {max_bytes:,} for this: use grep, or read a part of it"
+            )
+        return content
+
+    def write(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
+        """Create or replace a file, and the folders above it; an existing file's mode is kept.
+
+        The content goes to a new file beside the old one, which then takes its name: a crash
+        leaves the old or the new file, and another name of the old file (a hard link) keeps the
+        old content. There is no fsync: a clone that a power cut takes can be cloned again.
+
+        Args:
+            mode_of: a file whose mode it takes instead.
+
+        Raises:
+            FileMissingError: there is nothing at `mode_of`.
+            PathRefusedError: also inside another repository, and where the name differs from an existing
+                one only in case or Unicode form.
+            ToolError: no permission, no space, a folder or something else is in the way.
+        """
+        names = self.split(path)
+        label = quoted(path)
+        if not names or path.endswith("/"):
+            raise ToolError(f"{label} names a folder; name a file to write")
+        self._refuse_submodules(names, label)
+        taken = None if mode_of is None else stat.S_IMODE(self.stat(mode_of).mode) & 0o777
+        with self._folder(names[:-1], create=True) as folder:
+            _check_neighbours(folder, names[:-1], names[-1])
+            with _os_errors(label, "written"):
+                kept = _mode_to_keep(folder, names[-1], label)
+                self._replace(folder, names[-1], content, kept if taken is None else taken)
+
+    def remove(self, path: str) -> None:
+        """Remove a regular file; another name of it (a hard link) stays, and so does the folder.
+
+        Raises:
+            PathRefusedError: also inside another repository.
+            FileMissingError: nothing is there.
+            FileUnreadableError: not a regular file, or no permission.
+        """
+        names = self.split(path)
+        label = quoted(path)
+        if not names or path.endswith("/"):
+            raise FileUnreadableError(f"{label} names a folder; name a file to remove")
+        self._refuse_submodules(names, label)
+        with self._folder(names[:-1], own=True) as folder, _os_errors(label, "removed"):
+            _refuse_nested_clone(folder, names[:-1], label)
+            _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
+            os.unlink(names[-1], dir_fd=folder)
+
+    def entries(self, names: tuple[str, ...]) -> list[Entry]:
+        """What is directly in a folder, sorted by name; every spelling of `.git` is left out.
+
+        Raises:
+            FileMissingError: nothing is there.
+            FileUnreadableError: it is not a folder, or no permission.
+        """
+        label = shown("/".join(names)) or "."
+        found = []
+        with self._folder(names) as folder, _os_errors(label, "listed"), os.scandir(folder) as items:
+            for item in items:
+                if is_git_name(item.name):
+                    continue
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    seen = item.stat(follow_symlinks=False)
+                    found.append(Entry(item.name, seen.st_mode, seen.st_size, seen.st_mtime_ns))
+        return sorted(found, key=lambda entry: os.fsencode(entry.name))
+
+    def _require_disk(self, label: str, found: os.stat_result) -> None:
+        """Refuse what a file system shows that is no disk and was mounted inside."""
+        if found.st_dev in self._kernels:
+            raise PathRefusedError(f"{label} is refused: it is on a file system of processes or devices")
+
+    def _refuse_submodules(self, names: tuple[str, ...], label: str) -> None:
+        if any(names[: len(inner)] == inner for inner in self._submodules):
+            raise _other_repository(label)
+
+    @contextmanager
+    def _folder(self, names: tuple[str, ...], *, create: bool = False, own: bool = False) -> Iterator[int]:
+        """An open descriptor of the folder, reached name by name from the root; `own` refuses nested clones."""
+        if any(name in {"", ".", ".."} or "/" in name or is_git_name(name) for name in names):
+            raise PathRefusedError(
+                f"{shown('/'.join(names))} is refused: it is not a plain path below the root"
+            )
+        if self._root_fd < 0:
+            raise ToolError("the environment was closed, so nothing is done in it any more")
+        with _os_errors("the repository", "opened"):
+            folder = os.dup(self._root_fd)
+        try:
+            for depth, name in enumerate(names):
+                if create:
+                    _check_neighbours(folder, names[:depth], name)
+                if own:
+                    _refuse_nested_clone(folder, names[:depth], shown("/".join(names)))
+                label = shown("/".join(names[: depth + 1]))
+                inner = enter(folder, name, label, create=create)
+                folder, outer = inner, folder
+                os.close(outer)
+                self._require_disk(label, os.fstat(folder))
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _replace(self, folder: int, name: str, content: bytes, mode: int | None) -> None:
+        fresh = f".pullwright-{os.getpid()}-{next(self._numbers)}"
+        descriptor = os.open(fresh, _CREATE, _DEFAULT_MODE, dir_fd=folder)
+        try:
+            with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor, not a path
+                file.writelines(
+                    content[start : start + _CHUNK_BYTES] for start in range(0, len(content), _CHUNK_BYTES)
+                )
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
+            os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            with suppress(FileNotFoundError):  # it has the other name now, unless something failed
+                os.unlink(fresh, dir_fd=folder)

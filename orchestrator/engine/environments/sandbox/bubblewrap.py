@@ -1,0 +1,442 @@
+"""The sandbox of Linux: bubblewrap with a list of all that a command sees (https://github.com/containers/bubblewrap).
+
+Bubblewrap is started once for a folder. Inside it `sandbox_init` starts each command in namespaces of its own. This
+program keeps a handle on each command's first process: when that process ends, the kernel ends everything else in its
+process namespace, so everything that the command started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import weakref
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ToolError
+from orchestrator.engine.environments.commands import START_SECONDS, shell_program, until_readable
+from orchestrator.engine.environments.files import is_above
+from orchestrator.engine.environments.sandbox import visible
+from orchestrator.engine.environments.sandbox.limits import Watch, WatchedLaunch, make_group
+from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, Proxy, host_rule, proxy_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
+    from orchestrator.engine.environments.commands import Command
+
+_CAPABILITIES = ("CAP_SETPCAP", "CAP_NET_ADMIN", "CAP_SYS_ADMIN")
+"""What `sandbox_init` needs, over its own namespaces only: to build more, and to give up all of it."""
+
+_INIT = Path(__file__).with_name("sandbox_init.py")
+_MAX_DESCRIPTORS = 3
+_INT_BYTES = 4
+_MAX_MESSAGE_BYTES = 4_096
+_SHOWN_CHARS = 300
+_LAST_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BubblewrapSetup:
+    """What of the sandbox is the same for every command.
+
+    Attributes:
+        program: bubblewrap.
+        filter: of kernel calls, see `seccomp`.
+        init: the script that starts commands inside.
+    """
+
+    program: str
+    filter: bytes
+    init: Path = _INIT
+
+
+class BubblewrapSandbox:
+    """A `Sandbox` of namespaces: files, processes, network, users. Made by `find_sandbox`.
+
+    Args:
+        inherited: this program's variables; its `PATH` says which programs are readable.
+
+    Raises:
+        ConfigurationError: a host or a path of the options makes no sense.
+    """
+
+    name = "bubblewrap"
+
+    def __init__(self, setup: BubblewrapSetup, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
+        self.setup, self.options, self._inherited = setup, options, dict(inherited)
+        self._rules = [host_rule(text) for text in options.hosts]
+        more = visible.checked_grants(options.readable, inherited)
+        tools = visible.toolchains(inherited, more)
+        readable = [*visible.program_folders(inherited, tools.readable, tools.private), *more]
+        rustup = [os.path.dirname(path) for path in readable if path.endswith("/.rustup/toolchains")]  # noqa: PTH120  names
+        self._tools = {**({"RUSTUP_HOME": rustup[0]} if rustup else {}), **tools.variables}
+        self._programs = visible.program_mounts(readable)
+        self._scratch = visible.scratch_folders(options.limits.scratch_bytes, tools.private)
+        self._covered = visible.covered_in_proc()
+        self._folders, copies = visible.etc_mounts()
+        self._copies = {**copies, **visible.account_files()}
+        self.made: Counter[str] = Counter()
+
+    def variables(self) -> Mapping[str, str]:
+        """See `Sandbox`."""
+        user = "root" if os.getuid() == 0 else "sandbox"
+        fixed = {"HOME": visible.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user}  # noqa: S108  private
+        return {**fixed, **proxy_variables()}
+
+    def tools(self) -> Mapping[str, str]:
+        """See `Sandbox`."""
+        return self._tools
+
+    def open(self, folder: WritableFolder) -> OpenBubblewrap:
+        """See `Sandbox`."""
+        visible.check_root(folder.root, self._inherited)
+        return OpenBubblewrap(self, folder)
+
+    def proxy(self) -> Proxy:
+        """The proxy of one command."""
+        return Proxy(self._rules, self.options.connect)
+
+    def words(self, root: str, files: list[int]) -> list[str]:
+        """The program and its mounts for a folder, without what it is to start; `files` gets what it reads."""
+        outside = [(path, words) for path, words in self._programs if not is_above(root, path)]
+        inside = [(path, words) for path, words in self._programs if is_above(root, path)]
+        words = [
+            *_namespaces(self.setup.program),
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            *visible.system_mounts(self._inherited),
+        ]
+        words += [*self._folders, "--dir", "/run"]
+        for path, (_, mode) in self._scratch.items():
+            words += ["--perms", mode, "--dir", path]
+        for path, content in self._copies.items():
+            files.append(_memory(content))
+            words += ["--perms", "0444", "--file", str(files[-1]), path]
+        words += [word for _, mount in outside for word in mount]
+        words += ["--bind", root, root]
+        words += [word for _, mount in inside for word in mount]
+        return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
+
+    def common_steps(self, root: str) -> list[visible.Step]:
+        """What is mounted for each command in a folder."""
+        programs = [path for path, _ in self._programs if os.path.exists(path)]  # noqa: PTH110  names
+        return visible.own_mounts(self._covered, self._scratch, [*programs, root])
+
+    def remove_made(self, made: Sequence[str]) -> None:
+        """Remove the empty folders that were made to be covered, if no other command still has them."""
+        self.made.subtract(made)
+        for path in made:
+            if self.made[path] <= 0:
+                del self.made[path]
+                with suppress(OSError):  # it is not empty, or not there: the mount was never made
+                    os.rmdir(path)  # noqa: PTH106  a name
+
+
+class OpenBubblewrap:
+    """An `OpenSandbox`: one bubblewrap and the `sandbox_init` in it, started with the first command.
+
+    It ends with this program: the kernel kills bubblewrap with its parent, and `sandbox_init` ends when its socket is
+    closed. Nothing that a command does reaches either of them, for they are in process namespaces above its own.
+    """
+
+    def __init__(self, sandbox: BubblewrapSandbox, folder: WritableFolder) -> None:
+        self._sandbox, self._folder = sandbox, folder
+        self._starting = asyncio.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._first = self._said = -1
+        self._closed = False
+        self._abandoned: weakref.finalize[..., OpenBubblewrap] | None = None
+
+    def launch(self, command: Command) -> BubblewrapLaunch:
+        """See `OpenSandbox`."""
+        root, found = self._folder.root, visible.protections(self._folder)
+        made = [one.path for one in found if one.is_missing or self._sandbox.made[one.path]]
+        steps = [step for one in found for step in one.steps(root)]
+        request = _request(command, self._sandbox.options.limits, steps)
+        self._sandbox.made.update(made)
+        return BubblewrapLaunch(self, self._sandbox, root, request, made)
+
+    async def send(self, descriptors: Sequence[int]) -> None:
+        """Send a request to `sandbox_init`, which is started first if it does not run.
+
+        Raises:
+            ToolError, OSError: it does not start.
+        """
+        async with self._starting:
+            if self._closed:
+                raise ToolError("the sandbox was closed, so nothing runs in it any more")
+            if self._process is None or self._process.poll() is not None:
+                await self._end()
+                self._process = self._start()
+                self._abandoned = weakref.finalize(self, _abandon, self._process, self._control)
+            assert self._control is not None  # noqa: S101  for the type checker
+            if self._first < 0:
+                await until_readable(self._control.fileno())
+                _, handed = _receive(self._control)
+                if len(handed) != 1:
+                    raise ToolError(f"the sandbox did not start: {self.complaint()}")
+                self._first = handed[0]
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
+            self._control.sendmsg([b"C"], [rights])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._control, theirs = socket.socketpair()
+        self._control.setblocking(False)
+        setup = self._sandbox.setup
+        steps = self._sandbox.common_steps(self._folder.root)
+        common = {"filter": setup.filter, "port": PROXY_PORT, "steps": steps}
+        script, same = _memory(setup.init.read_bytes()), _memory(marshal.dumps(common))
+        files = [script, same]
+        self._said = _memory(b"")
+        try:
+            words = self._sandbox.words(self._folder.root, files)
+            python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
+            return subprocess.Popen(  # noqa: S603  our own words
+                [*words, *python, f"/proc/self/fd/{script}", str(theirs.fileno()), str(same)],
+                env={},
+                cwd="/",
+                pass_fds=(*files, theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            for descriptor in files:
+                os.close(descriptor)
+
+    def complaint(self) -> str:
+        """The last line that it wrote to its standard error."""
+        if self._said < 0:
+            return "it was closed"
+        lines = os.pread(self._said, _MAX_MESSAGE_BYTES, 0).decode("utf-8", "replace").splitlines()
+        return lines[-1][:_SHOWN_CHARS] if lines else "it said nothing"
+
+    async def close(self) -> None:
+        """See `OpenSandbox`."""
+        async with self._starting:
+            self._closed = True
+            await self._end()
+
+    async def _end(self) -> None:
+        if self._abandoned is not None:
+            self._abandoned.detach()
+        process, self._process = self._process, None
+        control, self._control = self._control, None
+        first, self._first = self._first, -1
+        said, self._said = self._said, -1
+        if control is not None:
+            control.close()
+        if process is not None:
+            with suppress(ProcessLookupError):
+                if first >= 0:
+                    signal.pidfd_send_signal(first, signal.SIGKILL)
+                else:
+                    process.kill()
+            await asyncio.to_thread(process.wait)
+        for descriptor in (first, said):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) -> None:
+    """End a sandbox that was never closed, as that of an environment without clean-up."""
+    if control is not None:
+        control.close()  # with which `sandbox_init` ends, and bubblewrap with that
+    try:
+        process.wait(_LAST_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class BubblewrapLaunch(WatchedLaunch):
+    """A `Launch`: a request to `sandbox_init`, its answers, and the handle on the command's first process."""
+
+    start_seconds = START_SECONDS
+
+    def __init__(
+        self,
+        opened: OpenBubblewrap,
+        sandbox: BubblewrapSandbox,
+        root: str,
+        request: bytes,
+        made: Sequence[str],
+    ) -> None:
+        super().__init__(sandbox.proxy())
+        self._opened, self._sandbox = opened, sandbox
+        self._root, self._request, self._made = root, request, made
+        self._channel: socket.socket | None = None
+        self._sent = False
+        self._first = -1
+        self._listener: socket.socket | None = None
+        limits = sandbox.options.limits
+        self._group = make_group(limits.memory()) if limits.grouped else None
+
+    async def start(self, stdout: int, stderr: int) -> None:
+        """See `Launch`."""
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.setblocking(False)
+        file = _memory(self._request)
+        entrance = os.open(os.devnull, os.O_WRONLY) if self._group is None else os.dup(self._group.entrance)
+        try:
+            await self._opened.send((file, stdout, stderr, entrance, theirs.fileno()))
+        finally:
+            theirs.close()
+            os.close(file)
+            os.close(entrance)
+        self._sent = True
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._channel.fileno(), self._receive)
+        await self._begun.wait()
+        if self._listener is not None and self._watch is not None:
+            await self._proxy.serve(self._listener)
+            self._listener = None
+            self._watching = loop.create_task(self._watch.run(self.kill))
+
+    def _receive(self) -> None:
+        """Take one answer."""
+        assert self._channel is not None  # noqa: S101  for the type checker
+        said, handed = _receive(self._channel)
+        if said == b"S":
+            self._close_group()
+            return
+        if said == b"R" and len(handed) == _MAX_DESCRIPTORS:
+            self._first, proc, listener = handed
+            self._watch = Watch(proc, self._root, self._sandbox.options.limits, group=self._group)
+            self._group = None
+            self._listener = socket.socket(fileno=listener)
+        elif said.startswith(b"E"):
+            self._problem = said[1:].decode("utf-8", "replace")
+        else:
+            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self._gone.set()
+            if said.startswith(b"X"):
+                self._code = int(said[1:])
+            elif not self._killed:
+                self._problem = f"its sandbox has ended: {self._opened.complaint()}"
+        self._begun.set()
+
+    async def ended(self) -> int:
+        """See `Launch`."""
+        if self._sent:
+            await self._gone.wait()
+        if self._problem and not self._killed:
+            raise ToolError(f"the command could not be started: {self._problem}")
+        return self._code
+
+    def kill(self) -> None:
+        """See `Launch`. Both by the handle and by the channel, for the handle comes later."""
+        self._killed = self._killed or not self._gone.is_set()
+        with suppress(OSError):
+            if self._first >= 0:
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+        with suppress(OSError):
+            if self._channel is not None:
+                self._channel.shutdown(socket.SHUT_WR)
+
+    async def close(self) -> None:
+        """See `Launch`."""
+        self.kill()
+        try:
+            if self._sent:
+                await self._gone.wait()
+            if self._first >= 0:
+                await until_readable(self._first)  # which the kernel says of it when all is gone
+        finally:
+            self._release()
+        if self._watching is not None:
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._proxy.close()
+
+    def _close_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
+
+    def _release(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        self._close_group()
+        if self._watch is not None:
+            self._watch.close()
+        if self._listener is not None:
+            self._listener.close()
+        if self._channel is not None:
+            if self._sent and not self._gone.is_set():
+                asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+        first, self._first = self._first, -1
+        if first >= 0:
+            os.close(first)
+        made, self._made = self._made, ()
+        self._sandbox.remove_made(made)
+
+
+def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """A message and its descriptors; an empty message if the other side is gone."""
+    try:
+        said, ancillary, _, _ = channel.recvmsg(
+            _MAX_MESSAGE_BYTES, socket.CMSG_SPACE(_MAX_DESCRIPTORS * _INT_BYTES), socket.MSG_CMSG_CLOEXEC
+        )
+    except OSError:
+        return b"", []
+    handed: list[int] = []
+    for _, _, data in ancillary:
+        handed += struct.unpack(f"{len(data) // _INT_BYTES}i", data)
+    return said, handed
+
+
+def _request(command: Command, limits: SandboxLimits, steps: Sequence[visible.Step]) -> bytes:
+    """What `sandbox_init` is to do. Both ends are the same Python, so its own format serves."""
+    values = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: many programs reserve addresses, which cost nothing
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_NOFILE: limits.open_files,
+    }
+    major, minor = os.uname().release.split(".")[:2]
+    digits = "".join(char for char in minor if char.isdigit())
+    if (int(major), int(digits or 0)) >= (
+        5,
+        14,
+    ):  # before, a user's processes on the whole machine are counted
+        values[resource.RLIMIT_NPROC] = limits.processes
+    variables = {os.fsencode(name): os.fsencode(value) for name, value in command.variables.items()}
+    words = [os.fsencode(word) for word in (shell_program(), "-c", command.line)]
+    folder = os.fsencode(command.folder)
+    if any(b"\0" in text for text in (*words, folder, *variables, *variables.values())):
+        raise ValueError("embedded null byte")
+    asked = {"folder": folder, "limits": values, "steps": [*steps], "variables": variables, "words": words}
+    return marshal.dumps(asked)
+
+
+def _namespaces(program: str) -> list[str]:
+    words = [program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session"]
+    words += ["--uid", str(os.getuid()), "--gid", str(os.getgid())]  # else git takes the clone for another's
+    words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
+    return [*words, "--clearenv", "--hostname", visible.HOST_NAME, "--chdir", "/"]
+
+
+def _memory(content: bytes) -> int:
+    descriptor = os.memfd_create("pullwright")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,370 @@
+"""The sandbox of containers: the commands of a folder run in one container of an image, by `docker` or `podman`.
+
+The container has no network, no capability and no writable disk but the folder. Its first process (`container_init`)
+hands over a handle on itself, its `/proc` and a listening socket for the proxy. So the kernel, not the engine's
+program, says what runs inside, counts it and ends it. The first process ends when its standard input is closed, as
+with the death of this program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import SandboxMissingError, ToolError
+from orchestrator.engine.environments.commands import VERSIONS, start_program
+from orchestrator.engine.environments.sandbox import visible
+from orchestrator.engine.environments.sandbox.container_engine import (
+    HANDOVER,
+    OTHER,
+    ContainerPlan,
+    find_image,
+    last_line,
+    start_container,
+)
+from orchestrator.engine.environments.sandbox.container_init import init_program
+from orchestrator.engine.environments.sandbox.limits import NICENESS, Watch, WatchedLaunch, limits_as_shell
+from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, Proxy, host_rule, proxy_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
+    from orchestrator.engine.environments.commands import Command
+    from orchestrator.engine.environments.sandbox.container_engine import (
+        Container,
+        ContainerEngine,
+        ContainerImage,
+    )
+
+_QUEUE_SECONDS = 300.0
+"""For a container while many are started."""
+_AT_ONCE = 2
+"""Containers that are started at the same time, and that are kept for the next command."""
+_INIT = f"{visible.HOME}/.pullwright-init"
+"""Engines give a folder of memory the mode of the image's own folder of that name, and no image has this one."""
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_BEGUN = b"\x02pullwright: begun\x03"
+_MAX_WORD_BYTES = 131_071
+"""Linux takes 131,072 bytes for one argument, with the NUL character at its end."""
+_PIECE_BYTES = 1 << 16
+_KILLED = -int(signal.SIGKILL)
+
+
+class ContainerSandbox:
+    """A `Sandbox` of containers. Made by `find_sandbox`.
+
+    Raises:
+        ConfigurationError: a host or a path of the options makes no sense.
+        SandboxMissingError: the image is for an unknown processor.
+    """
+
+    def __init__(
+        self,
+        engine: ContainerEngine,
+        image: ContainerImage,
+        options: SandboxOptions,
+        inherited: Mapping[str, str],
+    ) -> None:
+        self.options, self._inherited = options, dict(inherited)
+        self._rules = [host_rule(text) for text in options.hosts]
+        readable = tuple(visible.checked_grants(options.readable, inherited))
+        init = init_program(image.architecture, _INIT, f"{HANDOVER}/way", PROXY_PORT)
+        if init is None:
+            raise SandboxMissingError(
+                f"no sandbox for commands: {image.name} is for {image.architecture} processors; "
+                f"use an image for amd64 or arm64, {OTHER}"
+            )
+        octal = "".join(f"\\{byte:03o}" for byte in init)
+        first = f"umask 077; printf '{octal}' >{_INIT} && chmod 700 {_INIT} && exec {_INIT}"
+        self.plan = ContainerPlan(engine, image, options.limits, readable, first)
+        self.name = self.plan.name
+
+    def variables(self) -> Mapping[str, str]:
+        """See `Sandbox`. The image's variables win over this machine's. Folders that tools write to are private."""
+        image = {name: value for name, value in self.plan.image.variables.items() if value}
+        user = "root" if os.getuid() == 0 else "sandbox"
+        fixed = {"HOME": visible.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user, "SHELL": "/bin/sh"}  # noqa: S108  private
+        return {
+            "PATH": _DEFAULT_PATH,
+            **image,
+            **visible.private_folders(image, visible.HOME),
+            **fixed,
+            **proxy_variables(),
+        }
+
+    def tools(self) -> Mapping[str, str]:
+        """See `Sandbox`. The image has its own."""
+        return {}
+
+    def open(self, folder: WritableFolder) -> OpenContainers:
+        """See `Sandbox`."""
+        visible.check_root(folder.root, self._inherited)
+        if any(char in folder.root for char in "\n\r"):
+            raise ToolError(f"{folder.root!r} has a line break in its name, so it cannot be mounted")
+        return OpenContainers(self, folder)
+
+    def proxy(self) -> Proxy:
+        """The proxy of one command."""
+        return Proxy(self._rules, self.options.connect)
+
+
+def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str, str]) -> ContainerSandbox:
+    """The sandbox of an image that is on this machine already. Nothing is started.
+
+    Args:
+        wanted: `docker:IMAGE` or `podman:IMAGE`.
+
+    Raises:
+        SandboxMissingError: there is no such engine or image; the message says what to do.
+        ConfigurationError: a host or a path of the options makes no sense.
+    """
+    engine, image = find_image(wanted, inherited)
+    return ContainerSandbox(engine, image, options, inherited)
+
+
+class OpenContainers:
+    """An `OpenSandbox`: one container, started with the first command, that runs one command after the other.
+
+    A command that begins while another one runs gets a container of its own, so that no command sees another one's
+    processes, and each has all that the limits allow. A container in which anything is left after a command is not
+    used again.
+    """
+
+    def __init__(self, sandbox: ContainerSandbox, folder: WritableFolder) -> None:
+        self.sandbox, self.folder = sandbox, folder
+        self._starting = asyncio.Semaphore(_AT_ONCE)
+        self._idle: list[Container] = []
+        self._ending: set[asyncio.Task[None]] = set()
+        self._made: dict[str, visible.Protection] = {}
+        self._closed = False
+
+    def launch(self, command: Command) -> ContainerLaunch:
+        """See `OpenSandbox`."""
+        for path in [path for path in self._made if _holds_anything(path)]:
+            del self._made[path]  # it has become a repository
+        script = _script(command, self.sandbox.options.limits, self.sandbox.plan.image)
+        protections = [self._made.get(one.path, one) for one in visible.protections(self.folder)]
+        return ContainerLaunch(self, script, protections)
+
+    async def take(self, protections: Sequence[visible.Protection]) -> Container:
+        """A container in which nothing runs.
+
+        Raises:
+            ToolError: none starts.
+        """
+        async with self._starting:
+            if self._closed:
+                raise ToolError("the sandbox was closed, so nothing runs in it any more")
+            return self._kept(protections) or await self._new(protections)
+
+    def _kept(self, protections: Sequence[visible.Protection]) -> Container | None:
+        while self._idle:
+            found = self._idle.pop()
+            if found.is_alive() and found.protections == tuple(protections):
+                return found
+            self._end(found)
+        return None
+
+    async def _new(self, protections: Sequence[visible.Protection]) -> Container:
+        for one in protections:
+            if one.is_missing:
+                with suppress(FileExistsError):
+                    os.mkdir(one.path)  # noqa: PTH102  a name
+                    self._made[one.path] = one
+        return await start_container(self.sandbox.plan, self.folder, protections)
+
+    async def give_back(self, container: Container) -> None:
+        """Keep a container for the next command, if nothing was left in it and few are kept."""
+        if await container.is_quiet() and len(self._idle) < _AT_ONCE and not self._closed:
+            self._idle.append(container)
+        else:
+            self._end(container)
+
+    def _end(self, container: Container) -> None:
+        container.kill()
+        task = asyncio.get_running_loop().create_task(container.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """See `OpenSandbox`."""
+        self._closed = True
+        while self._idle:
+            self._end(self._idle.pop())
+        await asyncio.gather(*self._ending)
+        for path in self._made:
+            with suppress(OSError):  # it is not empty, or not there
+                os.rmdir(path)  # noqa: PTH106  a name
+        self._made.clear()
+
+
+def _holds_anything(folder: str) -> bool:
+    with suppress(OSError):
+        return bool(os.listdir(folder))  # noqa: PTH208  a name
+    return True
+
+
+class ContainerLaunch(WatchedLaunch):
+    """A `Launch`: the engine's program runs a shell in a container, which reads what to do from its standard input."""
+
+    start_seconds = _QUEUE_SECONDS
+
+    def __init__(
+        self, opened: OpenContainers, script: bytes, protections: Sequence[visible.Protection]
+    ) -> None:
+        super().__init__(opened.sandbox.proxy())
+        self._opened, self._script, self._protections = opened, script, protections
+        self._container: Container | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self, stdout: int, stderr: int) -> None:
+        """See `Launch`."""
+        self._container = container = await self._opened.take(self._protections)
+        engine, limits = self._opened.sandbox.plan.engine, self._opened.sandbox.options.limits
+        words = [engine.program, "exec", "--interactive", container.name, "sh", "-c", 'eval "$(cat)"']
+        with tempfile.TemporaryFile() as file:
+            file.write(self._script)
+            file.seek(0)
+            self._process = await start_program(
+                *words,
+                stdin=file,
+                stdout=stdout,
+                stderr=asyncio.subprocess.PIPE,
+                env=dict(engine.variables),
+                cwd="/",
+            )
+        loop = asyncio.get_running_loop()
+        self._following = loop.create_task(self._follow(self._process, os.dup(stderr)))
+        await self._begun.wait()
+        if self._gone.is_set():
+            return
+        await self._proxy.serve(socket.socket(fileno=os.dup(container.listener)))
+        self._watch = Watch(
+            os.dup(container.proc), self._opened.folder.root, limits, group=container.memory(limits)
+        )
+        self._watching = loop.create_task(self._watch.run(self.kill))
+
+    async def _follow(self, process: asyncio.subprocess.Process, stderr: int) -> None:
+        """Take what the command writes to its standard error, and its end."""
+        try:
+            said = await self._hand_on(process, stderr)
+            self._code = await process.wait()
+            if not self._begun.is_set():
+                self._problem = last_line(said)
+        finally:  # also where everything is cancelled as the program ends
+            self._gone.set()
+            self._begun.set()
+
+    async def _hand_on(self, process: asyncio.subprocess.Process, stderr: int) -> bytes:
+        """Hand on what comes after the mark that the command begins; what came before it."""
+        assert process.stderr is not None  # noqa: S101  for the type checker
+        loop = asyncio.get_running_loop()
+        closed: asyncio.Future[None] = loop.create_future()
+        out, _ = await loop.connect_write_pipe(lambda: _Writing(closed), os.fdopen(stderr, "wb", 0))
+        before = b""
+        try:
+            while piece := await process.stderr.read(_PIECE_BYTES):
+                if not self._begun.is_set():
+                    before, mark, piece = (before + piece).partition(_BEGUN)
+                    if not mark:
+                        continue
+                    self._begun.set()
+                out.write(piece)
+        finally:
+            out.close()
+        await closed
+        return before
+
+    async def ended(self) -> int:
+        """See `Launch`."""
+        if self._process is not None:
+            await self._gone.wait()
+        if self._killed:
+            return _KILLED
+        if self._problem:
+            raise ToolError(f"the command could not be started: {self._problem}")
+        return self._code
+
+    def kill(self) -> None:
+        """See `Launch`. What a command left behind at its end is ended by the shell that waited for it."""
+        if self._gone.is_set() or self._process is None or self._container is None:
+            return
+        self._killed = True
+        self._container.kill()
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def close(self) -> None:
+        """See `Launch`."""
+        self.kill()
+        if self._following is not None:
+            await self._following
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._watch is not None:
+            self._watch.close()
+        await self._proxy.close()
+        container, self._container = self._container, None
+        if container is not None:
+            if self.killed_for:  # the kernel may be about to end the first process too
+                container.kill()
+            await self._opened.give_back(container)
+
+
+class _Writing(asyncio.BaseProtocol):
+    """Says when all was written."""
+
+    def __init__(self, closed: asyncio.Future[None]) -> None:
+        self._closed = closed
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Called by asyncio at the end."""
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+
+def _script(command: Command, limits: SandboxLimits, image: ContainerImage) -> bytes:
+    """What the shell in a container is to do: start the command with its limits, and end what it leaves behind.
+
+    Raises:
+        ValueError, OSError: the command has a NUL character, or is too long.
+    """
+    variables = {
+        name: value
+        for name, value in command.variables.items()
+        if name not in VERSIONS or name in image.variables  # of this machine's toolchains
+    }
+    given = [os.fsencode(f"{name}={value}") for name, value in variables.items()]
+    line, folder = os.fsencode(command.line), os.fsencode(command.folder)
+    if any(b"\0" in text for text in (*given, line, folder)):
+        raise ValueError("embedded null byte")
+    if any(len(text) > _MAX_WORD_BYTES for text in (*given, line)):
+        raise OSError(7, "Argument list too long")
+    quoted = b" ".join(_quoted(text) for text in given)
+    shell = b'"$(command -v bash || command -v sh)"'
+    nice = b"$(command -v nice >/dev/null && echo nice -n %d)" % NICENESS
+    return b"\n".join(
+        [
+            b"exec </dev/null",
+            b"trap : TERM",
+            limits_as_shell(limits).encode(),
+            b"cd %s || exit 126" % _quoted(folder),
+            b"printf '%s' >&2" % _BEGUN,
+            b"%s env -i %s %s -c %s" % (nice, quoted, shell, _quoted(line)),
+            b"code=$?",
+            b"kill -9 -1 2>/dev/null",
+            b"exit $code",
+        ]
+    )
+
+
+def _quoted(text: bytes) -> bytes:
+    return b"'" + text.replace(b"'", b"'\\''") + b"'"

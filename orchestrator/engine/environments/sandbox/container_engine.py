@@ -1,0 +1,449 @@
+"""Containers: the engine of this machine (`docker` or `podman`), an image that it has, and what starts one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import SandboxMissingError, ToolError
+from orchestrator.core.redaction import is_secret
+from orchestrator.engine.environments.commands import until_readable
+from orchestrator.engine.environments.sandbox import visible
+from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER
+from orchestrator.engine.environments.sandbox.limits import group_of
+from orchestrator.engine.environments.sandbox.proxy import proxy_variables
+from orchestrator.engine.environments.sandbox.seccomp import engine_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.engine.environments.base import SandboxLimits, WritableFolder
+    from orchestrator.engine.environments.sandbox.limits import ContainerGroup
+
+ENGINES = ("docker", "podman")
+LABEL = "pullwright"
+"""Every container has it."""
+OTHER = "or leave out --sandbox for the system's own"
+"""Ends a message about a container that cannot be started."""
+ASK_SECONDS = 30.0
+HANDOVER = "/pullwright"
+"""A folder in the container with a socket and files that are only for it."""
+_START_SECONDS = 60.0
+_REMOVE_SECONDS = 10.0
+_QUIET_SECONDS = 0.5
+_LOOK_SECONDS = 0.005
+
+_NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
+_NEEDED_BY_PREFIX = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "XDG_", "DBUS_SESSION_")
+_SHOWN_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEngine:
+    """The program that starts containers.
+
+    Attributes:
+        name: `docker` or `podman`.
+        program: its path.
+        variables: all that it is given; none of them is seen in a container.
+        user: options, so that files of a container belong to the user who runs this.
+    """
+
+    name: str
+    program: str
+    variables: Mapping[str, str]
+    user: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerImage:
+    """What containers are started from.
+
+    Attributes:
+        name: as the person wrote it.
+        number: what it was when this program began; a name may be given to another image meanwhile.
+        architecture: such as `amd64`.
+        variables: its own; what looks like a secret has no value.
+        volumes: folders that would be on the disk of this machine.
+    """
+
+    name: str
+    number: str
+    architecture: str
+    variables: Mapping[str, str]
+    volumes: tuple[str, ...]
+
+
+def find_image(wanted: str, inherited: Mapping[str, str]) -> tuple[ContainerEngine, ContainerImage]:
+    """An image that is on this machine already, and its engine. None is downloaded, and nothing is started.
+
+    Args:
+        wanted: `docker:IMAGE` or `podman:IMAGE`.
+
+    Raises:
+        SandboxMissingError: there is no such engine or image; the message says what to do.
+    """
+    name, _, image = wanted.partition(":")
+    program = shutil.which(name, path=inherited.get("PATH"))
+    if program is None or name not in ENGINES:
+        raise SandboxMissingError(f"no sandbox for commands: there is no program {name}; install it, {OTHER}")
+    variables = {
+        variable: value
+        for variable, value in inherited.items()
+        if variable in _NEEDED or variable.startswith(_NEEDED_BY_PREFIX)
+    }
+    asked = ContainerEngine(name, program, variables, ())
+    form = "{{json .SecurityOptions}}" if name == "docker" else "{{json .Host.Security}}"
+    code, said = _ask(asked, "info", "--format", form)
+    if code:
+        raise SandboxMissingError(
+            f"no sandbox for commands: {name} does not answer, start it, {OTHER}: {said}"
+        )
+    code, described = _ask(asked, "image", "inspect", "--", image)
+    if code:
+        raise SandboxMissingError(
+            f"no sandbox for commands: {name} has no image {image}; get it with {name} pull {image}, {OTHER}"
+        )
+    engine = replace(asked, user=_user(name, said))
+    _remove_unstarted(engine)
+    return engine, _image(image, json.loads(described)[0])
+
+
+def _ask(engine: ContainerEngine, *words: str) -> tuple[int, str]:
+    """The exit code of a question to the engine, and its answer, or the last line of what it complained of."""
+    try:
+        ran = subprocess.run(  # noqa: S603  our own words, and a name after --
+            [engine.program, *words],
+            env=dict(engine.variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ASK_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"it said nothing for {ASK_SECONDS:.0f} seconds"
+    except OSError as error:
+        return 1, error.strerror or str(error)
+    if ran.returncode:
+        return ran.returncode, last_line(ran.stderr)
+    return 0, ran.stdout.decode("utf-8", "replace")
+
+
+def _user(engine: str, security: str) -> tuple[str, ...]:
+    """Options for the user of a container: the one who runs this, or one that stands for it."""
+    own = f"{os.getuid()}:{os.getgid()}"
+    if engine == "podman":
+        return ("--user", own) if os.getuid() == 0 else ("--userns", "keep-id", "--user", own)
+    if "name=rootless" in security:
+        return ("--user", "0:0")
+    return ("--userns", "host", "--user", own) if "name=userns" in security else ("--user", own)
+
+
+def _image(name: str, described: dict[str, object]) -> ContainerImage:
+    config = described.get("Config")
+    config = config if isinstance(config, dict) else {}
+    pairs = (line.partition("=") for line in config.get("Env") or ())
+    variables = {name: "" if is_secret(name, value) else value for name, _, value in pairs}
+    volumes = tuple(sorted(str(path) for path in config.get("Volumes") or ()))
+    return ContainerImage(name, str(described["Id"]), str(described.get("Architecture")), variables, volumes)
+
+
+def _remove_unstarted(engine: ContainerEngine) -> None:
+    """Remove containers that a program made and was killed before it started them. Others end with their program."""
+    made = ("ps", "--all", "--filter", f"label={LABEL}", "--filter", "status=created")
+    code, names = _ask(engine, *made, "--format", "{{.Names}}")
+    if code == 0:
+        for name in names.split():
+            owner = name.split("-")[1] if name.count("-") > 1 else ""
+            if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):  # noqa: PTH110  a name
+                _ask(engine, "rm", "--force", name)
+
+
+def last_line(said: bytes) -> str:
+    """The last line that says something, short enough to be shown."""
+    lines = [
+        line for line in said.decode("utf-8", "replace").splitlines() if line.strip() and "--help" not in line
+    ]
+    return lines[-1].strip()[:_SHOWN_CHARS] if lines else "it said nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlan:
+    """What all containers of a sandbox have in common.
+
+    Attributes:
+        readable: paths of this machine that commands may read.
+        first: what the shell of the image does to begin: it starts `container_init`.
+    """
+
+    engine: ContainerEngine
+    image: ContainerImage
+    limits: SandboxLimits
+    readable: tuple[str, ...]
+    first: str
+
+    @property
+    def name(self) -> str:
+        """The engine and the image, for a person."""
+        return f"{self.engine.name} {self.image.name} ({self.image.number.removeprefix('sha256:')[:12]})"
+
+    def run_words(
+        self, name: str, folder: WritableFolder, handover: Path, protections: Sequence[visible.Protection]
+    ) -> list[str]:
+        """The command line that starts a container of this name.
+
+        Args:
+            handover: a folder of this machine with all that is only for the container.
+            protections: of the folder.
+        """
+        limits, root = self.limits, folder.root
+        words = [self.engine.program, "run", "--interactive", "--rm", "--pull", "never", "--name", name]
+        words += ["--label", f"{LABEL}={os.getpid()}", "--log-driver", "none", "--no-healthcheck"]
+        words += self.engine.user
+        words += _confinement(handover)
+        words += _limits(limits, self.engine.name)
+        for path, (size, mode) in visible.scratch_folders(limits.scratch_bytes, self.image.volumes).items():
+            if path != "/dev/shm":  # noqa: S108  it has a size of its own
+                words += [
+                    "--tmpfs",
+                    f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode if path != visible.HOME else '1777'}",
+                ]
+        words += _bind(str(handover), HANDOVER, "readonly")
+        for file in ("passwd", "group"):
+            words += _bind(str(handover / file), f"/etc/{file}", "readonly")
+        for path in filter(os.path.exists, self.readable):
+            words += _bind(path, path, "readonly")
+        words += _bind(root, root)
+        for number, one in enumerate(protections):
+            source = str(handover / f"protected-{number}") if one.content is not None else one.path
+            words += _bind(source, one.path, "readonly")
+        hidden = {variable: "" for variable, value in self.image.variables.items() if not value}
+        for variable, value in (hidden | proxy_variables()).items():  # else docker's own settings count
+            words += ["--env", f"{variable}={value}"]
+        return [*words, "--entrypoint", "sh", self.image.number, "-c", self.first]
+
+
+def _confinement(handover: Path) -> list[str]:
+    """Words for a container without network, capabilities and a disk of its own."""
+    words = ["--network", "none", "--hostname", visible.HOST_NAME, "--workdir", "/", "--read-only"]
+    words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    words += ["--security-opt", "label=disable", "--security-opt", f"seccomp={handover / 'seccomp.json'}"]
+    return [*words, "--oom-score-adj", "1000"]
+
+
+def _limits(limits: SandboxLimits, engine: str) -> list[str]:
+    memory = str(limits.memory())
+    words = ["--memory", memory, "--memory-swap", memory, "--shm-size", str(visible.SHARED_BYTES)]
+    words += ["--pids-limit", str(limits.processes + 2)]  # the first one, and the shell that waits
+    if engine == "podman":  # it would raise these, which not every user may do
+        for name, number, wanted in (
+            ("nofile", resource.RLIMIT_NOFILE, limits.open_files),
+            ("nproc", resource.RLIMIT_NPROC, limits.processes),
+        ):
+            _, most = resource.getrlimit(number)
+            value = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+            words += ["--ulimit", f"{name}={value}:{value}"]
+    return words
+
+
+def _bind(source: str, target: str, *more: str) -> list[str]:
+    """A mount. Engines read these words as a line of comma-separated values (RFC 4180)."""
+    fields = ["type=bind", f"source={source}", f"target={target}", *more]
+    quoted = [
+        f'"{field.replace(chr(34), chr(34) * 2)}"' if set(field) & {",", '"'} else field for field in fields
+    ]
+    return ["--mount", ",".join(quoted)]
+
+
+class Container:
+    """A container that runs one command at a time. Made by `start_container`.
+
+    Attributes:
+        protections: what was protected when it was started.
+        proc: its `/proc`, an open folder.
+        listener: a listening socket inside.
+    """
+
+    def __init__(
+        self,
+        run: subprocess.Popen[bytes],
+        name: str,
+        protections: Sequence[visible.Protection],
+        handed: Sequence[int],
+    ) -> None:
+        self.name, self.protections = name, tuple(protections)
+        self._handle, self.proc, self.listener = handed
+        self._run, self._killed = run, False
+        self._abandoned = weakref.finalize(self, _abandon, run, handed)
+
+    def memory(self, limits: SandboxLimits) -> ContainerGroup | None:
+        """The engine's control group of it, where that has the limit."""
+        with suppress(OSError, StopIteration, ValueError):
+            lines = Path(f"/proc/self/fdinfo/{self._handle}").read_text("ascii").splitlines()
+            number = int(next(line for line in lines if line.startswith("Pid:")).split()[1])
+            return group_of(number, limits.memory())
+        return None
+
+    def is_alive(self) -> bool:
+        """Whether its first process runs: the handle of one that has ended can be read."""
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return not self._killed and not poll.poll(0)
+
+    def kill(self) -> None:
+        """End everything in it: the kernel ends a process namespace with its first process."""
+        self._killed = True
+        with suppress(OSError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    async def is_quiet(self) -> bool:
+        """Whether nothing runs in it but its first process, or soon will not: what was killed takes a moment to go."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_QUIET_SECONDS):
+                while self.is_alive():
+                    if not any(name.isdigit() and name != "1" for name in os.listdir(self.proc)):  # noqa: PTH208  a descriptor
+                        return True
+                    await asyncio.sleep(_LOOK_SECONDS)
+        return False
+
+    async def end(self) -> None:
+        """Kill it, and wait until nothing of it runs and the engine has removed it."""
+        self._abandoned.detach()
+        self.kill()
+        await until_readable(self._handle)
+        _close(self._run, (self._handle, self.proc, self.listener))
+        await asyncio.to_thread(_wait_for, self._run)
+
+
+def _close(run: subprocess.Popen[bytes], descriptors: Sequence[int]) -> None:
+    assert run.stdin is not None  # noqa: S101  for the type checker
+    run.stdin.close()
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _wait_for(run: subprocess.Popen[bytes]) -> None:
+    try:
+        run.wait(_REMOVE_SECONDS)
+    except subprocess.TimeoutExpired:  # the engine goes on removing it
+        run.kill()
+        run.wait()
+
+
+def _abandon(run: subprocess.Popen[bytes], handed: Sequence[int]) -> None:
+    """End a container that was never closed, as that of an environment without clean-up."""
+    with suppress(OSError):
+        signal.pidfd_send_signal(handed[0], signal.SIGKILL)
+    _close(run, handed)
+    _wait_for(run)
+
+
+async def start_container(
+    plan: ContainerPlan, folder: WritableFolder, protections: Sequence[visible.Protection]
+) -> Container:
+    """Start one.
+
+    Raises:
+        ToolError: it does not start.
+    """
+    name = f"{LABEL}-{os.getpid()}-{secrets.token_hex(6)}"
+    scratch = visible.Scratch()
+    said = tempfile.TemporaryFile()  # noqa: SIM115  the engine's program writes to it to its end
+    run: subprocess.Popen[bytes] | None = None
+    try:
+        handover = Path(scratch.path)
+        _write_handover(handover, plan.image.architecture, protections)
+        with _listening(handover) as listener:
+            run = subprocess.Popen(  # noqa: S603, ASYNC220  our own words; it takes a millisecond
+                plan.run_words(name, folder, handover, protections),
+                env=dict(plan.engine.variables),
+                cwd="/",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+            )
+            handed = await _receive(listener, run)
+        if handed is not None:
+            return Container(run, name, protections, handed)
+        said.seek(0)
+        complaint = last_line(said.read())
+    except BaseException:
+        if run is not None:
+            _give_up(run)
+        raise
+    finally:
+        said.close()
+        scratch.remove()
+    _give_up(run)
+    raise ToolError(f"{plan.name} did not start: {complaint}")
+
+
+def _write_handover(handover: Path, architecture: str, protections: Sequence[visible.Protection]) -> None:
+    """Write the files that are mounted into a container."""
+    accounts = visible.account_files()
+    for name in ("passwd", "group"):
+        (handover / name).write_bytes(accounts[f"/etc/{name}"])
+    (handover / "seccomp.json").write_text(engine_profile(architecture), "ascii")
+    for number, one in enumerate(protections):
+        if one.content is None:
+            continue
+        path = handover / f"protected-{number}"
+        if one.is_folder:
+            path.mkdir(mode=0o555)
+        else:
+            path.write_bytes(one.content)
+
+
+def _listening(handover: Path) -> socket.socket:
+    """A socket in a folder, whose path may be longer than a socket's address can be."""
+    folder = os.open(handover, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.setblocking(False)
+        listener.bind(f"/proc/self/fd/{folder}/way")
+        listener.listen(1)
+    finally:
+        os.close(folder)
+    return listener
+
+
+async def _receive(listener: socket.socket, run: subprocess.Popen[bytes]) -> list[int] | None:
+    """What the first process hands over; None where the engine's program ends before that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_START_SECONDS):
+            while run.poll() is None:
+                with suppress(BlockingIOError):
+                    channel, _ = listener.accept()
+                    with channel:
+                        channel.settimeout(ASK_SECONDS)
+                        _, handed, _, _ = socket.recv_fds(channel, 1, HANDED_OVER)
+                    return handed if len(handed) == HANDED_OVER else None
+                await asyncio.sleep(_LOOK_SECONDS)
+    return None
+
+
+def _give_up(run: subprocess.Popen[bytes]) -> None:
+    """Undo a start that failed or was cancelled half-way.
+
+    Where the container starts nevertheless, its first process finds nobody to hand over to, or its standard input
+    closed, and ends.
+    """
+    assert run.stdin is not None  # noqa: S101  for the type checker
+    run.stdin.close()
+    Thread(target=_wait_for, args=(run,)).start()

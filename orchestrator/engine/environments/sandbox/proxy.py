@@ -1,0 +1,549 @@
+"""The one door from a sandbox to the network: an HTTP proxy that knows the allowed hosts by name.
+
+An address serves many names, so the name that was allowed is checked on the way too: in a TLS connection the client's
+first message must ask for it, and a plain request is built anew for it, one in each connection. What is said inside
+of TLS cannot be read here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+import re
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orchestrator.core.addresses import is_public
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.engine.environments.base import Connect
+
+PROXY_PORT = 61_080
+"""Above the ports that Linux gives out itself. In a network of its own it is always free."""
+WEB_PORTS = frozenset({80, 443})
+CONNECT_SECONDS = 20.0
+_MAX_PORT = 65_535
+_NAME = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRule:
+    """One `--allow-host`. With `below`, the hosts below the name and not itself."""
+
+    name: str
+    ports: frozenset[int]
+    below: bool = False
+
+    def allows(self, host: str, port: int) -> bool:
+        """Whether this host may be reached at this port."""
+        if port not in self.ports:
+            return False
+        return host.endswith(f".{self.name}") if self.below else host == self.name
+
+
+def host_rule(text: str) -> HostRule:
+    """Read `pypi.org`, `*.pypi.org` or `name:port`.
+
+    Raises:
+        ConfigurationError: it is none of these.
+    """
+    name, colon, port = text.strip().lower().partition(":")
+    below = name.startswith("*.")
+    name = host_name(name.removeprefix("*."))
+    number = port_number(port) if colon else None
+    if not name or (colon and number is None) or (below and "." not in name):
+        raise ConfigurationError(
+            f"--allow-host {text!r} is no host: write name, *.example.org or name:port, without http://"
+        )
+    return HostRule(name, WEB_PORTS if number is None else frozenset({number}), below)
+
+
+def host_name(text: str) -> str:
+    """The name in lower case and without a final dot, or nothing where it is no name."""
+    name = text.lower().removesuffix(".")
+    return name if _NAME.match(name) else ""
+
+
+def port_number(text: str) -> int | None:
+    """The port, or None where it is no port."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_PORT)) else 0
+    return number if 0 < number <= _MAX_PORT else None
+
+
+def explain_refused(refused: str) -> str:
+    """The message for an entry of `refused_hosts`: `host:port`, or that and, after a blank, why it is refused."""
+    place, _, why = refused.partition(" ")
+    if why:
+        return f"refused connection to {place}: {why}"
+    host, _, port = place.rpartition(":")
+    flag = f"--allow-host {host if int(port) in WEB_PORTS else place}"
+    return f"refused connection to {place}; the person who runs this can allow it with {flag}"
+
+
+async def connect_public(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first public address of a name that answers.
+
+    Raises:
+        OSError: it has no public address, or none answers.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(item[4][0]) for item in found]
+    public = [address for address in dict.fromkeys(addresses) if is_public(address)]
+    if not public:
+        raise PermissionError(f"{host} has no public address")
+    failure: OSError = ConnectionError(f"{host} does not answer")
+    for address in public:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return await asyncio.open_connection(address, port)
+        except OSError as error:  # a time-out is one
+            failure = error
+    raise failure
+
+
+MAX_HELLO_BYTES = 32_768
+"""Of all records together. With keys against quantum computers and a resumed session it has about 4,000."""
+HANDSHAKE = 22
+"""The first byte of a record with a message of the handshake; no other protocol's first line begins with it."""
+ANSWER_BYTES = 43
+"""Of a server's first record, up to the end of what shows whether it asks for a second hello."""
+_CHANGE_CIPHER_SPEC = 20
+_RECORD_HEAD, _MESSAGE_HEAD = 5, 4
+_MAX_RECORD = 1 << 14
+_CLIENT_HELLO, _SERVER_HELLO = 1, 2
+_SERVER_NAME, _ENCRYPTED_HELLO, _ENCRYPTED_NAME = 0, 0xFE0D, 0xFFCE  # RFC 6066, RFC 9849, its first draft
+_RETRY = hashlib.sha256(b"HelloRetryRequest").digest()
+"""Stands in the place of a server's random bytes where it asks for a second hello (RFC 8446 4.1.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHello:
+    """What it says of the server.
+
+    Attributes:
+        name: see `host_name`.
+        encrypted: whether it has a second, encrypted hello, in which another name may stand.
+    """
+
+    name: str
+    encrypted: bool
+
+
+async def receive_hello(reader: asyncio.StreamReader, begun: bytes = b"") -> tuple[bytes, ClientHello]:
+    """Read a hello that comes in whatever records and pieces: the bytes as they came, and what they say.
+
+    A record of another kind that a second hello may follow is handed on with it.
+
+    Args:
+        reader: the client's bytes.
+        begun: the record's first bytes, if they have been read.
+
+    Raises:
+        ValueError: it is no hello, or more than `MAX_HELLO_BYTES`.
+        EOFError: the client went away in the middle.
+    """
+    raw, message = bytearray(begun), bytearray()
+    head = begun
+    while len(message) < _MESSAGE_HEAD or len(message) < _MESSAGE_HEAD + int.from_bytes(message[1:4]):
+        rest = await reader.readexactly(_RECORD_HEAD - len(head))
+        head += rest
+        size = int.from_bytes(head[3:])
+        fragment = await reader.readexactly(size)
+        raw += rest + fragment
+        if head[0] == _CHANGE_CIPHER_SPEC and not message and fragment == b"\x01":
+            head = b""
+            continue
+        if head[0] != HANDSHAKE or head[1] != 3 or not 0 < size <= _MAX_RECORD or len(raw) > MAX_HELLO_BYTES:  # noqa: PLR2004  TLS is 3.x
+            raise ValueError("not a TLS hello")
+        message += fragment
+        head = b""
+    return bytes(raw), read_hello(bytes(message))
+
+
+def read_hello(message: bytes) -> ClientHello:
+    """Read a whole message of the handshake.
+
+    Raises:
+        ValueError: it is no hello, or can be read in two ways.
+    """
+    kind, rest = _taken(message, 1)
+    body, rest = _counted(rest, 3)
+    if kind[0] != _CLIENT_HELLO or rest:  # what follows in the same record could be a second one
+        raise ValueError("not a TLS hello")
+    _, body = _taken(body, 34)  # version and random bytes
+    for width in (1, 2, 1):  # session, ciphers, compressions
+        _, body = _counted(body, width)
+    found: dict[int, bytes] = {}
+    if body:
+        extensions, body = _counted(body, 2)
+        while extensions:
+            number, extensions = _taken(extensions, 2)
+            content, extensions = _counted(extensions, 2)
+            if int.from_bytes(number) in found:
+                raise ValueError("an extension stands twice in the TLS hello")
+            found[int.from_bytes(number)] = content
+    if body:
+        raise ValueError("not a TLS hello")
+    encrypted = not found.keys().isdisjoint({_ENCRYPTED_HELLO, _ENCRYPTED_NAME})
+    return ClientHello(_name(found[_SERVER_NAME]) if _SERVER_NAME in found else "", encrypted)
+
+
+def asks_again(answer: bytes) -> bool:
+    """Whether a server's first bytes, at least `ANSWER_BYTES` of them, ask for a second hello."""
+    is_hello = answer[:1] == bytes([HANDSHAKE]) and answer[_RECORD_HEAD : _RECORD_HEAD + 1] == bytes(
+        [_SERVER_HELLO]
+    )
+    return is_hello and answer[ANSWER_BYTES - len(_RETRY) : ANSWER_BYTES] == _RETRY
+
+
+def _name(extension: bytes) -> str:
+    names, rest = _counted(extension, 2)
+    kind, names = _taken(names, 1)
+    name, more = _counted(names, 2)
+    known = host_name(name.decode("ascii", "replace"))
+    if rest or more or kind != b"\x00" or not known:
+        raise ValueError("the TLS hello has no plain server name")
+    return known
+
+
+def _taken(data: bytes, size: int) -> tuple[bytes, bytes]:
+    if len(data) < size:
+        raise ValueError("the TLS hello ends too early")
+    return data[:size], data[size:]
+
+
+def _counted(data: bytes, width: int) -> tuple[bytes, bytes]:
+    """A field whose length stands before it, in so many bytes, and what follows."""
+    length, rest = _taken(data, width)
+    return _taken(rest, int.from_bytes(length))
+
+
+MAX_HEAD_BYTES = 32_768
+MAX_CONNECTIONS = 64
+MAX_REFUSED = 100
+HEAD_SECONDS = 20.0
+IDLE_SECONDS = 300.0
+_CHUNK_BYTES = 65_536
+_HTTP_PORT = 80
+_TAKES = "this proxy takes CONNECT host:port and http:// addresses"
+_FIRST = re.compile(rb"[A-Za-z]+ [!-~]+ HTTP/1\.[01]")
+"""The first line of a request; a server may take any other byte for a blank or for the end of a line."""
+_FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00\r\n]*")
+_NOT_HANDED_ON = frozenset(
+    {b"host", b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"http2-settings", b"forwarded"}
+)
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+_NOT_HANDED_ON_BEGIN = (b"proxy-", b"x-forwarded-")
+"""What is between a client and its proxy, asks for another protocol, or names another host to some servers."""
+_ALERT = bytes([21, 3, 3, 0, 2, 2, 112])
+"""The fatal TLS alert `unrecognized_name` (RFC 8446 6.2), which a client shows."""
+
+
+def proxy_variables(port: int = PROXY_PORT) -> dict[str, str]:
+    """The variables that make programs use the proxy, in both spellings in use."""
+    address = f"http://127.0.0.1:{port}"
+    names = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address)
+    names["NO_PROXY"] = "localhost,127.0.0.1,::1"
+    return {spelled: value for name, value in names.items() for spelled in (name, name.lower())}
+
+
+class Proxy:
+    """Serves one command. Closing it ends all its connections.
+
+    Args:
+        rules: what is allowed.
+        connect: opens a connection to an allowed host; None refuses all but public addresses.
+    """
+
+    def __init__(self, rules: Sequence[HostRule], connect: Connect | None = None) -> None:
+        self._rules = rules
+        self._connect = connect or connect_public
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refused: dict[str, None] = {}
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """What was not allowed, once each, the first 100: see `ExecResult.refused_hosts`."""
+        return tuple(self._refused)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Answer at a listening socket, and close it at the end."""
+        listener.setblocking(False)
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=MAX_HEAD_BYTES)
+
+    async def close(self) -> None:
+        """Stop, and drop all connections."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve_one(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._answer(reader, writer)
+        except* (OSError, EOFError, asyncio.LimitOverrunError):
+            pass  # one side went away, said nothing in time, or said too much: the other is dropped
+        finally:
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await _head(reader)
+        method, host, port, target = _destination(head.partition(b"\r\n")[0])
+        request = _Request(head, host, port, target)
+        if not host or not (request.is_plain or method == b"CONNECT"):
+            await _say(writer, "400 Bad Request", _TAKES)
+            return
+        if not self._allows(host, port):
+            await _say(writer, "403 Forbidden", self._refuse(f"{host}:{port}"))
+            return
+        try:
+            far_reader, far_writer = await self._connect(host, port)
+        except OSError as error:
+            await _say(writer, "502 Bad Gateway", f"{host}:{port} cannot be reached: {error}")
+            return
+        begun: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.TaskGroup() as both:
+                if request.is_plain:
+                    both.create_task(request.send(reader, far_writer))
+                else:
+                    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                    both.create_task(self._tunnel(host, port, reader, writer, far_writer, begun))
+                both.create_task(_copy(far_reader, writer, begun))
+        finally:
+            far_writer.transport.abort()
+
+    async def _tunnel(  # noqa: PLR0913, PLR0917  two sides of one connection
+        self,
+        host: str,
+        port: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        far_writer: asyncio.StreamWriter,
+        begun: asyncio.Future[bytes],
+    ) -> None:
+        """Hand on what a client says after CONNECT: TLS to this host, or at port 80 one plain request.
+
+        A port that a person named may carry any protocol; where that is TLS, it is held to the host too.
+        `begun` will be the first bytes of the far side's answer.
+        """
+        async with asyncio.timeout(HEAD_SECONDS if port in WEB_PORTS else IDLE_SECONDS):
+            first = await reader.readexactly(1)
+        if first[0] == HANDSHAKE:
+            far_writer.write(await self._hello(host, port, first, reader, writer))
+            if asks_again(await begun):
+                far_writer.write(await self._hello(host, port, b"", reader, writer))
+        elif port == _HTTP_PORT:
+            head = first + await _head(reader)
+            target = head.partition(b"\r\n")[0].split(b" ")[1:2]
+            request = _Request(head, host, port, (target or [b""])[0].decode("latin-1"))
+            if not request.is_plain:
+                await _say(writer, "400 Bad Request", _TAKES)
+                raise ConnectionAbortedError
+            await request.send(reader, far_writer)
+            return
+        elif port in WEB_PORTS:
+            await _say(writer, "403 Forbidden", self._refuse(f"{host}:{port} it does not begin with TLS"))
+            raise ConnectionAbortedError
+        else:
+            far_writer.write(first)
+        await _copy(reader, far_writer)
+
+    async def _hello(
+        self, host: str, port: int, begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes:
+        """The bytes of a TLS hello that asks for this host and for no other.
+
+        Raises:
+            ConnectionAbortedError: it asks for another, or does not say for which.
+        """
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                raw, hello = await receive_hello(reader, begun)
+        except ValueError as error:
+            objection = f"{host}:{port} {error}"
+        else:
+            named = hello.name or (host if _is_address(host) else "")
+            if named == host and not hello.encrypted:
+                return raw
+            objection = f"{host}:{port} its TLS names no server"
+            if hello.encrypted:
+                objection = (
+                    f"{host}:{port} its TLS hello has an encrypted part (ECH), which may name another server"
+                )
+            elif named and self._allows(named, port):
+                objection = f"{host}:{port} its TLS asks for {named}"
+            elif named:
+                objection = f"{named}:{port}"
+        self._refuse(objection)
+        writer.write(_ALERT)
+        await _finish(writer)
+        raise ConnectionAbortedError
+
+    def _allows(self, host: str, port: int) -> bool:
+        return any(rule.allows(host, port) for rule in self._rules)
+
+    def _refuse(self, place: str) -> str:
+        if len(self._refused) < MAX_REFUSED:
+            self._refused[place] = None
+        return explain_refused(place)
+
+
+class _Request:
+    """A plain request, to be made anew for one host. Nothing that the client says after it is handed on.
+
+    Args:
+        head: up to the empty line.
+        host: the host that was allowed.
+        port: its port.
+        target: what is asked of it, which begins with a slash.
+    """
+
+    def __init__(self, head: bytes, host: str, port: int, target: str) -> None:
+        import h11
+
+        self._near, self._far = h11.Connection(h11.SERVER, MAX_HEAD_BYTES), h11.Connection(h11.CLIENT)
+        self._first = b""
+        self.is_plain = False
+        """Whether it is a request that all servers read in the same way."""
+        first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+        is_plain = _FIRST.fullmatch(first) and all(_FIELD.fullmatch(line) for line in lines)
+        if not target.startswith("/") or not is_plain:
+            return
+        named = host if port == _HTTP_PORT else f"{host}:{port}"
+        own = [f"Host: {named}".encode(), *_handed_on(lines), b"Connection: close", b"", b""]
+        with suppress(h11.ProtocolError):
+            self._near.receive_data(b"\r\n".join([first, *own]))
+            request = self._near.next_event()
+            if not isinstance(request, h11.Request) or {name for name, _ in request.headers} >= _FRAMING:
+                return
+            fields = request.headers.raw_items()
+            made = h11.Request(method=request.method, target=target.encode("latin-1"), headers=fields)
+            self._first = self._far.send(made) or b""
+            self.is_plain = True
+
+    async def send(self, reader: asyncio.StreamReader, far_writer: asyncio.StreamWriter) -> None:
+        """Send it, and its body as it comes.
+
+        Raises:
+            OSError, EOFError: a side went away, or the body makes no sense.
+        """
+        import h11
+
+        far_writer.write(self._first)
+        while True:
+            try:
+                event = self._near.next_event()
+                if event is h11.NEED_DATA:
+                    async with asyncio.timeout(IDLE_SECONDS):
+                        self._near.receive_data(await reader.read(_CHUNK_BYTES))
+                    continue
+                if isinstance(event, h11.Data):
+                    far_writer.write(self._far.send(h11.Data(data=event.data)) or b"")
+                else:
+                    far_writer.write(self._far.send(h11.EndOfMessage()) or b"")
+                await far_writer.drain()
+            except h11.ProtocolError as error:
+                raise EOFError(str(error)) from error
+            if not isinstance(event, h11.Data):
+                return
+
+
+def _destination(first: bytes) -> tuple[bytes, str, int, str]:
+    """Method, host, port and what is asked of the host; no host where the line makes no sense."""
+    nothing = (b"", "", 0, "")
+    words = first.split(b" ")
+    if len(words) != 3 or not first.isascii() or any(byte < 0x21 for byte in words[1]):  # noqa: PLR2004
+        return nothing
+    method, target = words[0], words[1].decode("ascii")
+    if method == b"CONNECT":
+        name, _, port = target.rpartition(":")
+        number = port_number(port)
+        return (method, host_name(name), number, "") if number else nothing
+    try:
+        parts = urlsplit(target)
+        number = parts.port or 80
+        name = parts.hostname or ""
+    except ValueError:
+        return nothing
+    if parts.scheme != "http" or not method.isalpha():
+        return nothing
+    return method, host_name(name), number, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _handed_on(lines: Sequence[bytes]) -> list[bytes]:
+    """The fields of a request that are for the server, not for the proxy.
+
+    Programs behind CGI and its like read `_` in a field's name as `-`: https://www.rfc-editor.org/rfc/rfc3875#section-4.1.18
+    """
+    named = [(line.partition(b":")[0].lower().replace(b"_", b"-"), line) for line in lines]
+    words = b",".join(line.partition(b":")[2] for name, line in named if name == b"connection")
+    dropped = _NOT_HANDED_ON | ({word.strip().lower() for word in words.split(b",")} - _FRAMING)
+    return [line for name, line in named if name not in dropped and not name.startswith(_NOT_HANDED_ON_BEGIN)]
+
+
+def _is_address(host: str) -> bool:
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(host))
+    return False
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(HEAD_SECONDS):
+        return await reader.readuntil(b"\r\n\r\n")
+
+
+async def _copy(
+    source: asyncio.StreamReader, target: asyncio.StreamWriter, begun: asyncio.Future[bytes] | None = None
+) -> None:
+    """Hand on to the end. `begun` becomes the first bytes."""
+    seen = b""
+    while True:
+        async with asyncio.timeout(IDLE_SECONDS):
+            data = await source.read(_CHUNK_BYTES)
+        if begun is not None and not begun.done():
+            seen += data
+            if not data or len(seen) >= ANSWER_BYTES:
+                begun.set_result(seen)
+        if not data:
+            break
+        target.write(data)
+        await target.drain()
+    with suppress(OSError, NotImplementedError):
+        target.write_eof()
+
+
+async def _say(writer: asyncio.StreamWriter, status: str, words: str) -> None:
+    body = f"{words}\n".encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    writer.write(head.encode() + body)
+    await _finish(writer)
+
+
+async def _finish(writer: asyncio.StreamWriter) -> None:
+    """Let the client read what was said, and close."""
+    with suppress(OSError):
+        async with asyncio.timeout(HEAD_SECONDS):
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()

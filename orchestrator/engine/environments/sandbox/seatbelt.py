@@ -1,0 +1,181 @@
+"""The sandbox of macOS: `sandbox-exec` with a profile that denies by default."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ToolError
+from orchestrator.engine.environments.commands import ProgramLaunch, shell_program
+from orchestrator.engine.environments.sandbox.limits import NICENESS, limits_as_shell
+from orchestrator.engine.environments.sandbox.proxy import Proxy, host_rule, proxy_variables
+from orchestrator.engine.environments.sandbox.visible import (
+    Scratch,
+    check_root,
+    checked_grants,
+    program_folders,
+    toolchains,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
+    from orchestrator.engine.environments.commands import Command
+
+_SYSTEM = (
+    "/System", "/usr", "/bin", "/sbin", "/Library/Apple", "/Library/Developer", "/private/var/db/timezone",
+    "/private/var/select", "/private/etc/ssl", "/private/etc/localtime", "/opt/homebrew/bin",
+    "/opt/homebrew/Cellar", "/opt/homebrew/opt", "/opt/homebrew/lib",
+)  # fmt: skip
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dtracehelper")
+
+
+def seatbelt_profile(
+    *, root: str, protected: Sequence[str], readable: Sequence[str], scratch: str, port: int
+) -> str:
+    """The rules for one command; of rules that match the last one counts.
+
+    Raises:
+        ToolError: a path cannot be written in a rule.
+    """
+    read = " ".join(f"(subpath {_quoted(path)})" for path in (*_SYSTEM, *readable, root, scratch))
+    devices = " ".join(f"(literal {_quoted(path)})" for path in _DEVICES)
+    rules = [
+        "(version 1)",
+        "(deny default)",
+        "(allow process-fork)",
+        "(allow process-exec)",
+        "(allow signal (target same-sandbox))",
+        "(allow process-info* (target same-sandbox))",
+        "(allow sysctl-read)",
+        "(allow file-read-metadata)",
+        f'(allow file-read* (literal "/") {read} {devices})',
+        f"(allow file-write* (subpath {_quoted(root)}) (subpath {_quoted(scratch)}))",
+        '(allow file-write-data (literal "/dev/null"))',
+        f'(allow network-outbound (remote tcp "localhost:{port}"))',
+    ]
+    rules += [f"(deny file-write* (subpath {_quoted(os.path.join(root, name))}))" for name in protected]  # noqa: PTH118  names
+    return "\n".join([*rules, ""])
+
+
+class SeatbeltSandbox:
+    """A `Sandbox` of rules in the kernel. Commands share the machine's processes and its loopback addresses.
+
+    Args:
+        inherited: this program's variables; its `PATH` says which programs are readable.
+
+    Raises:
+        ConfigurationError: a host or a path of the options makes no sense.
+    """
+
+    name = "sandbox-exec"
+
+    def __init__(self, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
+        self.options, self._inherited = options, dict(inherited)
+        self._rules = [host_rule(text) for text in options.hosts]
+        more = checked_grants(options.readable, inherited)
+        tools = toolchains(inherited, more)
+        self._readable = [*program_folders(inherited, tools.readable), *more]
+        # Nothing can be put in the place of a folder here: what its tool writes to is in the private home instead.
+        self._tools = {name: path for name, path in tools.variables.items() if path not in tools.private}
+
+    def variables(self) -> Mapping[str, str]:
+        """See `Sandbox`. The rest differs from command to command and is set by `launch`."""
+        return {}
+
+    def tools(self) -> Mapping[str, str]:
+        """See `Sandbox`."""
+        return self._tools
+
+    def open(self, folder: WritableFolder) -> OpenSeatbelt:
+        """See `Sandbox`."""
+        check_root(folder.root, self._inherited)
+        return OpenSeatbelt(self, folder)
+
+    def launch(self, command: Command, folder: WritableFolder) -> SeatbeltLaunch:
+        """Make ready to run a command in a folder; see `OpenSandbox`."""
+        with ExitStack() as undo:
+            scratch = Scratch()
+            undo.callback(scratch.remove)
+            listener = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port = listener.getsockname()[1]
+            home = {"HOME": scratch.path, "TMPDIR": scratch.path, **proxy_variables(port)}
+            rules = seatbelt_profile(
+                root=folder.root,
+                protected=folder.protected,
+                readable=self._readable,
+                scratch=scratch.path,
+                port=port,
+            )
+            undo.pop_all()  # from here on the launch closes them
+        confined = replace(command, variables={**command.variables, **home})
+        words = [
+            "/usr/bin/sandbox-exec",
+            "-p",
+            rules,
+            *limited(self.options.limits),
+            shell_program(),
+            "-c",
+            command.line,
+        ]
+        return SeatbeltLaunch(words, confined, Proxy(self._rules, self.options.connect), listener, scratch)
+
+
+class OpenSeatbelt:
+    """An `OpenSandbox`: every command has its own rules, so nothing is kept between them."""
+
+    def __init__(self, sandbox: SeatbeltSandbox, folder: WritableFolder) -> None:
+        self._sandbox, self._folder = sandbox, folder
+
+    def launch(self, command: Command) -> SeatbeltLaunch:
+        """See `OpenSandbox`."""
+        return self._sandbox.launch(command, self._folder)
+
+    async def close(self) -> None:
+        """See `OpenSandbox`."""
+
+
+class SeatbeltLaunch(ProgramLaunch):
+    """A `Launch` with a proxy and a folder for temporary files beside it."""
+
+    def __init__(
+        self, argv: Sequence[str], command: Command, proxy: Proxy, listener: socket.socket, scratch: Scratch
+    ) -> None:
+        super().__init__(argv, command)
+        self._proxy, self._listener, self._scratch = proxy, listener, scratch
+
+    @property
+    def refused_hosts(self) -> tuple[str, ...]:
+        """See `Launch`."""
+        return self._proxy.refused
+
+    async def start(self, stdout: int, stderr: int) -> None:
+        """See `Launch`."""
+        await self._proxy.serve(self._listener)
+        await super().start(stdout, stderr)
+
+    async def close(self) -> None:
+        """See `Launch`."""
+        try:
+            await super().close()
+            await self._proxy.close()
+        finally:
+            self._listener.close()
+            self._scratch.remove()
+
+
+def limited(limits: SandboxLimits) -> list[str]:
+    """The words before a program and its arguments that start it with limits."""
+    return ["/bin/sh", "-c", f'{limits_as_shell(limits)}; exec nice -n {NICENESS} "$@"', "sh"]
+
+
+def _quoted(path: str) -> str:
+    """A path as a string of the profile's language, which is a Lisp."""
+    if not path.startswith("/") or any(not char.isprintable() for char in path):
+        raise ToolError(f"the sandbox cannot name the path {path!a}; use one without control characters")
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

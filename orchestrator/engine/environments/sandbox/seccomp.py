@@ -1,0 +1,174 @@
+"""Which calls of the kernel a command may make: a filter in the kernel's own bytecode.
+
+Mounts and namespaces do not cover everything: with `ptrace` and its like one process takes over
+another, a VSOCK socket reaches a virtual machine's host, an io_uring makes calls that no filter
+sees. `syscalls.txt` says for each call what becomes of it; what is not in it does not exist inside.
+Format: https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import struct
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+
+_LOAD, _EQUAL, _SET, _AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; both machines are little-endian
+_X32 = 0x40000000
+"""From here on numbers are x86_64's second table of calls, whose arguments are of another size."""
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_FAMILIES = (1, 2, 10, 16)  # UNIX, INET, INET6, NETLINK
+_NAMESPACES = 0x7E020000
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET of linux/sched.h."""
+_NEW_TIME = 0x80
+"""CLONE_NEWTIME; in `clone` these bits are a signal's number."""
+_PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
+"""Docker's, and ADDR_NO_RANDOMIZE, with which sanitizers start themselves again (linux/personality.h)."""
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64 of linux/audit.h, by the machine as `os.uname` names it."""
+
+
+class CallVerdict(StrEnum):
+    """What becomes of a call; each is a section of `syscalls.txt`."""
+
+    ALLOWED = "allowed"
+    CHECKED = "checked"
+    """One argument decides."""
+    REFUSED = "refused"
+    """EPERM, as for a user without the right to it."""
+    MISSING = "missing"
+    """ENOSYS, as on a kernel without the call, so that programs do what they did before it came."""
+
+
+def verdicts(machine: str) -> dict[str, tuple[int, CallVerdict]]:
+    """Number and verdict of each call of a machine, by the call's name; nothing for an unknown machine."""
+    if machine not in _ARCHITECTURES:
+        return {}
+    column = 1 + list(_ARCHITECTURES).index(machine)
+    found: dict[str, tuple[int, CallVerdict]] = {}
+    section = CallVerdict.MISSING
+    for line in Path(__file__).with_name("syscalls.txt").read_text("ascii").splitlines():
+        words = line.partition("#")[0].split()
+        if len(words) == 1:
+            section = CallVerdict(words[0].strip("[]"))
+        elif words and words[column] != "-":
+            found[words[0]] = (int(words[column]), section)
+    return found
+
+
+def syscall_filter(machine: str) -> bytes | None:
+    """The filter for a machine as `os.uname` names it, or None for a machine that is not known here."""
+    calls = verdicts(machine)
+    if not calls:
+        return None
+    leaves = {number: _leaf(name, verdict) for name, (number, verdict) in calls.items()}
+    missing = _leaf("", CallVerdict.MISSING)
+    ends = [leaves.get(number, missing) for number in range(max(leaves) + 1)]
+    ranges = [
+        (first, leaf)
+        for leaf, run in groupby(enumerate(ends), lambda end: end[1])
+        for first, _ in [next(run)]
+    ]
+    program = [
+        _op(_LOAD, _ARCH), _op(_EQUAL, _ARCHITECTURES[machine], 1, 0), _refuse(errno.EPERM),  # such as i386's calls
+        _op(_LOAD, _NUMBER), _op(_AT_LEAST, _X32, 0, 1), _refuse(errno.ENOSYS),
+        *_search([*ranges, (len(ends), missing)]),
+    ]  # fmt: skip
+    return b"".join(program)
+
+
+def engine_profile(architecture: str) -> str:
+    """The same filter in the form that container engines read, for images of an architecture as they name it.
+
+    Format: https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md#seccomp. A comparison there is
+    of 64 bits, so a lower half cannot be refused: `ioctl` is allowed, for no container has a terminal.
+    """
+    machine, named = _ENGINE_NAMES[architecture]
+    rules: list[dict[str, object]] = []
+    by_verdict: dict[CallVerdict, list[str]] = {}
+    for name, (_, verdict) in verdicts(machine).items():
+        by_verdict.setdefault(verdict, []).append(name)
+    free = [
+        *by_verdict[CallVerdict.ALLOWED],
+        *(name for name in by_verdict[CallVerdict.CHECKED] if name not in _VALUES),
+    ]
+    rules.append({"names": free, "action": "SCMP_ACT_ALLOW"})
+    rules.append(
+        {"names": by_verdict[CallVerdict.REFUSED], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}
+    )
+    for name, tests in _VALUES.items():
+        rules += [{"names": [name], "action": "SCMP_ACT_ALLOW", "args": [dict(test)]} for test in tests]
+    return json.dumps(
+        {
+            "defaultAction": "SCMP_ACT_ERRNO",
+            "defaultErrnoRet": errno.ENOSYS,
+            "architectures": [named],
+            "syscalls": rules,
+        }
+    )
+
+
+def _search(ranges: list[tuple[int, tuple[bytes, ...]]]) -> list[bytes]:
+    """Find the range of the loaded number by halves. Each begins at a number and has its own end."""
+    if len(ranges) == 1:
+        return list(ranges[0][1])
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    return [_op(_AT_LEAST, ranges[middle][0], len(below), 0), *below, *above]
+
+
+def _leaf(name: str, verdict: CallVerdict) -> tuple[bytes, ...]:
+    match verdict:
+        case CallVerdict.ALLOWED:
+            return (_op(_RETURN, _ALLOW),)
+        case CallVerdict.REFUSED:
+            return (_refuse(errno.EPERM),)
+        case CallVerdict.MISSING:
+            return (_refuse(errno.ENOSYS),)
+        case CallVerdict.CHECKED:
+            return _CHECKS[name]
+
+
+def _only(argument: int, values: tuple[int, ...], number: int) -> tuple[bytes, ...]:
+    """Allow these values of an argument's lower half, and answer others with an error."""
+    tests = [_op(_EQUAL, value, len(values) - place, 0) for place, value in enumerate(values)]
+    return (_op(_LOAD, _ARGUMENTS + 8 * argument), *tests, _refuse(number), _op(_RETURN, _ALLOW))
+
+
+def _none_of(argument: int, tests: list[tuple[int, int]]) -> tuple[bytes, ...]:
+    """Refuse an argument whose lower half passes one of the tests."""
+    ops = [_op(code, value, len(tests) - place, 0) for place, (code, value) in enumerate(tests)]
+    return (_op(_LOAD, _ARGUMENTS + 8 * argument), *ops, _op(_RETURN, _ALLOW), _refuse(errno.EPERM))
+
+
+def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, yes, no, value)
+
+
+def _refuse(number: int) -> bytes:
+    return _op(_RETURN, _ERRNO | number)
+
+
+_CHECKS = {
+    "socket": _only(0, _FAMILIES, errno.EAFNOSUPPORT),
+    "socketpair": _only(0, _FAMILIES, errno.EAFNOSUPPORT),
+    "personality": _only(0, _PERSONALITIES, errno.EPERM),
+    "ioctl": _none_of(1, [(_EQUAL, _TIOCSTI), (_EQUAL, _TIOCLINUX)]),
+    "clone": _none_of(0, [(_SET, _NAMESPACES)]),
+    "unshare": _none_of(0, [(_SET, _NAMESPACES | _NEW_TIME)]),
+}
+"""What is looked at in the calls of which an argument decides."""
+
+_ENGINE_NAMES = {"amd64": ("x86_64", "SCMP_ARCH_X86_64"), "arm64": ("aarch64", "SCMP_ARCH_AARCH64")}
+_VALUES: dict[str, list[dict[str, object]]] = {
+    "socket": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in _FAMILIES],
+    "socketpair": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in _FAMILIES],
+    "personality": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in _PERSONALITIES],
+    "clone": [{"index": 0, "value": _NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
+    "unshare": [{"index": 0, "value": _NAMESPACES | _NEW_TIME, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
+}
+"""The arguments with which `_CHECKS` allows a call, as engines read it."""

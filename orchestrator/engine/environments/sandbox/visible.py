@@ -1,0 +1,525 @@
+"""What of this machine a command in a sandbox sees: an allow-list of programs and what they need, and its mounts.
+
+Nothing of anybody's home is on the list but programs: no configuration, no key, no cache.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from orchestrator.core.errors import ConfigurationError, ToolError
+from orchestrator.core.locks import lock_new_folder
+from orchestrator.engine.environments.files import is_above
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.engine.environments.base import WritableFolder
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+_ETC = (
+    "alternatives", "crypto-policies", "debian_version", "fonts", "java-*-openjdk", "ld.so.cache", "localtime",
+    "lsb-release", "mime.types", "os-release", "pki/ca-trust/extracted", "pki/tls/certs", "protocols", "services", "ssl/cert.pem",
+    "ssl/certs", "ssl/openssl.cnf", "timezone",
+)  # fmt: skip
+_OF_A_PREFIX = ("bin", "conda-meta", "include", "lib", "lib64", "libexec", "pyvenv.cfg", "share")
+_OF_GO = ("VERSION", "go.env", "lib", "misc", "pkg", "src")
+_OF_PYENV = ("bin", "libexec", "pyenv.d", "shims", "version", "versions")
+_OF_RUSTUP = ("settings.toml", "toolchains", "update-hashes")
+_NEVER = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var")  # noqa: S108  refused
+_NO_FILES = ("/proc", "/sys", "/dev")
+_BESIDE_PROGRAMS = ("/usr/etc", "/usr/home", "/usr/local/etc", "/usr/local/home")
+"""Configuration with keys of package registries, such as npm's, and homes."""
+_OF_A_VERSION = ("*/etc", "*/*/etc", "*/pip.conf", "*/.npmrc", "*/*/.npmrc")
+_DEPTH_BELOW_HOME = 2
+"""A prefix directly below the home, such as `~/.local`, holds keys and caches beside programs."""
+
+
+def _homes(inherited: Mapping[str, str]) -> tuple[str, ...]:
+    """The real paths of this user's home."""
+    found = [inherited.get("HOME", "")]
+    with suppress(KeyError):  # a user without a name
+        found.append(pwd.getpwuid(os.getuid()).pw_dir)
+    return tuple(dict.fromkeys(os.path.realpath(home) for home in found if home not in {"", "/"}))
+
+
+def program_folders(
+    inherited: Mapping[str, str], tools: Sequence[str] = (), replaced: Sequence[str] = ()
+) -> list[str]:
+    """What the programs on the path and the running Python need, beside the system's folders.
+
+    Args:
+        tools: programs in the folders of toolchains.
+        replaced: folders that commands see empty but for programs, those of the system too.
+    """
+    own = _homes(inherited)
+    found: list[str] = []
+    for folder in inherited.get("PATH", "").split(":"):
+        if folder.startswith("/") and os.path.isdir(folder):  # noqa: PTH112  names stay as they are written
+            found += _of_folder(Path(os.path.normpath(folder)), own)
+            found += _of_folder(Path(os.path.realpath(folder)), own)
+    for prefix in (sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix)):
+        found += _present(Path(prefix), _OF_A_PREFIX)
+    found += tools
+    return [
+        path
+        for path in dict.fromkeys(found)
+        if (not _is_covered(path) or any(is_above(folder, path) for folder in replaced))
+        and _may_be_read(path, own)
+    ]
+
+
+def checked_grants(paths: Sequence[str], inherited: Mapping[str, str]) -> list[str]:
+    """The paths that the person who runs this lets commands read, checked.
+
+    Raises:
+        ConfigurationError: a path is relative, is not there, or is a whole home or system.
+    """
+    own = _homes(inherited)
+    for path in paths:
+        if not os.path.isabs(path) or not os.path.exists(path):  # noqa: PTH110, PTH117  names stay as written
+            raise ConfigurationError(f"--sandbox-read {path}: name an absolute path that exists")
+        if is_above("/run", os.path.realpath(path)) or stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116  a name
+            raise ConfigurationError(
+                f"--sandbox-read {path} would let commands speak to a service of this machine: name files, no socket"
+            )
+        if not _may_be_read(os.path.realpath(path), own):
+            raise ConfigurationError(
+                f"--sandbox-read {path} would show too much: name a folder further down in it"
+            )
+    return [os.path.normpath(path) for path in paths]
+
+
+def check_root(root: str, inherited: Mapping[str, str]) -> None:
+    """Check the folder that commands may change.
+
+    Raises:
+        ToolError: it has more in it than a project, or belongs to the system.
+    """
+    taken = (*SYSTEM[:1], *_NEVER, *_homes(inherited))
+    if any(is_above(root, other) for other in taken) or any(
+        is_above(place, root) for place in (*_NO_FILES, *SYSTEM[:1], "/etc")
+    ):
+        raise ToolError(
+            f"the sandbox would open {root} to commands, which is no project's folder; use a folder further down"
+        )
+
+
+def _of_folder(folder: Path, own: Sequence[str]) -> list[str]:
+    found = [str(folder)]
+    prefix = folder.parent
+    if folder.name == "shims" and (prefix / "versions").is_dir():
+        return _present(prefix, _OF_PYENV)
+    if folder.name == "bin" and prefix.name == ".cargo":
+        return [*found, *_present(prefix.parent / ".rustup", _OF_RUSTUP)]
+    if folder.name in {"bin", "sbin"} and _is_prefix(prefix, own):
+        found += _present(prefix, _OF_A_PREFIX)
+        if (folder / "go").exists():
+            found += _present(prefix, _OF_GO)
+    return found
+
+
+def _is_prefix(prefix: Path, own: Sequence[str]) -> bool:
+    if any((prefix / mark).exists() for mark in ("pyvenv.cfg", "conda-meta")):
+        return str(prefix) not in own
+    for home in own:
+        if is_above(home, str(prefix)):
+            return len(prefix.relative_to(home).parts) >= _DEPTH_BELOW_HOME
+    return True
+
+
+def _present(prefix: Path, names: Sequence[str]) -> list[str]:
+    return [str(prefix / name) for name in names if (prefix / name).exists()]
+
+
+def _is_covered(path: str) -> bool:
+    return any(is_above(folder, path) for folder in SYSTEM)
+
+
+def _may_be_read(path: str, own: Sequence[str]) -> bool:
+    real = os.path.realpath(path)
+    return not any(is_above(real, other) for other in (*_NEVER, *own)) and not any(
+        is_above(place, real) for place in (*_NO_FILES, "/etc")
+    )
+
+
+_OF_A_KIT = ("bin", "conf", "include", "lib", "lib64", "libexec", "share")
+
+
+@dataclass(frozen=True, slots=True)
+class _Toolchain:
+    """What a variable of a toolchain names. The variables are those of section 4.2 of the coding agent loop specification.
+
+    Attributes:
+        programs: what in the folder is read: no configuration, no key, no cache.
+        default: where the folder is below the home if the variable is not set; empty if nowhere.
+        written: its tool writes into it.
+        several: the variable may name several folders, with colons between them.
+    """
+
+    programs: tuple[str, ...]
+    default: str = ""
+    written: bool = False
+    several: bool = False
+
+
+_TOOLCHAINS: dict[str, _Toolchain] = {
+    "ANDROID_HOME": _Toolchain(
+        ("build-tools", "cmdline-tools", "licenses", "ndk", "platform-tools", "platforms")
+    ),
+    "CARGO_HOME": _Toolchain(("bin",), ".cargo", written=True),
+    "DOTNET_ROOT": _Toolchain(("dotnet", "host", "packs", "sdk", "shared", "templates")),
+    "GEM_HOME": _Toolchain(("bin", "extensions", "gems", "specifications"), written=True),
+    "GOMODCACHE": _Toolchain((), "go/pkg/mod", written=True),
+    "GOPATH": _Toolchain(("bin",), "go", written=True, several=True),
+    "GOROOT": _Toolchain(("bin", *_OF_GO)),
+    "JAVA_HOME": _Toolchain((*_OF_A_KIT, "jmods", "jre", "release")),
+    "NVM_DIR": _Toolchain(("alias", "nvm-exec", "nvm.sh", "versions"), ".nvm"),
+    "PYENV_ROOT": _Toolchain(_OF_PYENV, ".pyenv"),
+    "RBENV_ROOT": _Toolchain(("bin", "libexec", "rbenv.d", "shims", "version", "versions"), ".rbenv"),
+    "RUSTUP_HOME": _Toolchain(_OF_RUSTUP, ".rustup"),
+    "VIRTUAL_ENV": _Toolchain((*_OF_A_KIT, "pyvenv.cfg")),
+}
+
+_KEPT_CLEAR = (*SYSTEM, "/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var")  # noqa: S108  not covered
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchains:
+    """What commands get of the folders of toolchains.
+
+    Attributes:
+        variables: by name; the paths are the host's.
+        readable: programs on the host.
+        private: folders that are the command's own and begin empty.
+    """
+
+    variables: Mapping[str, str]
+    readable: tuple[str, ...]
+    private: tuple[str, ...]
+
+
+def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> Toolchains:
+    """The folders of toolchains that this program's variables name, or that are granted where they usually are.
+
+    A tool writes into some of these folders, and they hold keys beside programs (`~/.cargo/credentials.toml`). So a
+    command sees an empty folder of its own in their place, with the host's programs in it.
+
+    Args:
+        granted: paths that the person who runs this lets commands read, such as `~/go/pkg/mod`.
+    """
+    variables: dict[str, str] = {}
+    readable: list[str] = []
+    private: list[str] = []
+    for name, kind in _TOOLCHAINS.items():
+        folders = _folders(name, kind, inherited, granted)
+        if not folders:
+            continue
+        variables[name] = ":".join(folders)
+        for folder in folders:
+            found = [f"{folder}/{part}" for part in kind.programs]
+            readable += [path for path in found if os.path.exists(path)]  # noqa: PTH110  names
+            private += [folder] if kind.written else []
+    return Toolchains(variables, tuple(readable), tuple(dict.fromkeys(private)))
+
+
+def private_folders(variables: Mapping[str, str], home: str) -> dict[str, str]:
+    """Those of the variables whose folders tools write to, with folders below `home` as values."""
+    return {
+        name: f"{home}/{kind.default or name.lower()}"
+        for name, kind in _TOOLCHAINS.items()
+        if kind.written and variables.get(name)
+    }
+
+
+def _folders(name: str, kind: _Toolchain, inherited: Mapping[str, str], granted: Sequence[str]) -> list[str]:
+    value = inherited.get(name, "")
+    if value:
+        parts = value.split(":") if kind.several else [value]
+        return [os.path.normpath(part) for part in parts if _can_be_had(part, written=kind.written)]
+    usual = [f"{home}/{kind.default}" for home in _homes(inherited) if kind.default]
+    shown = [folder for folder in usual if any(is_above(folder, path) for path in granted)]
+    return [folder for folder in shown if _can_be_had(folder, written=kind.written)][:1]
+
+
+def _can_be_had(path: str, *, written: bool) -> bool:
+    """Whether the folder can be as its tool wants it, without covering what a command needs."""
+    if not os.path.isabs(path) or not path.isprintable():  # noqa: PTH117  a name
+        return False
+    folder = os.path.normpath(path)
+    if not written:
+        return os.path.isdir(folder)  # noqa: PTH112  a name
+    if any(is_above(folder, other) for other in _KEPT_CLEAR) or any(
+        is_above(up, folder) for up in (*_NO_FILES, "/etc", "/run")
+    ):
+        return False
+    in_system = any(is_above(outer, folder) for outer in SYSTEM)
+    return not in_system or (os.path.isdir(folder) and os.path.realpath(folder) == folder)  # noqa: PTH112  a name
+
+
+Step: TypeAlias = "tuple[Any, ...]"
+"""What `sandbox_init` does before a command, by name, with arguments; texts are bytes."""
+
+HOME = "/home/sandbox"
+HOST_NAME = "sandbox"
+_SMALL_BYTES = 16 << 20
+SHARED_BYTES = 256 << 20
+"""Of `/dev/shm`."""
+_COPIED_BYTES = 128 << 10
+_POINTER_BYTES = 4_096
+_PLAIN_MODE = 0o444
+_FIRST_NUMBER = 100
+"""Of descriptors that are mounted; a sandbox's first process has no such high ones."""
+
+# mount(2) and the kernel's include/uapi/linux/mount.h
+_READ_ONLY, _PLAIN, _NO_PROGRAMS, _BIND, _RECURSIVE, _PRIVATE = 1, 2 | 4, 8, 4096, 16384, 1 << 18
+_CHANGE = 32 | _BIND
+_DESCRIBING = frozenset({"kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "timer_list"})
+"""Files of `/proc` that describe the machine and are readable by everybody or by root."""
+
+
+def system_mounts(inherited: Mapping[str, str]) -> list[str]:
+    """The system's programs and libraries, without what people put beside them."""
+    words: list[str] = []
+    for folder in SYSTEM:
+        if os.path.islink(folder):  # noqa: PTH114  a name
+            words += ["--symlink", os.readlink(folder), folder]  # noqa: PTH115  a name
+        elif os.path.isdir(folder):  # noqa: PTH112  a name
+            words += ["--ro-bind", folder, folder]
+    own_homes = [home for home in _homes(inherited) if _is_covered(home) and home not in SYSTEM]
+    for folder in dict.fromkeys([*_BESIDE_PROGRAMS, *own_homes]):
+        if os.path.isdir(folder):  # noqa: PTH112  a name
+            words += ["--tmpfs", folder, "--remount-ro", folder]
+    return words
+
+
+def etc_mounts() -> tuple[list[str], dict[str, bytes]]:
+    """What is readable below `/etc`: mounts of folders, and the content of small files by path."""
+    words: list[str] = []
+    copies: dict[str, bytes] = {}
+    found = (path for pattern in _ETC for path in sorted(Path("/etc").glob(pattern)) if path.exists())
+    for path in map(str, found):
+        target = os.path.realpath(path)
+        if os.path.islink(path) and any(is_above(folder, target) for folder in SYSTEM):  # noqa: PTH114  a name
+            words += ["--symlink", target, path]
+        elif os.path.isfile(path) and os.stat(path).st_size <= _COPIED_BYTES:  # noqa: PTH113, PTH116  names
+            copies[path] = Path(path).read_bytes()
+        else:
+            words += ["--ro-bind-try", path, path]
+    return words, copies
+
+
+def covered_in_proc() -> list[str]:
+    """Files of `/proc` that no command may read: what describes the machine, and what only root may read if this is root."""
+    root = os.getuid() == 0
+    found = []
+    for entry in sorted(Path("/proc").iterdir()):
+        if entry.name.isdigit():  # a process, maybe gone by now
+            continue
+        mode = entry.lstat().st_mode
+        if stat.S_ISREG(mode) and (entry.name in _DESCRIBING or (root and stat.S_IMODE(mode) != _PLAIN_MODE)):
+            found.append(str(entry))
+    return found
+
+
+def scratch_folders(size: int, more: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
+    """Private folders in memory that may be written to, outer ones first: size in bytes and mode of each."""
+    own = {HOME: (size, "0700"), **dict.fromkeys(sorted(more), (size, "0700"))}
+    return {"/dev/shm": (SHARED_BYTES, "1777"), "/tmp": (size, "1777"), "/var/tmp": (size, "1777"), **own}  # noqa: S108  private
+
+
+def own_mounts(
+    covered: Sequence[str], folders: Mapping[str, tuple[int, str]], kept: Sequence[str]
+) -> list[Step]:
+    """A `/proc` and scratch folders of the command's own.
+
+    That `/proc` is read-only, for root may write to it without any capability. Before that the command is made the
+    first to be killed where the machine runs out of memory.
+
+    Args:
+        covered: files of `/proc`.
+        folders: see `scratch_folders`.
+        kept: mounts that are there already; those below a scratch folder are put into the new one.
+    """
+    inside = [path for path in kept if any(is_above(folder, path) for folder in folders)]
+    inside = [path for path in inside if not any(path != up and is_above(up, path) for up in inside)]
+    steps: list[Step] = [("mount", None, b"/", None, _RECURSIVE | _PRIVATE, None)]
+    steps += [("open", os.fsencode(path), _FIRST_NUMBER + place) for place, path in enumerate(inside)]
+    steps += [
+        ("mount", b"proc", b"/proc", b"proc", _PLAIN | _NO_PROGRAMS, None),
+        ("file", b"/proc/self/oom_score_adj", b"1000"),
+    ]
+    steps += [("mount", b"/dev/null", os.fsencode(path), None, _BIND, None) for path in covered]
+    steps.append(("mount", None, b"/proc", None, _CHANGE | _READ_ONLY | _PLAIN | _NO_PROGRAMS, None))
+    for folder, (size, mode) in folders.items():
+        path, options = os.fsencode(folder), f"mode={mode},size={size}".encode()
+        steps += [("folder", path), ("mount", b"tmpfs", path, b"tmpfs", _PLAIN, options)]
+    for place, name in enumerate(inside):
+        path = os.fsencode(name)
+        if os.path.isdir(path):  # noqa: PTH112  a name
+            steps.append(("folder", path))
+        else:
+            steps += [("folder", os.path.dirname(path)), ("file", path, b"")]  # noqa: PTH120  a name
+        steps.append(("mount", _handle(_FIRST_NUMBER + place), path, None, _BIND | _RECURSIVE, None))
+    return steps
+
+
+def program_mounts(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Each folder of programs with its mounts, outer ones first, none that another one brings along."""
+    found: list[tuple[str, list[str]]] = []
+    for path in sorted(set(readable)):
+        if any(is_above(outer, path) for outer, _ in found):
+            continue
+        words = ["--ro-bind-try", path, path]
+        in_versions = _OF_A_VERSION if os.path.basename(path) == "versions" else ()  # noqa: PTH119  a name
+        for secret in sorted(str(one) for pattern in in_versions for one in Path(path).glob(pattern)):
+            words += (
+                ["--tmpfs", secret, "--remount-ro", secret]
+                if os.path.isdir(secret)  # noqa: PTH112  a name
+                else ["--ro-bind-try", "/dev/null", secret]
+            )
+        found.append((path, words))
+    return found
+
+
+def account_files() -> dict[str, bytes]:
+    """Files of `/etc` with accounts and names: this user and `nobody`, without the host's own names."""
+    user, group = os.getuid(), os.getgid()
+    name = "root" if user == 0 else "sandbox"
+    people = [f"{name}:x:{user}:{group}::{HOME}:/bin/bash", "nobody:x:65534:65534::/nonexistent:/bin/false"]
+    groups = [f"{name}:x:{group}:", "nogroup:x:65534:"]
+    texts = {
+        "/etc/passwd": "\n".join([*people, ""]),
+        "/etc/group": "\n".join([*groups, ""]),
+        "/etc/hosts": f"127.0.0.1 localhost {HOST_NAME}\n::1 localhost\n",
+        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    }
+    return {path: text.encode() for path, text in texts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """How a `.git` of the clone is kept from changes.
+
+    Attributes:
+        path: the `.git`, absolute.
+        content: what is seen in its place; None for itself, which then cannot be changed.
+        is_folder: an empty folder is seen in its place.
+        is_missing: it is not there, and an empty folder has to be made to be covered.
+    """
+
+    path: str
+    content: bytes | None = None
+    is_folder: bool = False
+    is_missing: bool = False
+
+    def steps(self, root: str) -> list[Step]:
+        """What `sandbox_init` does. Nothing is mounted on what is a link by then."""
+        place, target = os.fsencode(self.path), _handle(_FIRST_NUMBER)
+        opened: Step = ("open", place, _FIRST_NUMBER)
+        fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | _no_programs(root), None)
+        if self.content is None:
+            return [opened, ("mount", target, target, None, _BIND, None), fixed]
+        if self.is_folder:
+            made: list[Step] = [("folder", place)] if self.is_missing else []
+            return [*made, opened, ("mount", b"tmpfs", target, b"tmpfs", _PLAIN | _READ_ONLY, b"mode=555")]
+        copy = b"/dev/shm/copy"
+        return [
+            ("file", copy, self.content),
+            opened,
+            ("mount", copy, target, None, _BIND, None),
+            fixed,
+            ("remove", copy),
+        ]
+
+
+def protections(folder: WritableFolder) -> list[Protection]:
+    """How the protected paths of a folder are kept from changes.
+
+    That of the root is made read-only. Further down a command may have put a link in the place of
+    a folder, so nothing is mounted there but an empty folder, or a copy of the file that leads to the
+    repository.
+
+    Raises:
+        ToolError: one is a link.
+    """
+    found = (_protection(folder.root, name) for name in folder.protected)
+    return [one for one in found if one is not None]
+
+
+def _protection(root: str, name: str) -> Protection | None:
+    path = os.path.join(root, name)  # noqa: PTH118  names, joined as they are
+    above = os.path.dirname(path)  # noqa: PTH120  a name
+    if os.path.realpath(above) != above or not os.path.isdir(above):  # noqa: PTH112  a name
+        return None  # a link or nothing: no repository is reached through it that is not elsewhere
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        can_be_made = os.access(above, os.W_OK)
+        return Protection(path, b"", is_folder=True, is_missing=True) if can_be_made else None
+    if stat.S_ISLNK(mode):
+        raise ToolError(f"{name} is a symbolic link, so a sandbox cannot protect it; no command runs here")
+    if above == root:
+        return Protection(path)
+    if stat.S_ISDIR(mode):
+        return Protection(path, b"", is_folder=True)
+    return Protection(path, _pointer(path, name))
+
+
+def _handle(number: int) -> bytes:
+    return b"/proc/self/fd/%d" % number
+
+
+def _no_programs(root: str) -> int:
+    """What a mount of this disk keeps whatever is asked of it."""
+    return _NO_PROGRAMS if os.statvfs(root).f_flag & os.ST_NOEXEC else 0
+
+
+def _pointer(path: str, name: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        raise ToolError(
+            f"{name} cannot be read, so a sandbox cannot protect it; no command runs here"
+        ) from None
+    with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor
+        return file.read(_POINTER_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+
+
+class Scratch:
+    """A folder of this machine for one command or container. Where this process dies, it is swept as clones are.
+
+    The file that marks it is beside `path`, where no command can write.
+
+    Attributes:
+        path: the folder.
+
+    Raises:
+        ToolError: it cannot be made.
+    """
+
+    def __init__(self) -> None:
+        try:
+            folder, self._owner = lock_new_folder()
+            self._folder = os.path.realpath(folder)
+            self.path = os.path.join(self._folder, "home")  # noqa: PTH118  names
+            Path(self.path).mkdir(mode=0o700)
+        except OSError as error:
+            raise ToolError(
+                f"the sandbox has no place for temporary files: {error.strerror or error}"
+            ) from error
+
+    def remove(self) -> None:
+        """Remove it. What a command made unremovable is left to the sweep."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if not os.path.lexists(self.path):
+            shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._owner)

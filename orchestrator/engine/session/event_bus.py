@@ -1,0 +1,93 @@
+"""Carries a session's events to whoever listens: queues, and callables."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.events import CallStatus, SessionEvent, SubagentEvent, ToolCallEnded, ToolCallStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
+
+
+STOP_SECONDS = 2.9
+"""How long running work may take to stop: 2 s between SIGTERM and SIGKILL, and some air."""
+
+
+class EventBus:
+    """The events of one session and of those that it started, in the order in which they happened."""
+
+    def __init__(self, session: str, clock: Clock, emit: Emit | None) -> None:
+        self._session, self._clock, self._emit = session, clock, emit
+        self._queues: set[asyncio.Queue[SessionEvent | None]] = set()
+        self._listeners: list[Callable[[SessionEvent], None]] = []
+        self._open_calls: list[ToolCallStarted] = []
+        self._is_over = False
+
+    def __call__(self, event: Event) -> None:
+        """Tell an event of this session. What comes from a tool that did not stop with it is not told."""
+        if self._is_over:
+            return
+        match event:
+            case ToolCallStarted():
+                self._open_calls.append(event)
+            case ToolCallEnded(call_id):
+                call = next((call for call in self._open_calls if call.call_id == call_id), None)
+                if call is None:
+                    return  # it was told by `end_calls`
+                self._open_calls.remove(call)
+            case _:
+                pass
+        if self._emit:
+            self._emit(event)
+        self._pass_on(SessionEvent(self._session, self._clock.now(), event))
+
+    def end_calls(self, why: str) -> None:
+        """Tell the end of calls that did not stop when they were asked to."""
+        for call in tuple(self._open_calls):
+            self(ToolCallEnded(call.call_id, call.name, CallStatus.INTERRUPTED, why))
+
+    def forward(self, event: SessionEvent) -> None:
+        """Tell an event of a subagent."""
+        if self._is_over:
+            return
+        if self._emit:
+            self._emit(SubagentEvent(event.session, event.event))
+        self._pass_on(event)
+
+    def listen(self, listener: Callable[[SessionEvent], None]) -> None:
+        """Call this with every event from now on. It must not block or raise."""
+        self._listeners.append(listener)
+
+    def open(self) -> asyncio.Queue[SessionEvent | None]:
+        """The events from now on; None behind the last one. Whoever takes no more of them closes it."""
+        queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
+        self._queues.add(queue)
+        return queue
+
+    def close(self, queue: asyncio.Queue[SessionEvent | None]) -> None:
+        """Put no more events into a queue."""
+        self._queues.discard(queue)
+
+    def end(self) -> None:
+        """End all queues after what they still hold; nothing is told any more."""
+        self._is_over = True
+        for queue in self._queues:
+            queue.put_nowait(None)
+
+    def _pass_on(self, event: SessionEvent) -> None:
+        for listener in self._listeners:
+            listener(event)
+        for queue in self._queues:
+            queue.put_nowait(event)
+
+
+async def stop(work: asyncio.Task[Any] | None) -> None:
+    """Cancel, and wait for the end as long as a command may take to stop."""
+    if work and not work.done():
+        work.cancel()
+        await asyncio.wait([work], timeout=STOP_SECONDS)

@@ -1,0 +1,346 @@
+"""A request to the model: what is fixed in it, whether the budget allows it, and how it is sent and paid for."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ConfigurationError, ProviderError
+from orchestrator.core.events import (
+    ReasoningDelta,
+    ReplyReceived,
+    TextDelta,
+    TextStarted,
+    TurnStarted,
+    WaitStarted,
+    Warned,
+)
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.models.base import (
+    CallPiece,
+    Completed,
+    ReasoningPiece,
+    Relaxed,
+    Request,
+    Restarted,
+    Switched,
+    TextPiece,
+    Waiting,
+    next_name,
+)
+from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
+from orchestrator.engine.profiles.system_prompt import orient, system_prompt
+from orchestrator.engine.session.budget import DEFAULT_REPLY_TOKENS, Need, Reservation
+from orchestrator.engine.session.calls import ToolRunner
+from orchestrator.engine.session.history import Turn, TurnKind, fixed_bytes
+from orchestrator.engine.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
+
+    from orchestrator.core.errors import ModelError
+    from orchestrator.core.events import Emit
+    from orchestrator.core.messages import Message, ToolDefinition
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.models.base import Model, Response
+    from orchestrator.engine.profiles.base import Profile, ReplyPrice
+    from orchestrator.engine.session.budget import Budget
+    from orchestrator.engine.session.config import SessionConfig, SessionParts
+    from orchestrator.engine.session.history import History
+    from orchestrator.engine.tools.base import Tool
+
+_SUBMIT = "submit"
+"""The tool by which alone a one-step session ends, where its profile has it."""
+
+_IN_PROMPT = ("user_instructions", "max_subagent_depth")
+"""Settings from which the beginning of every request is made: changing it would undo the provider's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextRequest:
+    """How the model is asked in the next round.
+
+    Attributes:
+        fixed: the part of every request; its prefix's bytes never change.
+        fixed_bytes: the size of that part, as `history.fixed_bytes` measures it.
+        context_window: how many tokens the model can read, if that is known.
+        reply_tokens: the longest reply where the request sets no limit.
+    """
+
+    model: Model
+    contract: Contract
+    tools: tuple[ToolDefinition, ...]
+    fixed: Request
+    stream: bool
+    price: ReplyPrice
+    fixed_bytes: int
+    context_window: int | None = None
+    parallel: bool = True
+    reply_tokens: int = DEFAULT_REPLY_TOKENS
+
+    def need(self, history: History, more_bytes: int = 0, *, model: str | None = None) -> Need:
+        """What the next request may need at most.
+
+        Args:
+            more_bytes: what is added to the conversation before.
+            model: the name of the model that it goes to, where that is not the first one.
+        """
+        meter = history.meter
+        tokens = meter.tokens(model or next_name(self.model), self.fixed_bytes, more_bytes)
+        longest = max(self.fixed.max_output_tokens or self.reply_tokens, meter.longest_reply)
+        return Need(tokens, longest, self.price)
+
+    def context_share(self, history: History) -> float:
+        """How full the model's context window is, at 4 characters a token; 0 where its size is not known."""
+        if not self.context_window:
+            return 0.0
+        return (history.tokens + len(self.fixed.system) // CHARACTERS_PER_TOKEN) / self.context_window
+
+    def request_share(self, history: History) -> float:
+        """How much of the context window the next request and the reply it allows take; 0 where that is unknown.
+
+        What the provider has counted counts, and what came after is estimated from above; before its first count
+        all is estimated, at 4 characters a token.
+        """
+        if not self.context_window:
+            return 0.0
+        reply = (self.fixed.max_output_tokens or 0) / self.context_window
+        if not history.meter.has_count_of(next_name(self.model)):
+            return self.context_share(history) + reply
+        return self.need(history).input_tokens / self.context_window + reply
+
+
+def usual_contract(profile: Profile) -> Contract:
+    """Function calling; one call a step for a profile that wants it so."""
+    if profile.supports_parallel_tool_calls:
+        return Native()
+    return SingleStep(ends_by=_SUBMIT if profile.tools.get(_SUBMIT) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTemplate:
+    """What is fixed once a session has started: prompt, tools and form, so that all requests begin alike."""
+
+    fixed: Request
+    runner: ToolRunner
+    _setting: SessionParts
+    _shown: tuple[ToolDefinition, ...]
+    _fixed_bytes: int
+
+    def next(self, model: Model, price: ReplyPrice, config: SessionConfig) -> NextRequest:
+        """How the next round asks, with what may change between two rounds."""
+        profile = self._setting.profile
+        own = profile.is_made_for(model)
+        temperature = config.temperature
+        # After a call failed, the likeliest reply was the wrong one.
+        if temperature is None and own and not self.runner.failures:
+            temperature = profile.temperature
+        fixed = replace(
+            self.fixed,
+            reasoning_effort=config.reasoning_effort if profile.supports_reasoning or not own else None,
+            max_output_tokens=config.max_output_tokens or (profile.max_output_tokens if own else None),
+            temperature=temperature,
+            top_p=config.top_p,
+        )
+        return NextRequest(
+            model=model,
+            contract=self._setting.contract,
+            tools=self._shown,
+            fixed=fixed,
+            stream=config.stream and (profile.supports_streaming or not own),
+            price=price,
+            fixed_bytes=self._fixed_bytes,
+            context_window=profile.context_window_size if own else None,
+            parallel=profile.supports_parallel_tool_calls,
+            reply_tokens=config.reply_tokens or DEFAULT_REPLY_TOKENS,
+        )
+
+    def change(self, config: SessionConfig) -> None:
+        """Take other settings for the calls from now on.
+
+        Raises:
+            ConfigurationError: one differs that the system prompt or the tools shown were made from.
+        """
+        for name in _IN_PROMPT:
+            if getattr(config, name) != getattr(self._setting.config, name):
+                raise ConfigurationError(
+                    f"{name} is part of the prompt, which is fixed once the session has started: start a new "
+                    "session with it, or tell the model with steer()"
+                )
+        self.runner.times = config.command_times(self._setting.profile)
+        self.runner.limits = config.output_limits
+
+
+async def make_template(
+    setting: SessionParts, model_name: str, emit: Emit, more_tools: Iterable[Tool], budget: Budget
+) -> RequestTemplate:
+    """Build the system prompt and the tools. The environment is ready.
+
+    Args:
+        model_name: what the prompt calls the model.
+        more_tools: come after the profile's.
+        budget: counts the calls that are refused.
+    """
+    profile, config, host = setting.profile, setting.config, setting.host
+    tools = ToolRegistry.unchecked([*profile.tools, *more_tools])
+    shown = tuple(tool.definition for tool in tools if host.shows(tool))
+    request = Request(
+        system=host.system(shown) if host.system else await _system(setting, model_name, shown),
+        messages=(),
+        parallel_tool_calls=None if profile.supports_parallel_tool_calls else False,
+        provider_options=profile.provider_options,
+    )
+    runner = ToolRunner(
+        tools,
+        host.gate,
+        setting.environment,
+        host.ledger,
+        emit,
+        config.command_times(profile),
+        config.output_limits,
+        shows=host.shows,
+        budget=budget,
+        clean=host.clean,
+    )
+    request = setting.contract.shape(request, shown)
+    return RequestTemplate(request, runner, setting, shown, fixed_bytes(request))
+
+
+async def _system(setting: SessionParts, model_name: str, shown: tuple[ToolDefinition, ...]) -> str:
+    profile = setting.profile
+    orientation = await orient(
+        setting.environment,
+        documents=profile.documents,
+        from_root=profile.documents_from_root,
+        clock=setting.clock,
+        model_name=model_name,
+        knowledge_cutoff=profile.knowledge_cutoff,
+    )
+    prompt = system_prompt(
+        profile,
+        contract_words=setting.contract.describe(shown),
+        orientation=orientation,
+        user_instructions=setting.config.user_instructions,
+    )
+    return setting.host.clean("the system prompt", prompt)
+
+
+@dataclass(slots=True)
+class SentRequest:
+    """A request on its way, and what was set aside for it.
+
+    Attributes:
+        messages: what it shows of the history.
+        asked: the name of the model that has it now.
+        is_counted: the attempt that failed last is counted already.
+    """
+
+    next: NextRequest
+    messages: Sequence[Message]
+    history: History
+    room: Reservation
+    emit: Emit
+    now: Callable[[], datetime]
+    asked: str = field(init=False)
+    is_counted: bool = False
+
+    def __post_init__(self) -> None:
+        self.asked = next_name(self.next.model)
+
+    async def reply(self) -> Response:
+        """Send it, pay for the whole reply, and add that to the conversation.
+
+        Raises:
+            ModelError: the provider gave no answer.
+            NoRoomError: the budget does not allow another attempt.
+        """
+        fixed, room, budget, meter = self.next.fixed, self.room, self.room.budget, self.history.meter
+        longest = fixed.max_output_tokens
+        if room.is_lowered:
+            longest = min(room.reply_tokens, longest or room.reply_tokens)
+        request = replace(fixed, messages=self.messages, max_output_tokens=longest)
+        with room:
+            budget.rounds += 1
+            self.emit(TurnStarted(budget.rounds, room.worst.tokens, room.worst.usd))
+            room.is_sent = True
+            response = await (self._in_pieces(request) if self.next.stream else self._in_one(request))
+            usd = self.next.price(response.usage)
+            lost_its_count = not response.is_counted and meter.has_count_of(self.asked)
+            room.settle(response.usage, usd, is_known=not lost_its_count)
+        budget.wrapped_up = budget.wrapping_up is not None
+        turn = Turn(TurnKind.ASSISTANT, response.message, self.now(), response.usage, response.id)
+        self.history.add(turn)
+        if response.is_counted:
+            meter.measured(response.usage, self.asked, response.model, self.next.fixed_bytes)
+        self.emit(ReplyReceived(response.message, response.finish, response.usage, usd, response.model))
+        return response
+
+    async def _in_one(self, request: Request) -> Response:
+        response = await self.next.model.complete(replace(request, on_retry=self._retried))
+        self.emit(TextStarted())
+        return response
+
+    async def _in_pieces(self, request: Request) -> Response:
+        begun = False
+        async with aclosing(self.next.model.stream(request)) as events:
+            async for event in events:
+                if isinstance(event, Waiting | Relaxed | Switched):
+                    self._retried(event)
+                    continue
+                if not begun:
+                    self.emit(TextStarted())
+                begun = True
+                match event:
+                    case TextPiece(text):
+                        self._heard(text)
+                        self.emit(TextDelta(text))
+                    case ReasoningPiece(text):
+                        self._heard(text)
+                        self.emit(ReasoningDelta(text))
+                    case CallPiece(text):
+                        self._heard(text)
+                    case Restarted():
+                        self._restarted()
+                        begun = False
+                    case Completed(response):
+                        return response
+        raise ProviderError("the model's stream ended without a reply")
+
+    def _heard(self, text: str) -> None:
+        self.is_counted = False
+        self.room.heard(text)
+
+    def _retried(self, event: Waiting | Relaxed | Switched) -> None:
+        """An attempt failed, and the next one is made after a while, in another form, or elsewhere."""
+        if isinstance(event, Relaxed):
+            self.emit(Warned(f"{event.error}; asked again {event.how}"))
+            return
+        if isinstance(event, Waiting):
+            self._count(event.error, event.seconds)
+            need = self.room.need
+        else:
+            self._count(event.error)
+            self.asked = event.to
+            need = self.next.need(self.history, model=event.to)
+        if self.is_counted or need.input_tokens > self.room.need.input_tokens:
+            self.room.renew(need)
+
+    def _restarted(self) -> None:
+        """What was shown of the reply is void. The attempt is counted, if it was not when it failed."""
+        if not self.is_counted:
+            self._count(None)
+            self.room.renew()
+        self.is_counted = False
+        self.emit(Warned("the stream broke; the reply is asked for again"))
+
+    def _count(self, error: ModelError | None, seconds: float | None = None) -> None:
+        """Count an attempt that may be billed, and say so where a journal can tell it after a crash."""
+        lost = self.room.failed(error)
+        self.is_counted = lost is not None
+        if lost is not None:
+            reason = "the stream broke" if error is None else str(error)
+            self.emit(WaitStarted(seconds or 0.0, reason, lost.tokens, lost.usd))
+        elif seconds is not None:
+            self.emit(WaitStarted(seconds, str(error)))

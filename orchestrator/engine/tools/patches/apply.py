@@ -1,0 +1,351 @@
+"""`apply_patch`: several changes to several files in one call, all of them or none."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
+from orchestrator.engine.tools.base import Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.patches.formats import Action, FileChange, parse_unified, parse_v4a
+from orchestrator.engine.tools.patches.hunks import apply_chunks
+from orchestrator.engine.tools.textfile import (
+    TextFile,
+    check_text,
+    decode,
+    did_you_mean,
+    file_name,
+    syntax_remark,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+
+
+MAX_BYTES = 10_000_000
+"""Of a file that is changed, moved or removed: its old bytes are kept until all is written."""
+
+
+class Staging:
+    """The files of an environment with changes on top that are not yet written. Paths are normal forms.
+
+    Attributes:
+        left: files that are changed though writing failed, because they could not be put back.
+    """
+
+    def __init__(self, environment: ExecutionEnvironment) -> None:
+        self.left: list[str] = []
+        self._environment = environment
+        self._before: dict[str, bytes | None] = {}
+        self._after: dict[str, bytes | None] = {}
+        self._origin: dict[str, str] = {}  # of a moved file: its path on disk
+        self._undo: list[tuple[str, Callable[[], Coroutine[None, None, None]]]] = []
+
+    async def read(self, name: str) -> bytes | None:
+        """A file as it will be, None if there is none.
+
+        Raises:
+            ToolError: the path is refused, or what is there is no file or over 10 MB.
+        """
+        if name not in self._before and self._makes_way(name) is not None:
+            self._before[name] = None
+        elif name not in self._before:
+            try:
+                self._before[name] = await self._environment.read_file(name, max_bytes=MAX_BYTES)
+            except FileMissingError:
+                self._before[name] = None
+        return self._after.setdefault(name, self._before[name])
+
+    def before(self, name: str) -> bytes | None:
+        """What a changed file held before, under its old path if it was moved; None if it is new."""
+        return self._before[self.moved_from(name) or name]
+
+    def _makes_way(self, name: str) -> str | None:
+        """The file that will be removed and has the name of a folder of this path."""
+        folders = (str(folder) for folder in PurePosixPath(name).parents)
+        return next((folder for folder in folders if folder in self._before and self.removed(folder)), None)
+
+    def put(self, name: str, data: bytes | None) -> None:
+        """Give a file, which was read before, another content; None removes it."""
+        self._after[name] = data
+        if data is None:
+            self._origin.pop(name, None)
+
+    def move(self, old: str, new: str, data: bytes) -> None:
+        """Let a file have another path and content. Both paths were read before."""
+        origin = self._origin.get(old, old)
+        self.put(old, None)
+        self._origin.pop(new, None)
+        self.put(new, data)
+        if self._before[origin] is not None and origin != new:
+            self._origin[new] = origin
+
+    def removed(self, name: str) -> bool:
+        """Whether the changes so far remove a file that is there."""
+        return self._before[name] is not None and self._after[name] is None
+
+    def changed(self) -> dict[str, bytes | None]:
+        """The new content of every file that will differ, in the order in which they were read; None for removed."""
+        return {name: data for name, data in self._after.items() if data != self._before[name]}
+
+    def names(self) -> tuple[str, ...]:
+        """Every path read, in order, but for those where nothing is, was or will be."""
+        return tuple(
+            name for name in self._after if self._after[name] is not None or self._before[name] is not None
+        )
+
+    def created(self, name: str) -> bool:
+        """Whether there is no such file on disk."""
+        return self._before[name] is None
+
+    def moved_from(self, name: str) -> str | None:
+        """The old path of a file that only changes its place and perhaps its text."""
+        old = self._origin.get(name)
+        return old if old is not None and self._after[old] is None else None
+
+    async def write(self) -> None:
+        """Write all. Files are removed last, so that a moved one's mode can be taken from the old place.
+
+        Only those that stand where a folder has to be are removed before the files in that folder are written.
+
+        Raises:
+            ToolError: something could not be written; everything but `left` is as it was before.
+        """
+        changed = self.changed()
+        in_the_way = {name: self._makes_way(name) for name, data in changed.items() if data is not None}
+        early = [name for name in changed if name in in_the_way.values()]
+        try:
+            for name in (name for name, folder in in_the_way.items() if folder is None):
+                await self._write(name)
+            for name in early:
+                await self._remove(name)
+            for name in (name for name, folder in in_the_way.items() if folder is not None):
+                await self._write(name)
+            for name in (name for name, data in changed.items() if data is None and name not in early):
+                await self._remove(name)
+        except ToolError:
+            await self._put_back()
+            raise
+
+    async def _write(self, name: str) -> None:
+        data = self._after[name] or b""
+        await self._environment.write_file(name, data, mode_of=self._origin.get(name))
+        self._undo.append((name, self._undo_write(name)))
+
+    async def _remove(self, name: str) -> None:
+        await self._environment.remove_file(name)
+        self._undo.append((name, self._undo_removal(name)))
+
+    def _undo_write(self, name: str) -> Callable[[], Coroutine[None, None, None]]:
+        before = self._before[name]
+        if before is None:
+            return lambda: self._environment.remove_file(name)
+        return lambda: self._environment.write_file(name, before)
+
+    def _undo_removal(self, name: str) -> Callable[[], Coroutine[None, None, None]]:
+        before = self._before[name] or b""
+        moved = next((new for new, old in self._origin.items() if old == name), None)
+        return lambda: self._environment.write_file(name, before, mode_of=moved)
+
+    async def _put_back(self) -> None:
+        for name, undo in reversed(self._undo):
+            try:
+                await undo()
+            except ToolError:
+                self.left.append(name)
+
+
+async def apply_changes(context: ToolContext, changes: Sequence[FileChange]) -> Ok:
+    """Check every change against the files, one after the other, then write all.
+
+    Raises:
+        ToolError: one cannot be made; nothing is written then.
+    """
+    patching = _Patching(context)
+    try:
+        for change in changes:
+            await patching.stage(change)
+        await _finished(patching.write())
+    except ToolError as error:
+        raise type(error)(f"{error}\n{patching.aftermath()}") from None
+    return Ok("\n".join(["Applied the patch:", *patching.report(), *await patching.syntax_remarks()]))
+
+
+async def _finished(work: Coroutine[None, None, None]) -> None:
+    """Bring work that was begun to its end, even if this is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # looked at, so that nobody complains that it was not
+        raise
+
+
+class _Patching:
+    def __init__(self, context: ToolContext) -> None:
+        self._staging = Staging(context.environment)
+        self._context = context
+        self._remarks: dict[str, list[str]] = {}
+        self._written: set[str] = set()  # files whose whole text is the model's
+
+    async def stage(self, change: FileChange) -> None:
+        """Make one change on top of those before it.
+
+        Raises:
+            ToolError: it cannot be made.
+        """
+        name = file_name(self._context, change.path)
+        try:
+            before = await self._staging.read(name)
+        except FileUnreadableError as error:
+            raise FileUnreadableError(f"{change.action} {name}: {error}") from None
+        if change.action is Action.ADD or (change.may_create and before is None):
+            self._add(name, before, change)
+        elif before is None:
+            if self._staging.removed(name):
+                raise FileMissingError(f"{change.action} {name}: the patch removes or moves it further up")
+            raise FileMissingError(
+                f"{change.action} {name}: {name} does not exist.{await did_you_mean(self._context, name)}"
+            )
+        elif change.action is Action.REMOVE:
+            self._remove(name, before, change)
+        else:
+            await self._update(name, before, change)
+
+    def _add(self, name: str, before: bytes | None, change: FileChange) -> None:
+        data = change.content.encode()
+        if before:
+            data = decode(name, before).with_text(change.content)
+            self._refuse_unseen(name, before, data)
+        self._staging.put(name, data)
+        self._written.add(name)
+        self._note(name, change.remark)
+
+    def _remove(self, name: str, before: bytes, change: FileChange) -> None:
+        if change.chunks and self._edited(name, name, decode(name, before), change):
+            raise ToolError(
+                f"delete {name}: it has lines that the patch does not show; give all of its lines, or none"
+            )
+        self._staging.put(name, None)
+        self._written.discard(name)
+
+    async def _update(self, name: str, before: bytes, change: FileChange) -> None:
+        target = name if change.move_to is None else file_name(self._context, change.move_to)
+        data = before
+        if change.chunks:
+            file = decode(name, before)
+            data = file.with_text(self._edited(name, target, file, change))
+        if target == name:
+            self._staging.put(name, data)
+            return
+        there = await self._staging.read(target)
+        if there:
+            self._refuse_unseen(target, there, data)
+        self._staging.move(name, target, data)
+        for remark in self._remarks.pop(name, ()):
+            self._note(target, remark)
+        if name in self._written:
+            self._written.discard(name)
+            self._written.add(target)
+
+    def _edited(self, name: str, target: str, file: TextFile, change: FileChange) -> str:
+        missed = self._context.ledger.misses_again
+        edited = apply_chunks(name, file.text, change.chunks, lambda old: missed(name, old))
+        for remark in edited.remarks:
+            self._note(target, remark)
+        return edited.text
+
+    def _refuse_unseen(self, name: str, before: bytes, data: bytes) -> None:
+        if data == before or name in self._written or name in self._context.ledger.shown:
+            return
+        raise ToolError(
+            f"{name} exists and you have not seen its text, so it is not replaced: read it first, or change a part of it "
+            "with an update"
+        )
+
+    def _note(self, name: str, remark: str) -> None:
+        if remark:
+            self._remarks.setdefault(name, []).append(remark)
+
+    async def write(self) -> None:
+        """Write all that was staged, and enter it into the ledger.
+
+        Raises:
+            ToolError: it could not be written.
+        """
+        await self._staging.write()
+        self._record()
+
+    async def syntax_remarks(self) -> list[str]:
+        """What `syntax_remark` says of the files that were written."""
+        found = [
+            await syntax_remark(self._context, name, self._staging.before(name), data)
+            for name, data in self._staging.changed().items()
+            if data is not None
+        ]
+        return [remark.strip() for remark in found if remark]
+
+    def aftermath(self) -> str:
+        """What became of the files though the patch failed."""
+        if not self._staging.left:
+            return "Nothing was changed: a patch is applied as a whole or not at all."
+        self._context.ledger.touched.update(self._staging.left)
+        return f"These files were written before that and could not be put back: {', '.join(self._staging.left)}."
+
+    def _record(self) -> None:
+        ledger = self._context.ledger
+        for name, data in self._staging.changed().items():
+            ledger.touched.add(name)
+            ledger.missed.pop(name, None)
+            origin = self._staging.moved_from(name)
+            if data is None:
+                continue
+            if name in self._written or (origin is not None and origin in ledger.shown):
+                ledger.shown.add(name)
+        ledger.shown -= {name for name, data in self._staging.changed().items() if data is None}
+
+    def report(self) -> list[str]:
+        """A line for each file: `A` added, `M` changed, `D` removed, `R` moved; what should be known in brackets."""
+        changed = self._staging.changed()
+        moved = {name: old for name in changed if (old := self._staging.moved_from(name)) is not None}
+        lines = []
+        for name in self._staging.names():
+            remarks = list(self._remarks.get(name, ()))
+            if name in moved:
+                line = f"R {moved[name]} -> {name}"
+            elif name in moved.values():
+                continue
+            elif name not in changed:
+                line = f"M {name}"
+                remarks.append("it is as it was: the patch does not change its text")
+            elif changed[name] is None:
+                line = f"D {name}"
+            else:
+                line = f"{'A' if self._staging.created(name) else 'M'} {name}"
+            lines.append(f"{line} ({'; '.join(remarks)})" if remarks else line)
+        return lines
+
+
+def apply_patch() -> Tool:
+    """The tool for patches between `*** Begin Patch` and `*** End Patch`."""
+    return _tool("apply_patch_v4a", parse_v4a)
+
+
+def apply_unified_patch() -> Tool:
+    """The tool for unified diffs; the model calls it `apply_patch` as well."""
+    return _tool("apply_patch_unified", parse_unified)
+
+
+def _tool(words: str, parse: Callable[[str], tuple[FileChange, ...]]) -> Tool:
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        patch = arguments["patch"]
+        check_text("patch", patch)
+        return await apply_changes(context, parse(patch))
+
+    definition = define("apply_patch", {"patch": {"type": "string"}}, ("patch",), words=words)
+    return Tool(definition, execute, order=Order.ALONE)

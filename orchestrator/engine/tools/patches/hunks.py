@@ -1,0 +1,365 @@
+"""Puts the chunks of a patch into a text: finds their places, in steps of growing tolerance, and replaces lines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ToolError
+from orchestrator.engine.tools.matching import LineIndex, Shift, ShiftedLines, nearest_shown, plain
+from orchestrator.engine.tools.patches.formats import promise_broken
+from orchestrator.engine.tools.textfile import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from orchestrator.engine.tools.patches.formats import Chunk
+
+_LINE_END = re.compile(r"\r?\n")
+_ANY_LINE_END = re.compile(r"\r\n|\n|\r")
+_LONE_CR = re.compile(r"\r(?!\n)")
+_MOST_BLANK_ENDS = 8
+
+
+def _plain_and_closed(line: str) -> str:
+    return plain(line).rstrip()
+
+
+def _bare(line: str) -> str:
+    return plain(line).strip()
+
+
+_STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("", str),
+    ("blanks at line ends", str.rstrip),
+    ("quotes, dashes or spaces", _plain_and_closed),
+)
+"""What is overlooked, in words, and the function that makes two lines equal that differ in nothing else."""
+
+_ANCHOR_STEPS = (str, str.rstrip, str.strip, _bare)
+"""A line behind `@@` only names a place, so that its indentation is not needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A text with chunks put in, and what had to be overlooked to find their places, in words."""
+
+    text: str
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a chunk's old lines are: `[start, end)`. `size` is how many of its lines count, `step` the tolerance.
+
+    `shift` is by what the file's indentation differs from the chunk's, where it does.
+    """
+
+    start: int
+    end: int
+    size: int
+    step: int = 0
+    shift: Shift | None = None
+
+
+def _never(_old: str) -> bool:
+    return False
+
+
+def apply_chunks(
+    name: str, text: str, chunks: Sequence[Chunk], missed: Callable[[str], bool] = _never
+) -> Edited:
+    """Put chunks into a text, each below the one before it.
+
+    Lines that stay keep their text and line end, whatever the patch says; new lines get the
+    line end of the first line. The final line end stays as it is, unless a chunk says otherwise.
+    Where all old lines of a chunk are indented by the same blanks too much or too little, and there
+    is one such place, its new lines are shifted alike.
+
+    Args:
+        name: the file, for messages.
+        text: of the file, with its line ends.
+        chunks: in the order of the file.
+        missed: takes note of old lines that are not there; whether the like was missed before.
+
+    Raises:
+        ToolError: a chunk's old lines are not there; the message names the hunk and shows the nearest lines.
+    """
+    ways = [_LINE_END]
+    if _LONE_CR.search(text):  # lines are counted by LF wherever there is one
+        ways.insert(1 if "\n" in text else 0, _ANY_LINE_END)
+    failure: ToolError | None = None
+    for line_end in ways:
+        try:
+            return _apply(name, _split(text, line_end), chunks, missed if failure is None else _never)
+        except ToolError as error:
+            failure = failure or error
+    raise failure or AssertionError("there is a way to split a text")
+
+
+def _split(text: str, line_end: re.Pattern[str]) -> list[tuple[str, str]]:
+    lines = []
+    start = 0
+    for found in line_end.finditer(text):
+        lines.append((text[start : found.start()], found.group()))
+        start = found.end()
+    if start < len(text):
+        lines.append((text[start:], ""))
+    return lines
+
+
+def _apply(
+    name: str, lines: list[tuple[str, str]], chunks: Sequence[Chunk], missed: Callable[[str], bool]
+) -> Edited:
+    finder = _Finder([line for line, _ in lines], missed, closed=not lines or bool(lines[-1][1]))
+    places, remarks = [], []
+    for number, chunk in enumerate(chunks, 1):
+        place = finder.place(chunk)
+        if isinstance(place, str):
+            which = f"hunk {number} of {len(chunks)} of {name} (line {chunk.patch_line} of the patch)"
+            raise ToolError(f"{which} does not match: {place}")
+        places.append((place, chunk))
+        if remark := _remark(number, chunk, place):
+            remarks.append(remark)
+    return Edited(_joined(lines, places), tuple(remarks))
+
+
+def _remark(number: int, chunk: Chunk, place: _Place) -> str:
+    """What the model should know about a place that is not exactly as the patch says."""
+    where = f"hunk {number} matched at line {place.start + 1}"
+    if place.shift is not None:
+        return f"{where}, where the lines have {place.shift} before them; its new lines were indented alike"
+    if place.step:
+        return f"{where} only without regard to {_STEPS[place.step][0]}"
+    if chunk.expected is not None and chunk.expected != place.start:
+        return f"{where}, not {chunk.expected + 1}"
+    return ""
+
+
+def _joined(lines: list[tuple[str, str]], places: list[tuple[_Place, Chunk]]) -> str:
+    line_end = next((end for _, end in lines if end), "\n")
+    ends_with_one = not lines or bool(lines[-1][1])
+    result: list[tuple[str, str]] = []
+    position = 0
+    for place, chunk in sorted(places, key=lambda item: item[0].start):
+        result += lines[position : place.start]
+        position = place.start
+        for line in chunk.lines[: place.size]:
+            if line.mark == "+":
+                shifted = line.text if place.shift is None else place.shift.line(line.text)
+                result.append((line.text if shifted is None else shifted, line_end))
+                continue
+            if line.mark == " ":
+                result.append(lines[position])
+            position += 1
+        if place.end == len(lines) and chunk.final_newline is not None:
+            ends_with_one = chunk.final_newline
+    result += lines[position:]
+    body = "".join(line + (end or line_end) for line, end in result[:-1])
+    if not result:
+        return body
+    last, end = result[-1]
+    return body + last + ((end or line_end) if ends_with_one else "")
+
+
+class _Finder:
+    """Finds one chunk after the other.
+
+    Args:
+        lines: of the file, without their ends.
+        missed: see `apply_chunks`.
+        closed: the last line has a line end.
+    """
+
+    def __init__(self, lines: list[str], missed: Callable[[str], bool], *, closed: bool) -> None:
+        self._lines = lines
+        self._missed = missed
+        self._closed = closed
+        self._views: dict[Callable[[str], str], LineIndex] = {}  # by what makes lines equal
+        self._shifted: ShiftedLines | None = None
+        self._cursor = 0  # the first line below the chunks found so far
+        self._drift = 0  # how far the last chunk was from where the patch expected it
+        self._said = 0  # the first line below the chunks so far by what the patch says
+
+    def place(self, chunk: Chunk) -> _Place | str:
+        """The chunk's place, or why there is none."""
+        above = self._below_anchors(chunk.anchors)
+        if isinstance(above, str):
+            return above
+        if not chunk.old:
+            return self._insertion(chunk, above)
+        expected = None if chunk.expected is None else chunk.expected + self._drift
+        found = self._find(chunk, above, expected) or self._find_shifted(chunk, above, expected)
+        if found is None or (isinstance(found, _Place) and found.shift is not None and self._anywhere(chunk)):
+            return self._missing(chunk, above)
+        if isinstance(found, str):
+            return found
+        if chunk.expected is not None:
+            if chunk.expected < self._said and self._is_elsewhere(chunk, found):
+                return (
+                    f"its header says line {chunk.expected + 1}, which is not below the hunk above it, and its lines are in the "
+                    "file more than once: put the hunks in the order of the file, with their line numbers"
+                )
+            self._said = chunk.expected + len(chunk.old)
+            self._drift = found.start - chunk.expected
+        self._cursor = found.end
+        return found
+
+    def _is_elsewhere(self, chunk: Chunk, found: _Place) -> bool:
+        """Whether the old lines are in another place as well."""
+        simple = _STEPS[found.step][1] if found.shift is None else _bare
+        places = self._view(simple).places([simple(line) for line in chunk.old], 0, found.start)
+        return any(place != found.start for place in places)
+
+    def _below_anchors(self, anchors: tuple[str, ...]) -> int | str:
+        """The line below the last anchor. An outer anchor may be above the cursor: an earlier chunk was in it too."""
+        start = self._cursor
+        for depth, anchor in enumerate(anchors, 1):
+            found = self._anchor(anchor, start)
+            if found is None and depth < len(anchors):
+                found = self._anchor(anchor, 0)
+            if found is None:
+                return self._no_anchor(anchor, start)
+            start = max(found + 1, self._cursor)
+        return start
+
+    def _insertion(self, chunk: Chunk, above: int) -> _Place | str:
+        """The place of new lines alone: below the anchor, where the patch says, or at the end of the file."""
+        size = len(chunk.lines)
+        if chunk.at_end or (chunk.expected is None and not chunk.anchors):
+            return _Place(len(self._lines), len(self._lines), size)
+        if chunk.expected is None:
+            self._cursor = above
+            return _Place(above, above, size)
+        start = chunk.expected + self._drift
+        self._said = chunk.expected
+        if not self._cursor <= start <= len(self._lines):
+            return f"line {chunk.expected} is not below the hunk above it, or not in the file of {len(self._lines)} lines"
+        self._cursor = start
+        return _Place(start, start, size)
+
+    def _find(self, chunk: Chunk, above: int, expected: int | None) -> _Place | None:
+        """The chunk's place without regard to as little as possible, but for its indentation."""
+        for step, (_, simple) in enumerate(_STEPS):
+            view = self._view(simple)
+            for start in self._starts(chunk, above):
+                for size, old, at_end in self._wanted(chunk):
+                    first = max(start, len(self._lines) - len(old)) if at_end else start
+                    wanted = [simple(line) for line in old]
+                    place = view.nearest(wanted, first, first if expected is None else expected)
+                    if place is not None and not (chunk.promised and place != expected):
+                        return _Place(place, place + len(old), size, step)
+        return None
+
+    def _find_shifted(self, chunk: Chunk, above: int, expected: int | None) -> _Place | str | None:
+        """The one place, or the expected one, where all lines are indented by the same blanks more or less."""
+        if self._shifted is None:
+            self._shifted = ShiftedLines(self._lines)
+        start = min(self._starts(chunk, above))
+        for size, old, at_end in self._wanted(chunk):
+            first = max(start, len(self._lines) - len(old)) if at_end else start
+            places = dict(self._shifted.places(old, first)) if not chunk.promised else {}
+            if not places:
+                continue
+            if len(places) > 1 and expected not in places:
+                numbers = ", ".join(str(place + 1) for place in places)
+                return f"its lines are there with other indentation, but more than once (lines {numbers}): indent them right"
+            place = next(iter(places)) if expected is None or expected not in places else expected
+            found = _Place(place, place + len(old), size, shift=places[place])
+            return self._unshiftable(chunk, found) or found
+        return None
+
+    def _unshiftable(self, chunk: Chunk, place: _Place) -> str:
+        """Why new lines of a chunk cannot be shifted as its old ones are; empty if they can."""
+        new = (line.text for line in chunk.lines[: place.size] if line.mark == "+")
+        short = next(
+            (text for text in new if place.shift is not None and place.shift.line(text) is None), None
+        )
+        if short is None:
+            return ""
+        region = numbered(self._lines, place.start, place.end)
+        return (
+            f"the file's lines have {place.shift} before them, which cannot be taken from its new line {short!r}. "
+            f"Indent the hunk as the file is; copy the text without the numbers:\n{region}"
+        )
+
+    def _starts(self, chunk: Chunk, above: int) -> tuple[int, ...]:
+        """From where to look: below the anchor, or from the anchor on, which is itself the first old line then."""
+        return (above, above - 1) if chunk.anchors and above > self._cursor else (above,)
+
+    def _wanted(self, chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...], bool]]:
+        """The old lines that may stand for the chunk, how many of its lines count, and whether the file ends with them.
+
+        Lines that the header promises are blank in the file, or the last of them is what some count behind its
+        final line end. Such a chunk is only where the header says, or else a line above the others may be missing.
+        """
+        if not chunk.promised:
+            yield from ((size, old, chunk.at_end) for size, old in _endings(chunk))
+            return
+        size, old = len(chunk.lines), chunk.old
+        yield size, (*old, *[""] * chunk.promised), chunk.at_end
+        if self._closed and chunk.lines[-1].mark != "-":
+            yield size, (*old, *[""] * (chunk.promised - 1)), True
+
+    def _anchor(self, anchor: str, start: int) -> int | None:
+        """The first line from `start` on that an anchor names."""
+        places = (self._view(simple).nearest([simple(anchor)], start, start) for simple in _ANCHOR_STEPS)
+        return next((place for place in places if place is not None), None)
+
+    def _view(self, simple: Callable[[str], str]) -> LineIndex:
+        view = self._views.get(simple)
+        if view is None:
+            view = self._views[simple] = LineIndex([simple(line) for line in self._lines])
+        return view
+
+    def _no_anchor(self, anchor: str, start: int) -> str:
+        begin = f"the line after @@, {anchor!r}, is not in the file"
+        if anchor.lstrip().startswith("-") and anchor.rstrip().endswith("@@"):
+            return f"{begin}. Write @@ alone or with a line of the file, without line numbers."
+        if start and (found := self._anchor(anchor, 0)) is not None:
+            return (
+                f"{begin} from line {start + 1} on, only at line {found + 1}: put the hunks in the order of the file, "
+                "and name a line below the hunk above, or none"
+            )
+        return f"{begin}{self._nearest((anchor,), 'the line')}"
+
+    def _anywhere(self, chunk: Chunk) -> _Place | None:
+        """Where the old lines are in the file with their indentation, above the cursor too."""
+        return self._find(replace(chunk, anchors=(), at_end=False, promised=0), 0, None)
+
+    def _missing(self, chunk: Chunk, above: int) -> str:
+        found = self._anywhere(chunk)
+        if found is None:
+            return f"its lines are not in the file{self._nearest(chunk.old, 'the hunk')}"
+        line = found.start + 1
+        if chunk.promised:
+            return (
+                f"{promise_broken(chunk.promised, chunk.promised)}. Only blank lines may be missing that the file has below "
+                f"line {found.end}, and only in a hunk that is at the line of its header"
+            )
+        if chunk.at_end:
+            return (
+                f"it is marked as the end of the file, but its lines are at line {line} of {len(self._lines)}"
+            )
+        return (
+            f"its lines are at line {line}, not from line {above + 1} on, below the line after @@ and the hunk "
+            "above it: put the hunks in the order of the file"
+        )
+
+    def _nearest(self, old: Sequence[str], what: str) -> str:
+        return nearest_shown(self._lines, old, what, again=self._missed("\n".join(old)))
+
+
+def _endings(chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The chunk's old lines, then without blank ones at its end, a few at most: models leave such between hunks.
+
+    Each with the number of lines of the chunk that count.
+    """
+    size, old = len(chunk.lines), chunk.old
+    yield size, old
+    for _ in range(_MOST_BLANK_ENDS):
+        if len(old) <= 1 or chunk.lines[size - 1].mark != " " or old[-1].strip():
+            return
+        size, old = size - 1, old[:-1]
+        yield size, old

@@ -1,0 +1,604 @@
+"""Which source wins, and the one clear line for everything that is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from orchestrator.app.config.settings import (
+    SUITE_VARIABLES,
+    Origin,
+    Settings,
+    SourceKind,
+    load_settings,
+    tightened,
+    user_file,
+)
+from orchestrator.app.options import KEYS, OPTIONS, Reach
+from orchestrator.core.errors import ConfigurationError
+from tests.tables import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Place:
+    """A current folder and a user's file, both really there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cwd = folder / "work"
+        self.cwd.mkdir()
+        self.local = self.cwd / "pullwright.toml"
+        self.user = folder / "config.toml"
+        self.user.write_text("")
+        self.environ = {"PULLWRIGHT_CONFIG": str(self.user)}
+
+    def load(self, flags: dict[str, Any] | None = None, /, **environ: str) -> Any:
+        return load_settings(flags or {}, {**self.environ, **environ}, self.cwd)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_without_any_source_the_defaults_hold(place: Place) -> None:
+    loaded = place.load()
+    assert loaded.settings == Settings()
+    assert set(loaded.origin) == set(KEYS)
+    assert set(loaded.origin.values()) == {Origin(SourceKind.DEFAULT, "")}
+
+
+@pytest.mark.parametrize(
+    ("sources", "kind"),
+    [
+        (("1", "2", "3", "4"), SourceKind.FLAG),
+        ((None, "2", "3", "4"), SourceKind.ENVIRONMENT),
+        ((None, None, "3", "4"), SourceKind.LOCAL_FILE),
+        ((None, None, None, "4"), SourceKind.USER_FILE),
+        ((None, None, None, None), SourceKind.DEFAULT),
+        ((None, "", "3", None), SourceKind.LOCAL_FILE),
+        (("1", None, None, "4"), SourceKind.FLAG),
+    ],
+)
+def test_precedence(place: Place, sources: tuple[str | None, ...], kind: SourceKind) -> None:
+    flag, variable, local, user = sources
+    if local:
+        place.local.write_text(f"max_rounds = {local}\n")
+    if user:
+        place.user.write_text(f"max_rounds = {user}\n")
+    environ = {} if variable is None else {"PULLWRIGHT_MAX_ROUNDS": variable}
+    loaded = place.load({"max_rounds": flag} if flag else {}, **environ)
+    value, where = {
+        SourceKind.FLAG: (1, "--max-rounds"),
+        SourceKind.ENVIRONMENT: (2, "PULLWRIGHT_MAX_ROUNDS"),
+        SourceKind.LOCAL_FILE: (3, str(place.local)),
+        SourceKind.USER_FILE: (4, str(place.user)),
+        SourceKind.DEFAULT: (20, ""),
+    }[kind]
+    assert loaded.settings.max_rounds == value
+    assert loaded.origin["max_rounds"] == Origin(kind, where)
+    assert loaded.origin["label"].kind is SourceKind.DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        ("max_rounds", " 7 ", 7),
+        ("max_usd", "0.5", 0.5),
+        ("max_usd", "2", 2.0),
+        ("draft", "No", False),
+        ("stream", "on", True),
+        ("temperature", "0", 0.0),
+        ("model", "openai-chat:qwen", "openai-chat:qwen"),
+        ("api_url", "http://localhost:11434/v1/", "http://localhost:11434/v1"),
+        ("label", "7", "7"),
+        ("base", "release/2.0", "release/2.0"),
+    ],
+)
+def test_text_is_read_by_the_type_of_the_option(place: Place, key: str, text: str, expected: object) -> None:
+    assert getattr(place.load(**{f"PULLWRIGHT_{key.upper()}": text}).settings, key) == expected
+    assert getattr(place.load({key: text}).settings, key) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"max_rounds": "0"}, "--max-rounds = 0: must be a whole number from 1 to 10,000"),
+        ({"max_rounds": "many"}, "--max-rounds = 'many': must be a whole number from 1 to 10,000"),
+        ({"max_rounds": "2.5"}, "--max-rounds = '2.5': must be a whole number from 1 to 10,000"),
+        ({"max_usd": "0"}, "--max-usd = 0.0: must be a number above 0 and up to 100,000"),
+        ({"max_usd": "nan"}, "--max-usd = nan: must be a number above 0 and up to 100,000"),
+        ({"temperature": "-1"}, "--temperature = -1.0: must be a number from 0 to 2"),
+        ({"label": ""}, "--label = '': must be one line of text, not empty, of at most 200 characters"),
+        (
+            {"label": "a\nb"},
+            r"--label = 'a\nb': must be one line of text, not empty, of at most 200 characters",
+        ),
+        ({"base": "a..b"}, "--base = 'a..b': must be a name that git allows"),
+        ({"base": "--upload-pack=x"}, "--base = '--upload-pack=x': must be a name that git allows"),
+        ({"api_url": "ftp://x"}, "--api-url = 'ftp://x': must be an http:// or https:// address without"),
+        ({"api_url": "http://["}, "--api-url = 'http://[': must be an http:// or https:// address without"),
+        ({"api_url": "https://a:b@c"}, "--api-url = 'https://a:[redacted]@c': must be an http"),
+        (
+            {"reasoning_effort": "Very High"},
+            "--reasoning-effort = 'Very High': must be one word in small letters",
+        ),
+        ({"model": "x" * 500}, f"--model = '{'x' * 59}…: must be one line of text"),
+        ({"max_round": 1}, "there is no option 'max_round'; the nearest known one is 'max_rounds'"),
+    ],
+)
+def test_what_is_wrong_with_a_flag(place: Place, flags: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        place.load(flags)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("max_round = 3", "{} holds the unknown key 'max_round'; the nearest known one is 'max_rounds'"),
+        ("max-usd = 3", "{} holds the unknown key 'max-usd'; the nearest known one is 'max_usd'"),
+        ("max_token = 3", "{} holds the unknown key 'max_token'; the nearest known one is 'max_tokens'"),
+        ("[run]\nlabel = 'x'", "{} holds the unknown key 'run'; the nearest known one is"),
+        (
+            "openai_api_key = 'sk-1'",
+            (
+                "{} holds 'openai_api_key': keys do not belong in files; "
+                "set the environment variable OPENAI_API_KEY instead"
+            ),
+        ),
+        (
+            "token = 'x'",
+            "{} holds 'token': keys do not belong in files; set the environment variable GITHUB_TOKEN",
+        ),
+        (
+            "github-token = 'x'",
+            (
+                "{} holds 'github-token': keys do not belong in files; "
+                "set the environment variable GITHUB_TOKEN"
+            ),
+        ),
+        (
+            "api_key = 'x'",
+            (
+                "{} holds 'api_key': keys do not belong in files; "
+                "set the environment variable PULLWRIGHT_API_KEY"
+            ),
+        ),
+        (
+            "anthropic_key = 'x'",
+            (
+                "{} holds 'anthropic_key': keys do not belong in files; "
+                "set the environment variable ANTHROPIC_API_KEY"
+            ),
+        ),
+        ("draft = 'maybe'", "draft in {} = 'maybe': must be true or false"),
+        ("draft = 1", "draft in {} = 1: must be true or false"),
+        ("max_rounds = true", "max_rounds in {} = true: must be a whole number"),
+        ("max_rounds = '3'", "max_rounds in {} = '3': must be a whole number"),
+        ("label = 3", "label in {} = 3: must be one line of text"),
+        ("model = ['a']", "model in {} = ['a']: must be one line of text"),
+        ("draft = ", "{} is not valid TOML: "),
+        ("a = " + "[" * 5000, "{} is not valid TOML: "),
+        ("a = " + "1" * 5000, "{} is not valid TOML: "),
+        ("max_files = 0x" + "f" * 6000, "max_files in {} = a number of too many digits: must be"),
+        ("allow_host = [0x" + "f" * 6000 + "]", "allow_host in {} = a number of too many digits: must be"),
+    ],
+)
+@pytest.mark.parametrize("which", ["local", "user"])
+def test_what_is_wrong_in_a_file(place: Place, which: str, toml: str, message: str) -> None:
+    path = getattr(place, which)
+    path.write_text(toml)
+    with pytest.raises(ConfigurationError) as caught:
+        place.load()
+    assert str(caught.value).startswith(message.format(path))
+    assert "sk-1" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        (
+            "PULLWRIGHT_MAX_ROUND",
+            "PULLWRIGHT_MAX_ROUND names no option; the nearest is PULLWRIGHT_MAX_ROUNDS",
+        ),
+        ("PULLWRIGHT_max_rounds", "PULLWRIGHT_max_rounds names no option; the nearest is"),
+        ("PULLWRIGHT_HOMES", "PULLWRIGHT_HOMES names no option; the nearest is PULLWRIGHT_HOME"),
+        ("PULLWRIGHT_", "PULLWRIGHT_ names no option; the nearest is"),
+        ("PULLWRIGHT_TEST_COMAND", "names no option; the nearest is PULLWRIGHT_TEST_COMMAND"),
+    ],
+)
+def test_an_unknown_variable_is_named(place: Place, variable: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        place.load(**{variable: "1"})
+
+
+def test_a_wrong_variable_is_named(place: Place) -> None:
+    with pytest.raises(ConfigurationError, match=r"^PULLWRIGHT_DRAFT = 'perhaps': must be true or false$"):
+        place.load(PULLWRIGHT_DRAFT="perhaps")
+
+
+def test_variables_that_are_no_options_are_left_alone(place: Place) -> None:
+    loaded = place.load(
+        PULLWRIGHT_HOME="/x", PULLWRIGHT_TEST_BASE_URL="x", PULLWRIGHT_API_KEY="x", PATH="/bin"
+    )
+    assert loaded.settings == Settings()
+    assert not {f"PULLWRIGHT_{key.upper()}" for key in KEYS} & SUITE_VARIABLES
+
+
+def test_a_named_file_must_be_there(place: Place) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"PULLWRIGHT_CONFIG names .*nowhere\.toml, which does not exist"
+    ):
+        place.load(PULLWRIGHT_CONFIG=str(place.cwd / "nowhere.toml"))
+
+
+def test_a_file_that_is_none_or_no_text_is_named(place: Place) -> None:
+    place.local.mkdir()
+    with pytest.raises(ConfigurationError, match=r"pullwright\.toml cannot be read: Is a directory"):
+        place.load()
+    place.local.rmdir()
+    place.local.write_bytes(b"label = '\xff'")
+    with pytest.raises(ConfigurationError, match=r"pullwright\.toml is not UTF-8 text"):
+        place.load()
+
+
+def test_the_users_file_is_where_the_platform_keeps_it() -> None:
+    assert user_file({}).name == "config.toml"
+    assert "pullwright" in str(user_file({}).parent)
+
+
+def test_the_users_own_file_is_trusted_even_where_it_lies_in_the_folder(place: Place) -> None:
+    place.local.write_text("api_url = 'https://mine.example'\npermission = 'dangerous'\n")
+    loaded = place.load(PULLWRIGHT_CONFIG=str(place.local))
+    assert loaded.settings.api_url == "https://mine.example"
+    assert loaded.settings.permission == "dangerous"
+
+
+_A_VALUE_OF = {
+    "api_url": "'https://collect.example'",
+    "github_url": "'https://collect.example'",
+    "web": "'exa'",
+    "github_app_id": "'7'",
+    "allow_actor": "['mallory']",
+    "allow_command": "['sh *']",
+    "allow_host": "['collect.example']",
+    "allow_link": "['collect.example']",
+    "allow_path": "['.github/**']",
+    "sandbox_read": "['/']",
+    "label": "'bug'",
+    "max_usd_per_day": "5.0",
+    "max_tokens_per_day": "1000",
+    "max_minutes_per_day": "5.0",
+    "max_rounds_per_day": "5",
+    "price": "'0/0'",
+    "fallback_model": "['openai:x']",
+    "claim_minutes": "5.0",
+    "ai_policy": "'ignore'",
+    "mirror": "false",
+    "every": "'30m'",
+    "cron": "'0 3 * * *'",
+    "timezone": "'Europe/Berlin'",
+}
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if OPTIONS[key].reach is Reach.NEVER])
+def test_what_the_folder_may_never_set(place: Place, key: str) -> None:
+    place.local.write_text(f"{key} = {_A_VALUE_OF[key]}\n")
+    flag, variable = f"--{key.replace('_', '-')}", f"PULLWRIGHT_{key.upper()}"
+    with pytest.raises(
+        ConfigurationError, match=f"a repository may bring that file along; give {flag} or set {variable}"
+    ):
+        place.load()
+    place.local.unlink()
+    place.user.write_text(f"{key} = {_A_VALUE_OF[key]}\n")
+    assert place.load().origin[key].kind is SourceKind.USER_FILE
+
+
+LOOSER = {
+    "permission": ("'safe'", "'dangerous'"),
+    "comments": ("'writers'", "'quoted'"),
+    "draft": ("true", "false"),
+    "require_tests": ("true", "false"),
+    "test_minutes": ("5.0", "6.0"),
+    "max_rounds": ("5", "6"),
+    "max_usd": ("0.5", "0.75"),
+    "max_tokens": ("1000", "1001"),
+    "max_minutes": ("5.0", "6.0"),
+    "max_cycles": ("2", "3"),
+    **{
+        f"max_{unit}_per_{scope}": values
+        for scope in ("task", "repo")
+        for unit, values in {
+            "usd": ("0.5", "0.75"),
+            "tokens": ("1000", "1001"),
+            "minutes": ("5.0", "6.0"),
+            "rounds": ("5", "6"),
+        }.items()
+    },
+    "max_open_prs": ("1", "2"),
+    "max_prs_per_day": ("1", "2"),
+    "max_unreviewed": ("1", "2"),
+    "review_rounds": ("1", "2"),
+    "max_files": ("3", "4"),
+    "max_lines": ("30", "40"),
+    "max_bytes": ("300", "400"),
+}
+
+
+@pytest.mark.parametrize("key", LOOSER)
+def test_the_folder_may_tighten_a_rule_and_not_loosen_it(place: Place, key: str) -> None:
+    strict, loose = LOOSER[key]
+    place.user.write_text(f"{key} = {strict}\n")
+    place.local.write_text(f"{key} = {loose}\n")
+    with pytest.raises(ConfigurationError, match="may only be stricter there"):
+        place.load()
+    place.user.write_text(f"{key} = {loose}\n")
+    place.local.write_text(f"{key} = {strict}\n")
+    loaded = place.load()
+    assert getattr(loaded.settings, key) == tomllib.loads(f"it = {strict}")["it"]
+    assert loaded.origin[key].kind is SourceKind.LOCAL_FILE
+
+
+def test_every_rule_has_a_case() -> None:
+    lists = {"deny_command", "protect_path", "test_paths"}
+    assert {key for key in KEYS if OPTIONS[key].reach is Reach.TIGHTEN} == {*LOOSER, *lists}
+
+
+def test_the_folders_lists_are_added(place: Place) -> None:
+    place.user.write_text("deny_command = ['rm *']\n")
+    place.local.write_text("deny_command = ['git push *', 'rm *']\n")
+    assert place.load().settings.deny_command == ("rm *", "git push *")
+
+
+@pytest.mark.parametrize("which", ["local", "user", "variable"])
+def test_the_sandbox_is_switched_off_by_typing_only(place: Place, which: str) -> None:
+    variables = {}
+    if which == "variable":
+        variables["PULLWRIGHT_SANDBOX"] = "off"
+    else:
+        getattr(place, which).write_text("sandbox = 'off'\n")
+    with pytest.raises(ConfigurationError, match="has no effect there: type --sandbox"):
+        place.load(**variables)
+
+
+@pytest.mark.parametrize("value", ["docker:ghcr.io/a/b:1.2@sha256:0f", "podman:localhost/rust", "auto"])
+def test_a_sandbox_is_named_by_its_image(place: Place, value: str) -> None:
+    assert place.load({"sandbox": value}).settings.sandbox == value
+
+
+@pytest.mark.parametrize(
+    "value", ["docker:", "docker", "docker:--privileged", "lxc:a", "docker:a b", "docker:a\n"]
+)
+def test_what_is_no_image_is_refused(place: Place, value: str) -> None:
+    with pytest.raises(ConfigurationError, match="must be auto, docker:IMAGE, podman:IMAGE or off"):
+        place.load({"sandbox": value})
+
+
+def test_the_sandbox_is_off_where_a_person_typed_it(place: Place) -> None:
+    assert place.load({"sandbox": "off"}).settings.sandbox == "off"
+    assert place.load(PULLWRIGHT_SANDBOX="auto").settings.sandbox == "auto"
+
+
+def test_lists_are_read_from_a_variable(place: Place) -> None:
+    loaded = place.load(PULLWRIGHT_ALLOW_HOST="pypi.org, *.Example.com", PULLWRIGHT_ALLOW_COMMAND="a, b\nc\n")
+    assert loaded.settings.allow_host == ("pypi.org", "*.example.com")
+    assert loaded.settings.allow_command == ("a, b", "c")
+    assert place.load({"allow_command": ["x, y"]}).settings.allow_command == ("x, y",)
+
+
+class TestTheFileOfTheRepository:
+    """`pullwright.toml` on the default branch of the repository that is worked on."""
+
+    def test_what_counts_for_the_whole_run_is_said_to_have_no_effect(self) -> None:
+        settings, notes = tightened(Settings(), "max_cycles = 1", "the file")
+        assert settings == Settings()
+        assert notes == ["max_cycles in the file has no effect: it counts for the whole run, not for a cycle"]
+
+    @pytest.mark.parametrize("key", [key for key in LOOSER if key != "max_cycles"])
+    def test_it_tightens_and_never_loosens(self, key: str) -> None:
+        strict, loose = (tomllib.loads(f"it = {text}")["it"] for text in LOOSER[key])
+        settings, notes = tightened(Settings(**{key: loose}), f"{key} = {LOOSER[key][0]}", "the file")
+        assert (getattr(settings, key), notes) == (strict, [])
+        settings, notes = tightened(Settings(**{key: strict}), f"{key} = {LOOSER[key][1]}", "the file")
+        assert getattr(settings, key) == strict
+        assert notes == [f"{key} in the file would loosen a rule and has no effect"]
+
+    @pytest.mark.parametrize("key", [*_A_VALUE_OF, "sandbox"])
+    def test_it_opens_nothing(self, key: str) -> None:
+        settings, notes = tightened(Settings(), f"{key} = {_A_VALUE_OF.get(key, repr('off'))}", "the file")
+        assert settings == Settings()
+        assert notes == [f"{key} in the file has no effect: only the person who runs this may set it"]
+
+    def test_its_other_options_are_passed_over(self) -> None:
+        text = "model = 'x:y'\nstream = false\nunknown = 1\ndeny_command = ['rm *']"
+        settings, notes = tightened(Settings(), text, "the file")
+        assert settings == Settings(deny_command=("rm *",))
+        assert notes == []
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "max_files = 'few'",
+            "= 1",
+            "permission = 'root'",
+            "a = " + "[" * 5000,
+            "a = " + "1" * 5000,
+            "max_files = 0x" + "f" * 6000,
+        ],
+    )
+    def test_a_broken_one_stops_the_run(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match="the file"):
+            tightened(Settings(), text, "the file")
+
+
+_HOW_TO_TEST = {
+    "test_command": ("make check", "make other"),
+    "setup_command": ("npm ci", "npm other"),
+    "test_report": ("report.xml", "other.xml"),
+}
+_FILE = "".join(f"{key} = {value!r}\n" for key, (value, _) in _HOW_TO_TEST.items())
+
+
+class TestACommandForTests:
+    """It is a person's choice: a repository's file names one only to whom asks for it."""
+
+    def test_every_option_of_the_kind_has_a_case(self) -> None:
+        assert {key for key in KEYS if OPTIONS[key].reach is Reach.PROPOSE} == set(_HOW_TO_TEST)
+
+    def test_the_folders_file_sets_none_and_that_is_said(self, place: Place) -> None:
+        place.local.write_text(_FILE)
+        loaded = place.load()
+        assert loaded.settings == Settings()
+        assert {origin.kind for origin in loaded.origin.values()} == {SourceKind.DEFAULT}
+        (notice,) = loaded.notices
+        assert "counts only with --test-command auto" in notice
+        assert all(key in notice for key in _HOW_TO_TEST)
+
+    @pytest.mark.parametrize("command", ["auto", "make check"])
+    def test_the_folders_file_does_not_choose_for_the_person(self, place: Place, command: str) -> None:
+        place.local.write_text(f"test_command = {command!r}\n")
+        assert place.load().settings.test_command is None
+
+    def test_the_folders_file_changes_nothing_of_what_the_person_chose(self, place: Place) -> None:
+        place.local.write_text(_FILE)
+        place.user.write_text("test_command = 'pytest -q'\n")
+        loaded = place.load()
+        assert loaded.settings == Settings(test_command="pytest -q")
+        assert len(loaded.notices) == 1
+        chosen = place.load({"test_command": "auto"})
+        assert chosen.settings == Settings(test_command="auto")
+        assert chosen.notices == ()
+
+    def test_a_person_names_it_anywhere_else(self, place: Place) -> None:
+        place.user.write_text(_FILE)
+        loaded = place.load(PULLWRIGHT_TEST_COMMAND="tox -q", PULLWRIGHT_TEST_MINUTES="2.5")
+        assert loaded.settings == Settings(
+            test_command="tox -q", setup_command="npm ci", test_report="report.xml", test_minutes=2.5
+        )
+        assert loaded.notices == ()
+
+    @pytest.mark.parametrize(
+        "report", ["/etc/passwd", "../x.xml", "a/../../x", "a\\b", "a\nb", "", "[z-a].xml", "./"]
+    )
+    def test_a_report_is_inside_the_repository(self, place: Place, report: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"--test-report = .*: must be a path or pattern inside"):
+            place.load({"test_report": report})
+
+    @pytest.mark.parametrize("chosen", [None, "pytest -q"])
+    def test_on_the_default_branch_it_counts_for_nothing_without_auto(self, chosen: str | None) -> None:
+        settings, notes = tightened(Settings(test_command=chosen), _FILE, "the file")
+        assert settings == Settings(test_command=chosen)
+        assert notes == [
+            f"{key} in the file has no effect: it counts with --test-command auto only"
+            for key in _HOW_TO_TEST
+        ]
+
+    def test_on_the_default_branch_it_counts_with_auto_and_after_what_the_person_named(self) -> None:
+        settings, notes = tightened(
+            Settings(test_command="auto", setup_command="make deps"), _FILE, "the file"
+        )
+        assert settings == Settings(
+            test_command="make check", setup_command="make deps", test_report="report.xml"
+        )
+        assert notes == []
+
+    def test_a_broken_one_stops_a_run_that_would_take_it(self) -> None:
+        with pytest.raises(ConfigurationError, match="test_report in the file: must be a path or pattern"):
+            tightened(Settings(test_command="auto"), "test_report = '../../x'", "the file")
+
+    @pytest.mark.parametrize("pattern", ["!", "\\", "! ", "a\\", "[z-a]", "#a", "", "x\ny"])
+    @pytest.mark.parametrize("key", ["test_paths", "protect_path", "allow_path"])
+    def test_what_is_no_pattern_is_refused(self, place: Place, key: str, pattern: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"must be .*a path pattern as in .gitignore") as refused:
+            place.load({key: (pattern,)})
+        assert len(str(refused.value).splitlines()) == 1
+
+    def test_a_pattern_that_python_may_read_otherwise_some_day_is_taken(self, place: Place) -> None:
+        assert place.load({"test_paths": ("a[[:x:]",)}).settings.test_paths == ("a[[:x:]",)
+
+    def test_a_file_of_the_repository_names_no_bad_pattern(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"test_paths in the file: must be .*a path pattern"):
+            tightened(Settings(), "test_paths = ['!']", "the file")
+
+    def test_paths_of_tests_are_added(self) -> None:
+        settings, notes = tightened(Settings(test_paths=("checks/**",)), "test_paths = ['it/*']", "the file")
+        assert (settings.test_paths, notes) == (("checks/**", "it/*"), [])
+
+
+class TestANameThatChanged:
+    """`strict_tests` is `require_tests`, wherever it is written."""
+
+    @pytest.mark.parametrize("which", ["local", "user"])
+    def test_in_a_file(self, place: Place, which: str) -> None:
+        path = getattr(place, which)
+        path.write_text("strict_tests = true\n")
+        loaded = place.load()
+        assert loaded.settings == Settings(require_tests=True)
+        assert loaded.notices == (f"strict_tests in {path} is called require_tests now",)
+
+    def test_as_a_variable(self, place: Place) -> None:
+        loaded = place.load(PULLWRIGHT_STRICT_TESTS="yes")
+        assert loaded.settings == Settings(require_tests=True)
+        assert loaded.notices == ("PULLWRIGHT_STRICT_TESTS is called PULLWRIGHT_REQUIRE_TESTS now",)
+
+    def test_as_a_flag(self, place: Place) -> None:
+        loaded = place.load({"strict_tests": True})
+        assert loaded.settings == Settings(require_tests=True)
+        assert loaded.notices == ("--strict-tests is called --require-tests now",)
+
+    def test_beside_the_new_name_it_does_not_count(self, place: Place) -> None:
+        loaded = place.load({"strict_tests": True, "require_tests": False})
+        assert loaded.settings == Settings()
+        assert len(loaded.notices) == 1
+
+    def test_a_wrong_value_is_refused(self, place: Place) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"^PULLWRIGHT_STRICT_TESTS = 'perhaps': must be true or"
+        ):
+            place.load(PULLWRIGHT_STRICT_TESTS="perhaps")
+
+    def test_it_loosens_as_little_as_the_new_one(self, place: Place) -> None:
+        place.user.write_text("require_tests = true\n")
+        place.local.write_text("strict_tests = false\n")
+        with pytest.raises(ConfigurationError, match="may only be stricter there"):
+            place.load()
+
+    def test_in_the_file_of_the_repository(self) -> None:
+        settings, notes = tightened(Settings(), "strict_tests = true", "the file")
+        assert settings == Settings(require_tests=True)
+        assert notes == ["strict_tests in the file is called require_tests now"]
+
+
+def test_a_secret_in_a_message_is_not_shown(place: Place) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        place.load({"temperature": "open-sesame-9"}, MY_TOKEN="open-sesame-9")
+    assert "open-sesame-9" not in str(caught.value)
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        Settings().max_rounds = 3
+
+
+@table("key", KEYS)
+def test_every_option_is_described(key: str) -> None:
+    assert OPTIONS[key].description.endswith(".")
+    assert OPTIONS[key].allowed != "another value"
+
+
+@given(st.sampled_from(KEYS), st.text(max_size=30))
+def test_any_text_is_taken_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, key: str, text: str
+) -> None:
+    try:
+        load_settings({key: text}, {}, tmp_path_factory.getbasetemp())
+    except ConfigurationError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017  both outcomes are right

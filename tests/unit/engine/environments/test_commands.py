@@ -1,0 +1,356 @@
+"""Commands: their variables, their start, their output and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
+from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
+from orchestrator.engine.environments.commands import EnvPolicy, KeptText, child_variables, start_program
+from orchestrator.engine.environments.local import LocalEnvironment, conditions
+from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
+from tests.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+KEPT = [
+    "PULLWRIGHT_HOME",
+    "PULLWRIGHT_API_URL",
+    "GIT_ASKPASS",
+    "GIT_CONFIG_COUNT",
+    "SSH_AUTH_SOCK",
+    "GPG_AGENT_INFO",
+]
+
+
+@table("name", KEPT)
+def test_what_steers_git_or_signs_in_is_kept_from_commands_too(name: str) -> None:
+    assert child_variables({name: "value"}, EnvPolicy.FILTERED) == {}
+    assert child_variables({name: "value"}, EnvPolicy.CORE) == {}
+
+
+@table("name", ["PATH", "PWD", "LC_ALL", "EDITOR", "CI", "PYTHONPATH", "KEYBOARD", "GITHUB_SHA"])
+def test_other_variables_are_inherited(name: str) -> None:
+    assert child_variables({name: "value"}, EnvPolicy.FILTERED) == {name: "value"}
+
+
+def test_a_url_with_a_user_in_it_is_a_secret() -> None:
+    variables = {
+        "INDEX": "https://user:pass@host/simple",
+        "DSN": "https://abc@host/1",
+        "SITE": "https://host/a@b",
+    }
+    assert child_variables(variables, EnvPolicy.FILTERED) == {"SITE": "https://host/a@b"}
+
+
+def test_the_other_policies() -> None:
+    variables = {"PATH": "/bin", "CARGO_HOME": "/c", "LC_ALL": "C", "CI": "1", "GH_TOKEN": "t"}
+    assert child_variables(variables, EnvPolicy.ALL) == variables
+    assert child_variables(variables, EnvPolicy.NONE) == {}
+    assert child_variables(variables, EnvPolicy.CORE) == {"PATH": "/bin", "CARGO_HOME": "/c", "LC_ALL": "C"}
+
+
+INSIDE = SandboxOptions(("pypi.org",), (), SandboxLimits(processes=64))
+HERE = {"PATH": "/bin", "LANG": "C", "EDITOR": "vi"}
+CONDITIONS: dict[str, tuple[SandboxOptions | None, dict[str, str]]] = {
+    "as they are": (INSIDE, HERE),
+    "another limit": (replace(INSIDE, limits=SandboxLimits(processes=65)), HERE),
+    "another host": (replace(INSIDE, hosts=("pypi.org:8080",)), HERE),
+    "another folder": (replace(INSIDE, readable=("/opt",)), HERE),
+    "another variable": (INSIDE, {**HERE, "LANG": "de"}),
+    "one variable more": (INSIDE, {**HERE, "CI": "1"}),
+    "no sandbox": (None, HERE),
+    "another variable without a sandbox": (None, {**HERE, "EDITOR": "ed"}),
+}
+
+
+def _conditions(options: SandboxOptions | None, inherited: dict[str, str]) -> str:
+    return conditions(SeatbeltSandbox(options, {}) if options else None, inherited)
+
+
+def test_whatever_commands_find_otherwise_is_another_condition() -> None:
+    assert len({_conditions(*given) for given in CONDITIONS.values()}) == len(CONDITIONS)
+
+
+@pytest.mark.parametrize("options", [INSIDE, None])
+def test_what_commands_are_not_given_or_their_shell_sets_is_none(options: SandboxOptions | None) -> None:
+    elsewhere = {**HERE, "PWD": "/x", "OLDPWD": "/y", "SHLVL": "3", "_": "/bin/z", "GITHUB_TOKEN": "ghp_1"}
+    assert _conditions(options, elsewhere) == _conditions(options, HERE)
+
+
+QUIET = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.DEVNULL}
+
+
+async def test_a_program_runs_in_a_group_of_its_own() -> None:
+    process = await start_program(sys.executable, "-c", "import os; os._exit(os.getpid() != os.getpgid(0))")
+    assert await process.wait() == 0
+
+
+async def test_what_is_not_there_says_so() -> None:
+    with pytest.raises(FileNotFoundError):
+        await start_program("/nowhere/program")
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(), reason="this system does not list a process's children"
+)
+async def test_a_start_that_is_cancelled_at_any_time_leaves_no_program() -> None:
+    loop = asyncio.get_running_loop()
+    for steps in range(12):
+        for again in (False, True):
+            starting = loop.create_task(start_program("sleep", "99", **QUIET))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            starting.cancel()
+            if again:
+                await asyncio.sleep(0)
+                starting.cancel()
+            await asyncio.wait([starting])
+            if not starting.cancelled():  # it was there before
+                process = starting.result()
+                process.kill()
+                await process.wait()
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+    names = [Path(f"/proc/{child}/comm").read_text(encoding="utf-8").strip() for child in children]
+    assert "sleep" not in names
+
+
+LONG_MS = 600_000
+"""No command has that long: a test that waits for one fails by its own time limit."""
+SHORT_MS = 1_500
+"""Enough for a shell to begin on a busy machine."""
+
+
+@pytest.fixture
+async def local(tmp_path: Path) -> AsyncIterator[LocalEnvironment]:
+    environment = LocalEnvironment(
+        tmp_path,
+        clock=SystemClock(),
+        inherited={"PATH": os.environ["PATH"], "GH_TOKEN": "hidden", "COLOUR": "blue"},
+        sandbox="off",
+    )
+    await environment.initialize()
+    yield environment
+    await environment.cleanup()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123  a zombie that nobody has taken yet is dead
+        return stat.read().rpartition(")")[2].split()[0] != "Z"
+
+
+async def gone(pid: int) -> bool:
+    for _ in range(6_000):  # a minute
+        try:
+            if not alive(pid):
+                return True
+        except FileNotFoundError:
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+async def test_output_of_both_streams_and_the_exit_code(local: LocalEnvironment) -> None:
+    pieces: list[str] = []
+    result = await local.exec_command(
+        "echo out; echo err >&2; exit 3", timeout_ms=LONG_MS, on_output=pieces.append
+    )
+    assert (result.stdout, result.stderr, result.exit_code) == ("out\n", "err\n", 3)
+    assert sorted(result.output.splitlines()) == ["err", "out"]
+    assert "".join(pieces) == result.output
+    assert not result.timed_out
+
+
+async def test_it_runs_in_the_folder_without_input_in_a_group_of_its_own(
+    local: LocalEnvironment, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+    result = await local.exec_command(
+        "pwd; cat; ps -o pgid= -p $$ | tr -d ' '; echo $$", timeout_ms=LONG_MS, working_dir="sub"
+    )
+    folder, group, own = result.stdout.split()
+    assert folder == str(tmp_path / "sub")
+    assert group == own != str(os.getpgrp())
+
+
+async def test_secrets_of_this_program_are_not_in_its_variables(local: LocalEnvironment) -> None:
+    result = await local.exec_command("env", timeout_ms=LONG_MS, env={"EXTRA": "given"})
+    assert "hidden" not in result.output
+    assert "COLOUR=blue" in result.output
+    assert "EXTRA=given" in result.output
+
+
+async def test_text_that_is_cut_between_bytes_is_put_together(local: LocalEnvironment) -> None:
+    result = await local.exec_command(r"printf '\303'; sleep 0.05; printf '\251\377'", timeout_ms=LONG_MS)
+    assert result.stdout == "é\ufffd"
+
+
+async def test_time_out_ends_the_whole_group_and_keeps_the_output(local: LocalEnvironment) -> None:
+    result = await local.exec_command("sleep 600 & echo $!; wait", timeout_ms=SHORT_MS)
+    assert result.timed_out
+    assert result.exit_code < 0
+    assert await gone(int(result.stdout))
+
+
+async def test_what_ignores_sigterm_is_killed_two_seconds_later(local: LocalEnvironment) -> None:
+    began = time.monotonic()
+    result = await local.exec_command(
+        "trap '' TERM; echo ready; while :; do sleep 0.1; done", timeout_ms=SHORT_MS
+    )
+    assert result.timed_out
+    assert result.exit_code == -9
+    assert time.monotonic() - began >= 2.0  # noise makes it only longer
+
+
+async def test_what_is_left_in_the_background_ends_with_the_command(local: LocalEnvironment) -> None:
+    result = await local.exec_command("sleep 600 & echo $!", timeout_ms=LONG_MS)
+    assert result.exit_code == 0
+    assert await gone(int(result.stdout))
+
+
+async def test_a_daemon_that_holds_the_pipe_does_not_hold_us(local: LocalEnvironment) -> None:
+    daemon = "setsid sh -c 'echo $$; touch up; exec sleep 600' &"
+    result = await local.exec_command(
+        f"{daemon} until test -e up; do sleep 0.01; done; echo done", timeout_ms=LONG_MS
+    )
+    os.kill(int(result.stdout.split()[0]), 9)
+    assert "done" in result.stdout
+
+
+async def test_cancelling_ends_the_command(local: LocalEnvironment) -> None:
+    started = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(
+        local.exec_command(
+            "echo $$; sleep 600", timeout_ms=LONG_MS, on_output=lambda text: started.set_result(int(text))
+        )
+    )
+    pid = await started
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await gone(pid)
+
+
+async def test_cleanup_ends_what_still_runs(tmp_path: Path) -> None:
+    environment = LocalEnvironment(tmp_path, clock=SystemClock(), sandbox="off")
+    started = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(
+        environment.exec_command(
+            "echo $$; sleep 600", timeout_ms=LONG_MS, on_output=lambda text: started.set_result(int(text))
+        )
+    )
+    pid = await started
+    await environment.cleanup()
+    assert (await task).exit_code < 0
+    assert await gone(pid)
+
+
+async def test_cleanup_ends_what_ignores_sigterm(tmp_path: Path) -> None:
+    environment = LocalEnvironment(str(tmp_path), sandbox="off")
+    started = asyncio.Event()
+    command = "trap '' TERM; echo on; while :; do sleep 0.1; done"
+    task = asyncio.create_task(
+        environment.exec_command(command, timeout_ms=LONG_MS, on_output=lambda _: started.set())
+    )
+    await started.wait()
+    await environment.cleanup()
+    assert (await task).exit_code == -9
+    with pytest.raises(ToolError):
+        await environment.exec_command("true", timeout_ms=LONG_MS)
+
+
+async def test_a_flood_is_kept_in_bounds(local: LocalEnvironment) -> None:
+    result = await local.exec_command(
+        "echo first; head -c 30000000 /dev/zero | tr '\\0' x; echo last", timeout_ms=LONG_MS
+    )
+    assert len(result.output) < 10_000_100
+    assert result.output.startswith("first\n")
+    assert result.output.endswith("last\n")
+    assert "[... 20000011 characters of output were not kept ...]" in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [("echo a\0b", "null byte"), ("echo \ud800", "surrogates"), ("x" * 3_000_000, "too long")],
+)
+async def test_a_command_that_cannot_be_started(command: str, reason: str, local: LocalEnvironment) -> None:
+    with pytest.raises(ToolError, match=f"could not be started: .*{reason}"):
+        await local.exec_command(command, timeout_ms=LONG_MS)
+
+
+async def test_a_command_that_does_not_exist_says_so(local: LocalEnvironment) -> None:
+    result = await local.exec_command("no-such-program-anywhere", timeout_ms=LONG_MS)
+    assert result.exit_code == 127
+    assert "not found" in result.stderr
+
+
+async def test_working_dir_must_be_a_folder_inside(local: LocalEnvironment, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("/tmp")  # noqa: S108  any folder outside
+    for path, error in (
+        ("..", PathRefusedError),
+        ("/etc", PathRefusedError),
+        ("link", PathRefusedError),
+        (".git", PathRefusedError),
+        ("missing", FileMissingError),
+        ("file", FileUnreadableError),
+    ):
+        with pytest.raises(error):
+            await local.exec_command("pwd", timeout_ms=LONG_MS, working_dir=path)
+    with pytest.raises(ToolError, match="time-out"):
+        await local.exec_command("pwd", timeout_ms=0)
+
+
+@given(st.lists(st.text(max_size=30), max_size=20), st.integers(2, 40))
+def test_kept_text_is_bounded_and_has_both_ends(pieces: list[str], most: int) -> None:
+    kept, whole = KeptText(most), "".join(pieces)
+    for piece in pieces:
+        kept.add(piece)
+    half = most // 2
+    if len(whole) <= 2 * half:
+        assert kept.text() == whole
+    else:
+        marker = f"\n[... {len(whole) - 2 * half} characters of output were not kept ...]\n"
+        assert kept.text() == whole[:half] + marker + whole[-half:]
+
+
+DESCRIPTORS = Path("/proc/self/fd")
+
+
+def descriptors() -> list[str]:
+    return sorted(path.name for path in DESCRIPTORS.iterdir())
+
+
+@pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="this system does not list a process's descriptors")
+async def test_a_command_cancelled_while_it_is_being_started_leaves_no_descriptor(tmp_path: Path) -> None:
+    """Cancelled after each number of steps of the event loop until it is under way."""
+    environment = LocalEnvironment(tmp_path, sandbox="off")
+    await environment.exec_command("true", timeout_ms=LONG_MS)
+    before = descriptors()
+    for steps in range(60):
+        running = asyncio.create_task(environment.exec_command("exec sleep 9", timeout_ms=LONG_MS))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+    async with asyncio.timeout(60):  # those of killed processes go when the system has reaped them
+        # Not more: one from before may still have been closing. Nothing tells of the end of that.
+        while len(descriptors()) > len(before):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    await environment.cleanup()
