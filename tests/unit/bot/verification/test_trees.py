@@ -292,12 +292,6 @@ def test_a_set_up_depends_on_manifests_and_what_it_names(path: str, *, steers: b
     assert FILES.steers_setup(changed(path)) is steers
 
 
-def test_patterns_are_read_once() -> None:
-    files = TestFiles(("checks/**",))
-    assert files._spec() is files._spec()
-    assert TestFiles(["checks/**"])._spec() is files._spec()
-
-
 _NAMES = st.text("abTest_.-/specconftes", min_size=1, max_size=30).filter(lambda path: "//" not in path)
 
 
