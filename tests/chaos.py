@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
+from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Claimed
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
@@ -187,7 +187,7 @@ async def _until(over: Path, seconds: float) -> None:
 
 async def _work(program: Program, post: Post, note: Notebook) -> None:
     clock, stop = program.shared.context.clock, program.stop
-    waiting = Waiting(clock)
+    waiting = Waiter(clock)
 
     def report(result: CycleResult) -> None:
         note(
@@ -203,8 +203,8 @@ async def _work(program: Program, post: Post, note: Notebook) -> None:
         waiting.wake()
 
     # What would be waited for in minutes begins anew instead.
-    pace = Pace(clock, random.Random())  # noqa: S311  no secret
-    rhythm = Rhythm(clock, waiting, pace, lambda _pause, _after: stop.request())
+    pace = NextStepChooser(clock, random.Random())  # noqa: S311  no secret
+    rhythm = CycleTiming(clock, waiting, pace, lambda _pause, _after: stop.request())
     watcher = asyncio.ensure_future(watch())
     try:
         await work(program.cycle, report, stop, rhythm, max_cycles=post.cycles)

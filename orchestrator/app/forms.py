@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.app.options import MOST_COMMAND_CHARS
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.git_names import is_branch_name
 
 
 def _address(value: str) -> str:
     parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+    if parts.scheme not in ("http", "https") or not parts.hostname or holds_credential(value):
         raise ValueError
     if not value.isprintable() or " " in value or parts.fragment or parts.port == 0:
         raise ValueError

@@ -1,8 +1,9 @@
-"""Which IP addresses belong to the public internet: the one rule for web tools and for commands."""
+"""Whether an address is public, and whether it holds a credential: one rule for all who ask."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 
 _NOT_PUBLIC_V4 = tuple(
     ipaddress.IPv4Network(network)
@@ -69,3 +70,24 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+_WITH_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/]*)@")
+_IGNORED = re.compile(r"[\x00-\x20]")
+"""Parsers of URLs leave these out: https://url.spec.whatwg.org/#concept-basic-url-parser."""
+_SSH = frozenset({"ssh", "git+ssh", "ssh+git"})
+
+
+def holds_credential(address: str) -> bool:
+    """Whether a URL has a user name, a password or a token in front of its host.
+
+    Over ssh a user name alone is none. Any `@` before the first slash counts, because readers of URLs do not agree
+    on where a user name ends.
+    """
+    found = _WITH_USER.match(_IGNORED.sub("", address))
+    return found is not None and (found["scheme"].lower() not in _SSH or ":" in found["user"])
+
+
+def without_credential(address: str) -> str:
+    """An address as a person may be shown it: what stands before `@` in a URL is left out."""
+    return _WITH_USER.sub(r"\g<scheme>://", address, count=1) if _WITH_USER.match(address) else address

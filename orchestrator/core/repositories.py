@@ -15,7 +15,6 @@ OWNER_AND_NAME = re.compile(
 SSH_ADDRESS = re.compile(r"(?:ssh://)?(?:[^@/]+@)(?P<host>[^:/]+)(?::\d+/|[:/])(?P<path>.+)")
 GITHUB = "github.com"
 _USUAL_PORT = re.compile(r"^(http://.*):80$|^(https://.*):443$")
-_CREDENTIAL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/]*@")
 
 
 def repository_key(name: str) -> str:
@@ -49,11 +48,6 @@ def repository_key(name: str) -> str:
 def same_repository(one: str, other: str) -> bool:
     """Whether two names mean the same repository. A relative path means none."""
     return repository_key(one) == repository_key(other)
-
-
-def without_credential(address: str) -> str:
-    """An address as a person may be shown it: what stands before `@` in a URL is left out."""
-    return _CREDENTIAL.sub(r"\1", address)
 
 
 def _of_path(path: str) -> str:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.bot.policy.incoming import clean_words, show_hidden
-from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.core.changes import SUBMODULE_MODE, FileChange, FileVersion

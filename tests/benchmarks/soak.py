@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import Site, Source
 from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.bot.git.remote import GitCredential
@@ -232,8 +232,8 @@ def _program(folder: Path, web_url: str, model_url: str, token: str) -> Program:
 
 def make_site(web_url: str, token: str, clock: Clock) -> Site:
     """GitHub, without a wait between two writes."""
-    patience = Patience(clock, lambda _seconds: None, pacing_seconds=0.0)
-    forge = GitHubForge(REPOSITORY, GitHubToken(token), patience, api_url_for(web_url))
+    timing = CallTiming(clock, lambda _seconds: None, pacing_seconds=0.0)
+    forge = GitHubForge(REPOSITORY, GitHubToken(token), timing, api_url_for(web_url))
 
     def credential() -> GitCredential | None:
         found = forge.credential()

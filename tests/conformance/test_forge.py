@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.bot.forge.base import Forge, Proposal, PullRequestState
 from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.issues import sections_of
 from orchestrator.bot.forge.github.transport import GitHubToken
@@ -96,9 +96,9 @@ class OnGitHub(World):
 
     def _open(self, name: str) -> GitHubForge:
         clock = ManualClock()
-        patience = Patience(clock, clock.advance, pacing_seconds=0)
+        timing = CallTiming(clock, clock.advance, pacing_seconds=0)
         auth = GitHubToken(self.github.token())
-        forge = GitHubForge(name, auth, patience, api_url_for(self.github.web_url))
+        forge = GitHubForge(name, auth, timing, api_url_for(self.github.web_url))
         self.opened.append(forge)
         return forge
 

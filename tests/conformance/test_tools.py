@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.engine.tools import core_set, step_set
 from orchestrator.engine.tools.base import Failed, Ledger, Ok, Tool, ToolContext
-from orchestrator.engine.tools.edit import edit_file
-from orchestrator.engine.tools.files import read_file, write_file
+from orchestrator.engine.tools.edit import edit_file, edit_string, edit_string_counted
+from orchestrator.engine.tools.files import (
+    overwrite_file,
+    read_file,
+    read_many_files,
+    read_text_or_image,
+    write_file,
+)
 from orchestrator.engine.tools.patches.apply import apply_patch, apply_unified_patch
-from orchestrator.engine.tools.search import glob, grep, list_dir
-from orchestrator.engine.tools.shell import run_shell_command
+from orchestrator.engine.tools.search import glob, grep, grep_files, list_dir, list_dir_in_pages
+from orchestrator.engine.tools.shell import run_shell_command, shell, shell_command
 
 if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment
@@ -70,25 +75,25 @@ async def test_the_tools_of_the_profiles_act_alike_everywhere(environment: Execu
         assert isinstance(outcome, Ok), outcome
         return outcome
 
-    await call(core_set.write_file(), file_path="src/a.py", content="one\ntwo\n")
+    await call(overwrite_file(), file_path="src/a.py", content="one\ntwo\n")
     await environment.write_file("src/b.png", PNG)
-    assert "2 | two" in (await call(core_set.read_file(), file_path="src/a.py", offset=2)).output
-    several = await call(core_set.read_many_files(), paths=["src/*"])
+    assert "2 | two" in (await call(read_text_or_image(), file_path="src/a.py", offset=2)).output
+    several = await call(read_many_files(), paths=["src/*"])
     assert "=== src/a.py ===" in several.output
     assert [image.data for image in several.images] == [PNG]
-    assert (await call(core_set.read_file(), file_path="src/b.png")).images[0].media_type == "image/png"
+    assert (await call(read_text_or_image(), file_path="src/b.png")).images[0].media_type == "image/png"
     change = {"file_path": "src/a.py", "old_string": "one"}
-    await call(core_set.edit_file(), **change, new_string="1")
-    await call(core_set.edit_file_counted(), **{**change, "old_string": "1"}, new_string="eins")
+    await call(edit_string(), **change, new_string="1")
+    await call(edit_string_counted(), **{**change, "old_string": "1"}, new_string="eins")
     await call(apply_unified_patch(), patch=DIFF)
     assert await environment.read_file("src/a.py", max_bytes=100) == b"eins\nzwei\n"
-    assert "src/a.py" in (await call(core_set.grep(), pattern="^e", glob_filter="*.py")).output
+    assert "src/a.py" in (await call(grep("core/grep"), pattern="^e", glob_filter="*.py")).output
     assert (
-        await call(core_set.grep(output_modes=True), pattern="^e", output_mode="count")
+        await call(grep("core/grep", output_modes=True), pattern="^e", output_mode="count")
     ).output == "src/a.py:1"
-    assert "src/a.py" in (await call(step_set.grep_files(), pattern="^e", include="*.py")).output
-    assert "src/a.py" in (await call(core_set.glob(), pattern="*.py", path="src")).output
-    assert "a.py" in (await call(core_set.list_dir(), path="src")).output
-    assert "a.py" in (await call(step_set.list_dir(), dir_path="src")).output
-    assert "zwei" in (await call(core_set.shell(), command="cat src/a.py")).output
-    assert "zwei" in (await call(step_set.shell_command(), command="cat a.py", workdir="src")).output
+    assert "src/a.py" in (await call(grep_files(), pattern="^e", include="*.py")).output
+    assert "src/a.py" in (await call(glob("core/glob"), pattern="*.py", path="src")).output
+    assert "a.py" in (await call(list_dir("core/list_dir", needs_path=True), path="src")).output
+    assert "a.py" in (await call(list_dir_in_pages(), dir_path="src")).output
+    assert "zwei" in (await call(shell(), command="cat src/a.py")).output
+    assert "zwei" in (await call(shell_command(), command="cat a.py", workdir="src")).output

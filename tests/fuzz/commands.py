@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.policy.blocked import LONGEST_COMMAND, blocked
-from orchestrator.engine.policy.command_rules import CommandRules, Level
-from orchestrator.engine.policy.shell_scan import scan
-from orchestrator.engine.policy.shell_syntax import (
+from orchestrator.engine.policy.command_rules import LONGEST_COMMAND, CommandRules, Level, blocked
+from orchestrator.engine.policy.shell import (
     QUESTION,
     STAR,
-    Line,
+    CommandLine,
     SimpleCommand,
     Unparsed,
     Word,
     parse_line,
+    scan,
 )
 from tests.fuzz.target import Target, pieces, text_of
 
@@ -61,12 +60,11 @@ def _rule(text: str) -> None:
         _is_line(str(error))
 
 
-def _agrees_with_scan(text: str, line: Line) -> None:
-    strict = [tuple(word.text for word in (*one.assignments, *one.words)) for one in line.commands]
-    assert [found.words for found in scan(text)] == strict, "the scanner sees other commands"
+def _agrees_with_scan(text: str, line: CommandLine) -> None:
+    assert scan(text) == list(line.commands), "the scanner sees other commands"
 
 
-def rendered(line: Line) -> str:
+def rendered(line: CommandLine) -> str:
     """A text that means the line: everything in quotes that may be."""
     parts = [_command(line.commands[0])]
     for join, command in zip(line.joins, line.commands[1:], strict=True):

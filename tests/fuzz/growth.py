@@ -17,8 +17,7 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import written_calls
 from orchestrator.engine.environments.files import split_path
 from orchestrator.engine.models.base import Response
-from orchestrator.engine.policy.shell_scan import scan
-from orchestrator.engine.policy.shell_syntax import Unparsed, parse_line
+from orchestrator.engine.policy.shell import Unparsed, parse_line, scan
 from orchestrator.engine.tools.patches.formats import parse_unified, parse_v4a
 from orchestrator.engine.tools.patches.hunks import apply_chunks
 from tests.fuzz import commands, plans

@@ -32,7 +32,7 @@ from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
 from orchestrator.bot.journal.open_runs import is_open
-from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
+from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import ManualClock, SystemClock
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.model_server import ModelServer
@@ -283,7 +283,7 @@ async def test_github_is_down_for_an_hour(stage: Stage, github: GitHub, repo: Re
         if clock.monotonic() > 3600 and github.faults:
             github.faults.clear()
 
-    rhythm = Rhythm(clock, Waiting(clock), Pace(clock, random.SystemRandom()), tell)
+    rhythm = CycleTiming(clock, Waiter(clock), NextStepChooser(clock, random.SystemRandom()), tell)
     await work(program.cycle, results.append, program.stop, rhythm, max_cycles=MOST_CYCLES)
     await program.close()
     outcomes = [str(result.outcome) for result in results]

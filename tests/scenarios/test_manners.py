@@ -8,7 +8,7 @@ import pytest
 
 from tests.doubles.github import people, reviews
 from tests.doubles.github.checks import check
-from tests.scenarios.hosted import BOT, BRANCH, Hosted, minutes_ago
+from tests.scenarios.hosted import BRANCH, Hosted, minutes_ago
 from tests.scenarios.stage import FINISH, FIX_IT, FIXED, PROPOSE, Stage, do
 
 if TYPE_CHECKING:
@@ -42,48 +42,26 @@ def test_one_task_is_one_branch_and_one_pull_request(hosted: Hosted, stage: Stag
     assert hosted.asked == 2
 
 
-LIMITS = [
-    ("--max-open-prs", "--max-open-prs is 1: merge or close #2"),
-    ("--max-prs-per-day", "--max-prs-per-day is 1: the next one may be at"),
-    ("--max-unreviewed", "--max-unreviewed is 1: review or comment on #2"),
-]
+LIMITS = {
+    "--max-open-prs": "--max-open-prs is 1: merge or close #2",
+    "--max-prs-per-day": "--max-prs-per-day is 1: the next one may be at",
+    "--max-unreviewed": "--max-unreviewed is 1: review or comment on #2",
+}
 
 
 @slow
-@pytest.mark.parametrize(("flag", "reason"), LIMITS, ids=[flag for flag, _ in LIMITS])
-def test_a_limit_stops_new_tasks_and_no_upkeep(hosted: Hosted, stage: Stage, flag: str, reason: str) -> None:
+def test_each_limit_stops_new_tasks_and_none_stops_upkeep(hosted: Hosted, stage: Stage) -> None:
     pull = hosted.propose()
     pull.created_at = minutes_ago(0)
     hosted.issue("second")
-    assert reason in hosted.left_alone(flag, "1")
+    for flag, reason in LIMITS.items():
+        assert reason in hosted.left_alone(flag, "1")
     check(hosted.github, hosted.repo, hosted.tip, "tests", "failure", "1 failed")
     stage.script(UPDATE)
-    done = stage.run(flag, "1")
+    done = stage.run(*(word for flag in LIMITS for word in (flag, "1")))
     assert done.result["pull_request"]["number"] == pull.number
     assert len(hosted.repo.pulls) == 1
     assert hosted.asked == 2
-
-
-@slow
-@pytest.mark.parametrize(("flag", "reason"), LIMITS, ids=[flag for flag, _ in LIMITS])
-def test_below_a_limit_the_next_task_is_begun(hosted: Hosted, flag: str, reason: str) -> None:
-    del reason
-    hosted.propose().created_at = minutes_ago(0)
-    hosted.issue("second")
-    hosted.propose(flag, "2")
-    assert len(hosted.repo.pulls) == 2
-
-
-@slow
-def test_a_review_makes_room_for_the_next_task(hosted: Hosted) -> None:
-    pull = hosted.propose()
-    hosted.issue("second")
-    hosted.github.add_comment(hosted.repo, pull.number, "Run done.", "ci[bot]")
-    hosted.github.add_comment(hosted.repo, pull.number, "Opened.", BOT)
-    assert "nobody has looked" in hosted.left_alone("--max-unreviewed", "1")
-    reviews.review(hosted.github, pull, "ada", state="APPROVED")
-    hosted.propose("--max-unreviewed", "1")
-    assert len(hosted.repo.pulls) == 2
 
 
 def test_a_closed_pull_request_is_a_no_until_the_issue_has_the_label(hosted: Hosted) -> None:
@@ -99,43 +77,6 @@ def test_a_closed_pull_request_is_a_no_until_the_issue_has_the_label(hosted: Hos
     hosted.github.close(hosted.repo, second.number)
     assert "was declined" in hosted.left_alone()
     assert hosted.asked == 2
-
-
-@slow
-def test_a_checklist_task_is_tried_again_by_a_label_on_its_pull_request(
-    hosted: Hosted, github: GitHub
-) -> None:
-    github.close(hosted.repo, 1)
-    github.commit(hosted.repo, {"TODO.md": "- [ ] Fix add()\n"})
-    first = hosted.propose()
-    github.close(hosted.repo, first.number)
-    assert "was declined" in hosted.left_alone()
-    people.label(github, first, "pullwright:retry", "ada")
-    second = hosted.propose()
-    assert second.head == first.head
-    assert first.labels == []
-    assert hosted.asked == 2
-
-
-@slow
-def test_what_somebody_is_assigned_to_is_left_to_them(hosted: Hosted) -> None:
-    hosted.repo.issues[1].assignees = ["ada"]
-    for flags in ((), ("--issue", "1")):
-        assert "issue #1 is assigned to ada: unassign it" in hosted.left_alone(*flags)
-    hosted.repo.issues[1].assignees = [BOT]
-    hosted.propose()
-
-
-@slow
-def test_what_somebody_has_a_pull_request_for_is_left_to_them(hosted: Hosted, github: GitHub) -> None:
-    theirs = github.add_pull(hosted.repo, "fix-add", author="grace")
-    theirs.closes = (1,)
-    for flags in ((), ("--issue", "1")):
-        assert f"an open pull request of grace, {github.web_url}/octo/calc/pull/2" in hosted.left_alone(
-            *flags
-        )
-    github.close(hosted.repo, theirs.number)
-    hosted.propose()
 
 
 @slow

@@ -22,7 +22,7 @@ import pytest
 
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.journal.index import last_pause, note_pause
-from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
+from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import ManualClock
 from tests.doubles.model_server import fail
 from tests.scenarios.stage import FIX_IT, Stage, add_commit, branches
@@ -58,8 +58,8 @@ class Worker:
             self.program.stop.request()
 
     async def work(self, left: Pause | None = None) -> list[str]:
-        pace = Pace(self.clock, random.Random(1))  # noqa: S311  no secret
-        rhythm = Rhythm(self.clock, Waiting(self.clock), pace, self.tell, left=left)
+        pace = NextStepChooser(self.clock, random.Random(1))  # noqa: S311  no secret
+        rhythm = CycleTiming(self.clock, Waiter(self.clock), pace, self.tell, left_pause=left)
         stop = self.program.stop
         await work(self.program.cycle, self.results.append, stop, rhythm, max_cycles=9)
         await self.program.close()

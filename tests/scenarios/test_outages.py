@@ -135,7 +135,7 @@ async def test_what_only_this_machine_has_is_told_and_can_be_forgotten(place: Pl
         assert desk.by_hand.find("#1").has_work is False
     with place.tasks("first") as desk:
         (state,) = desk.by_hand.states()
-        assert (str(state.kind), state.is_here, state.wip) == ("unfinished", True, None)
+        assert (str(state.status), state.is_here, state.wip) == ("unfinished", True, None)
         assert "(2 changed files) and its conversation" in desk.by_hand.would_lose(state)
         decided = desk.by_hand.forget(state)
     assert (decided.changed, decided.after.has_work) == (True, False)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.cli.redteam import configured
-from orchestrator.app.redteam.attack import INCIDENTS, Attack, Place, read_corpus
-from orchestrator.app.redteam.run import prove, try_attack
+from orchestrator.app.redteam.attack import INCIDENTS, Attack, AttackPlace, read_corpus
+from orchestrator.app.redteam.run import try_attack
 from orchestrator.app.redteam.secrets import draw
+from tests.doubles.careless import prove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,4 +104,4 @@ def test_the_corpus_is_large_and_different() -> None:
 
 def test_the_corpus_covers_every_incident_and_every_place() -> None:
     assert {number for attack in CORPUS for number in attack.incidents} == set(INCIDENTS)
-    assert {attack.place for attack in CORPUS} == set(Place)
+    assert {attack.place for attack in CORPUS} == set(AttackPlace)

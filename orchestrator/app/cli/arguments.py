@@ -145,7 +145,18 @@ REPLAY = "replay:"
 _CLOSE = 0.6
 _VERY_CLOSE = 0.85
 
-_UNCOUNTED = ". The model is asked all the same: what that costs counts for this machine's day, not for the repository's"
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise argparse.ArgumentTypeError("must not be empty")
+    return value
+
+
+_REPO: dict[str, Any] = {"type": _text, "metavar": "REPO", "help": "owner/name, a URL, or a path"}
+_DRY_RUN = (
+    "push nothing, write nothing to GitHub; print what would be proposed. The model is asked all the same: "
+    "what that costs counts for this machine's day, not for the repository's"
+)
 _KEYS_TEXT = "keys come from the environment (OPENAI_API_KEY, GITHUB_TOKEN, ...), never from the command line"
 
 
@@ -166,9 +177,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         SystemExit: `--help` or `--version` was printed.
     """
     parser = _build()
-    if not argv:
-        raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if not argv[0].startswith("-") and argv[0] not in COMMANDS:
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise UsageError(f"there is no command {argv[0]!r}{_suggestion(argv[0], COMMANDS)}")
     options, unknown = parser.parse_known_args(argv)
     if unknown:
@@ -232,7 +241,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     work.add_argument(
         "--demo", action="store_true", help="a made-up repository and model; no key, no network"
     )
-    work.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    work.add_argument("--repo", **_REPO)
     task = work.add_mutually_exclusive_group()
     task.add_argument("--issue", type=_number, metavar="N", help="work on this issue")
     task.add_argument(
@@ -243,11 +252,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     work.add_argument("--continuous", action="store_true", help="go on with the next task after each one")
     how = parser.add_argument_group("how to run")
-    how.add_argument(
-        "--dry-run",
-        action="store_true",
-        help=f"push nothing, write nothing to GitHub; print what would be proposed{_UNCOUNTED}",
-    )
+    how.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
     _add_json(how, "print one JSON result on standard output, a line a cycle")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
     add_settings(parser)
@@ -258,11 +263,7 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
         "--config", type=_text, required=True, metavar="FILE", help="the fleet's file, such as fleet.toml"
     )
     parser.add_argument("--once", action="store_true", help="one cycle for each repository, then the end")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help=f"push nothing, write nothing to GitHub; say what would be proposed{_UNCOUNTED}",
-    )
+    parser.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
     _add_json(parser, "print one JSON object a cycle on standard output")
     add_settings(parser)
 
@@ -306,7 +307,7 @@ def _add_digest(parser: argparse.ArgumentParser) -> None:
 
 def _add_claims(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(key=None)
-    parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    parser.add_argument("--repo", **_REPO)
     _add_server(parser)
     _add_json(parser, "print JSON lines")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
@@ -344,7 +345,7 @@ def _add_decision(parser: argparse.ArgumentParser, command: str) -> None:
         parser.add_argument("task", type=_text, metavar="TASK", help=text)
     if command == "forget":
         parser.add_argument("--yes", action="store_true", help="do not ask, also where work is lost")
-    parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    parser.add_argument("--repo", **_REPO)
     _add_server(parser)
     _add_json(parser, "print one JSON object")
 
@@ -358,7 +359,7 @@ def _numbered(value: str) -> int:
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    parser.add_argument("--repo", **_REPO)
     parser.add_argument(
         "--write",
         action="store_true",
@@ -376,23 +377,12 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 
 def _add_redteam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", type=_text, metavar="NAME", help="only this attack")
-    parser.add_argument(
-        "--prove",
-        action="store_true",
-        help="also run each attack with its defence off, and say whether it then succeeds",
-    )
     _add_json(parser, "print one JSON object an attack")
     add_settings(parser)
 
 
 def _add_json(parser: argparse._ActionsContainer, text: str) -> None:
     parser.add_argument("--json", action="store_true", help=text)
-
-
-def _text(value: str) -> str:
-    if not value.strip():
-        raise argparse.ArgumentTypeError("must not be empty")
-    return value
 
 
 def _number(value: str) -> int:

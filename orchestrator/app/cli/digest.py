@@ -26,8 +26,9 @@ from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
-from orchestrator.bot.policy.lines import in_markdown
-from orchestrator.bot.worker.task_states import Kind, kind_of_outcome
+from orchestrator.bot.policy.wording import in_markdown
+from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
 from orchestrator.core.fence import one_line
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.journal.digest import Digest
     from orchestrator.bot.journal.index import RunSummary
-    from orchestrator.core.changes import DiffStat
     from orchestrator.core.clock import Clock
     from orchestrator.core.spent import Spent
     from orchestrator.engine.policy.secrets import Redactor
@@ -225,7 +225,7 @@ def webhook_of(environ: Mapping[str, str]) -> str | None:
         return None
     try:
         parts = urlsplit(address)
-        good = parts.scheme == "https" and bool(parts.hostname) and parts.username is None
+        good = parts.scheme == "https" and bool(parts.hostname) and not holds_credential(address)
     except ValueError:
         good = False
     if not good or not address.isascii() or not address.isprintable() or " " in address:
@@ -336,7 +336,7 @@ def as_markdown(digest: Digest, words: Words) -> str:
         ("Pull requests", [_pull(run, words) for run in digest.pulls]),
         ("Questions that wait for an answer", [_question(run, words) for run in digest.questions]),
         ("Not finished", [_undone(one.run, one.times, words) for one in digest.undone]),
-        ("Work that is kept", [_kept(run, words) for run in digest.kept]),
+        ("Work that is kept", [f"{_what(run, words)}: {_places(run, words)}" for run in digest.kept]),
         ("At work now", [f"{_what(run, words)} ({words.code(run.id)})" for run in digest.working]),
         ("Left alone, and why", [f"{words.line(why)}{_times(times)}" for why, times in digest.skipped]),
         ("Cost", list(_costs(digest, words))),
@@ -441,18 +441,16 @@ def _question(run: RunSummary, words: Words) -> str:
 def _undone(run: RunSummary, times: int, words: Words) -> str:
     why = run.error or run.reason or "the process died before the end" * (run.outcome == "unfinished")
     said = f": {words.line(why)}" if why else ""
-    kind = kind_of_outcome(run.outcome)
+    kind = status_of_outcome(run.outcome)
     state = (
-        str(kind) if kind in {Kind.FAILED, Kind.OPEN} or kind == run.outcome else f"{kind} ({_outcome(run)})"
+        str(kind)
+        if kind in {TaskStatus.FAILED, TaskStatus.OPEN} or kind == run.outcome
+        else f"{kind} ({_outcome(run)})"
     )
     again = ""
-    if kind is Kind.FAILED and run.task is not None:
+    if kind is TaskStatus.FAILED and run.task is not None:
         again = f"; for another try: {words.code(Commands(run.repository).retry(run.task.key))}"
     return f"{state}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)}){again}"
-
-
-def _kept(run: RunSummary, words: Words) -> str:
-    return f"{_what(run, words)}: {_places(run, words)}"
 
 
 def _places(run: RunSummary, words: Words) -> str:
@@ -464,15 +462,11 @@ def _changes(run: RunSummary, words: Words) -> Iterator[str]:
     listed = run.changed.files or tuple(dict.fromkeys(run.touched))
     if not listed:
         return
+    changed = run.changed
+    lines = f" (+{changed.added:,} -{changed.removed:,})" if changed.added or changed.removed else ""
     shown = ", ".join(words.code(name) for name in listed[:_MOST_FILES])
     more = f" and {len(listed) - _MOST_FILES:,} more" if len(listed) > _MOST_FILES else ""
-    yield f"{counted(len(listed), 'file')}{_line_counts(run.changed)}: {shown}{more}"
-
-
-def _line_counts(changed: DiffStat) -> str:
-    if not changed.added and not changed.removed:
-        return ""
-    return f" (+{changed.added:,} -{changed.removed:,})"
+    yield f"{counted(len(listed), 'file')}{lines}: {shown}{more}"
 
 
 def _costs(digest: Digest, words: Words) -> Iterator[str]:

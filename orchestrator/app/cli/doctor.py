@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from orchestrator.app.doctor.findings import Result
 
 
-_SIGNS = {ProbeState.OK: "✔", ProbeState.WARNING: "!", ProbeState.FAILED: "✘", ProbeState.SKIPPED: "·"}
-_PLAIN_SIGNS = {ProbeState.OK: "+", ProbeState.WARNING: "!", ProbeState.FAILED: "x", ProbeState.SKIPPED: "-"}
-_STYLES = {
-    ProbeState.OK: "green",
-    ProbeState.WARNING: "yellow",
-    ProbeState.FAILED: "bold red",
-    ProbeState.SKIPPED: "dim",
+_LOOKS = {
+    ProbeState.OK: ("✔", "+", "green", "ok"),
+    ProbeState.WARNING: ("!", "!", "yellow", "to look at"),
+    ProbeState.FAILED: ("✘", "x", "bold red", "failed"),
+    ProbeState.SKIPPED: ("·", "-", "dim", "not tried"),
 }
+"""Of each state: its sign, its sign in ASCII, its style of `rich`, and its name in the summary."""
 _TITLE = "bold"
 _NAME_CHARS = 15
 _STYLED_CHARS = 4 + _NAME_CHARS
@@ -61,24 +60,16 @@ def doctor(options: argparse.Namespace) -> int:
 def _summary(results: list[Result]) -> str:
     """Count the findings of each state."""
     counts = {state: sum(result.finding.state is state for result in results) for state in ProbeState}
-    words = {
-        ProbeState.OK: "ok",
-        ProbeState.WARNING: "to look at",
-        ProbeState.FAILED: "failed",
-        ProbeState.SKIPPED: "not tried",
-    }
-    return (
-        ", ".join(f"{counts[state]} {words[state]}" for state in ProbeState if counts[state])
-        or "nothing tried"
-    )
+    told = [f"{count} {_LOOKS[state][3]}" for state, count in counts.items() if count]
+    return ", ".join(told) or "nothing tried"
 
 
-def lines(result: Result, columns: int, signs: dict[ProbeState, str]) -> Iterator[tuple[str, str]]:
+def lines(result: Result, columns: int, *, plain_signs: bool) -> Iterator[tuple[str, str]]:
     """Yield the lines of a result, each with a style of `rich`. The fix comes below the finding."""
     finding = result.finding
     indent = " " * (4 + _NAME_CHARS + 1)
-    first = f"  {signs[finding.state]} {result.probe:{_NAME_CHARS}} "
-    style = _STYLES[finding.state]
+    sign, plain, style, _ = _LOOKS[finding.state]
+    first = f"  {plain if plain_signs else sign} {result.probe:{_NAME_CHARS}} "
     for line in _wrapped(finding.found, first, indent, columns):
         yield line, style if line.startswith(first[:4]) else ""
     if finding.fix:
@@ -103,8 +94,7 @@ def _wrapped(text: str, first: str, later: str, columns: int) -> list[str]:
 def _writer() -> Callable[[Result, str], None]:
     """Make the function that shows a result, in colour on a terminal."""
     columns = min(max(shutil.get_terminal_size((_USUAL_CHARS, 24)).columns, _LEAST_CHARS), _MOST_CHARS)
-    encoding = (sys.stdout.encoding or "ascii").lower()
-    signs = _SIGNS if encoding.startswith("utf") else _PLAIN_SIGNS
+    plain_signs = not (sys.stdout.encoding or "ascii").lower().startswith("utf")
     write = _coloured() if sys.stdout.isatty() else _colourless
 
     def show(result: Result, before: str) -> None:
@@ -112,7 +102,7 @@ def _writer() -> Callable[[Result, str], None]:
             if before:
                 write("", "")
             write(short_line(result.group), _TITLE)
-        for line, style in lines(result, columns, signs):
+        for line, style in lines(result, columns, plain_signs=plain_signs):
             write(line, style)
 
     return show

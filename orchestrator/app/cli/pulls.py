@@ -7,14 +7,14 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.cli.tasks import close
 from orchestrator.app.cli.words import as_json_text, clean, short_line
 from orchestrator.app.wiring.repository import local_forges, states_on_disk
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.worker.task_states import Kind
+from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.repositories import Commands
@@ -23,51 +23,18 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from orchestrator.bot.forge.base import PullRequest, Repository
+    from orchestrator.bot.forge.local import LocalForge, Question
     from orchestrator.bot.worker.task_states import TaskState
 
 _MAX_LINE_CHARS = 300
 _SHORT_COMMIT = 10
 
 
-class ListedQuestion(Protocol):
-    """A question that waits for a person. `body` is Markdown; `url` is where it is kept."""
-
-    @property
-    def number(self) -> int:
-        """Counts from 1."""
-
-    @property
-    def key(self) -> str:
-        """Names what it is about."""
-
-    @property
-    def body(self) -> str:
-        """What is asked."""
-
-    @property
-    def url(self) -> str:
-        """Where it is kept."""
-
-
-class ListedForge(Protocol):
-    """What the list needs to know of a local repository's forge."""
-
-    def repository(self) -> Repository:
-        """The repository."""
-
-    def pull_requests(self) -> Sequence[PullRequest]:
-        """All of them, newest first."""
-
-    def questions(self) -> Sequence[ListedQuestion]:
-        """Those that were asked."""
-
-
-States: TypeAlias = "Callable[[ListedForge], Sequence[TaskState] | None]"
+States: TypeAlias = "Callable[[LocalForge], Sequence[TaskState] | None]"
 """What has become of the tasks of a repository; None where that is not known."""
 
 
-def _unknown(_forge: ListedForge) -> None:
+def _unknown(_forge: LocalForge) -> None:
     return None
 
 
@@ -80,7 +47,6 @@ def pulls(options: argparse.Namespace) -> int:
     """
     if options.action == "close":
         return close(options)
-
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())
     states = functools.partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
@@ -88,7 +54,7 @@ def pulls(options: argparse.Namespace) -> int:
     return DONE
 
 
-def write_pulls(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
+def write_pulls(forges: Sequence[LocalForge], out: TextIO, states: States = _unknown) -> None:
     """Write a block for each repository that has something to show, or that cannot be read."""
     blocks = [lines for forge in forges if (lines := _block(forge, states))]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
@@ -101,7 +67,7 @@ def asked(body: str) -> str:
     return "\n".join(quoted) or body
 
 
-def _block(forge: ListedForge, states: States) -> list[str]:
+def _block(forge: LocalForge, states: States) -> list[str]:
     try:
         name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
         known = states(forge)
@@ -122,7 +88,7 @@ def _block(forge: ListedForge, states: States) -> list[str]:
         lines.append(f"  ?{question.number}  {short_line(asked(question.body), _MAX_LINE_CHARS)}")
         lines.append(f"      {short_line(question.url, _MAX_LINE_CHARS)}")
     for state in known or ():
-        if state.pull is None and state.kind is not Kind.OPEN:
+        if state.pull is None and state.status is not TaskStatus.OPEN:
             lines += _task_lines(state, name, "  ")
     return [clean(name), *lines] if lines else []
 
@@ -135,64 +101,42 @@ def _by_pull(known: Sequence[TaskState] | None) -> dict[int | None, TaskState]:
 def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
     """Tell a task's state, and what a person may type next."""
     step = state.next_step(Commands(repository))
-    lines = [f"{indent}{short_line(state.key)}: {short_line(state.words(), _MAX_LINE_CHARS)}"]
+    lines = [f"{indent}{short_line(state.key)}: {short_line(state.describe(), _MAX_LINE_CHARS)}"]
     return [*lines, f"{indent}    {short_line(step, _MAX_LINE_CHARS)}"] if step else lines
 
 
-def _waiting(
-    questions: Sequence[ListedQuestion], known: Sequence[TaskState] | None
-) -> Sequence[ListedQuestion]:
+def _waiting(questions: Sequence[Question], known: Sequence[TaskState] | None) -> Sequence[Question]:
     """Return the questions that still wait. All of them, if the states are not known."""
     if known is None:
         return questions
-    asked = {state.left.question_url for state in known if state.kind is Kind.ASKED and state.left}
+    asked = {state.left.question_url for state in known if state.status is TaskStatus.ASKED and state.left}
     return [question for question in questions if question.url in asked]
 
 
-def write_pulls_json(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
+def write_pulls_json(forges: Sequence[LocalForge], out: TextIO, states: States = _unknown) -> None:
     """Write a JSON line for each pull request with its task's state, each open question, and each other task."""
     for forge in forges:
         for record in _records(forge, states):
             print(as_json_text(record), file=out)
 
 
-def _records(forge: ListedForge, states: States) -> list[dict[str, Any]]:
+def _records(forge: LocalForge, states: States) -> list[dict[str, Any]]:
     try:
         name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
         known = states(forge)
     except PullwrightError as error:
         return [{"kind": "error", "error": str(error)}]
     of_pull = _by_pull(known)
-    return [
-        *(
-            {
-                "kind": "pull_request",
-                "repository": name,
-                **dataclasses.asdict(request),
-                "task": state.key if (state := of_pull.get(request.number)) is not None else None,
-                "task_state": str(state.kind) if state is not None else None,
-            }
-            for request in requests
-        ),
-        *(
-            {
-                "kind": "question",
-                "repository": name,
-                "number": one.number,
-                "key": one.key,
-                "body": one.body,
-                "url": one.url,
-            }
-            for one in _waiting(questions, known)
-        ),
-        *(
-            {
-                "kind": "task",
-                "repository": name,
-                "task": state.key,
-                "task_state": str(state.kind),
-            }
-            for state in known or ()
-            if state.pull is None
-        ),
-    ]
+    records: list[dict[str, Any]] = []
+    for request in requests:
+        state = of_pull.get(request.number)
+        task = {"task": state and state.key, "task_state": str(state.status) if state else None}
+        records.append({"kind": "pull_request", "repository": name, **dataclasses.asdict(request), **task})
+    for one in _waiting(questions, known):
+        question = {"number": one.number, "key": one.key, "body": one.body, "url": one.url}
+        records.append({"kind": "question", "repository": name, **question})
+    for state in known or ():
+        if state.pull is None:
+            task = {"task": state.key, "task_state": str(state.status)}
+            records.append({"kind": "task", "repository": name, **task})
+    return records

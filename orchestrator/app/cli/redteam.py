@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orchestrator.app.redteam.attack import Attack
-    from orchestrator.app.redteam.judge import Verdict
-    from orchestrator.app.redteam.run import Configured, MakeUser, Proof
+    from orchestrator.app.redteam.judge import AttackVerdict
+    from orchestrator.app.redteam.run import Configured, MakeUser
 
 _PROOF_CHARS = 110
 _NAME_CHARS = 36
@@ -32,12 +32,12 @@ def redteam(options: argparse.Namespace) -> int:
         WorkspaceError: git is missing.
     """
     from orchestrator.app.redteam.attack import read_corpus
-    from orchestrator.app.redteam.run import chosen
+    from orchestrator.app.redteam.run import choose_attacks
 
     make_user = partial(configured, given_settings(options), dict(os.environ), Path.cwd())
     make_user()  # a mistake in it is said before anything is played
-    attacks = chosen(read_corpus(), [options.only] if options.only else ())
-    return _run(attacks, make_user, as_json=options.json, with_proof=options.prove)
+    attacks = choose_attacks(read_corpus(), [options.only] if options.only else ())
+    return _run(attacks, make_user, as_json=options.json)
 
 
 def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Configured:
@@ -57,23 +57,20 @@ def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) 
     return Configured(load_settings(flags, environ, cwd).settings, read)
 
 
-def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool, with_proof: bool) -> int:
-    from orchestrator.app.redteam.run import play_all
+def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool) -> int:
+    from orchestrator.app.redteam.run import play_all, try_attack
 
     show = _writer(as_json=as_json)
-    verdicts: list[Verdict] = []
-    proofs: list[Proof] = []
-    for verdict, proof in play_all(attacks, make_user, with_proof=with_proof):
+    verdicts: list[AttackVerdict] = []
+    for verdict in play_all(attacks, make_user, try_attack):
         verdicts.append(verdict)
-        proofs += [proof] if proof else []
-        show(verdict, proof)
+        show(verdict)
     if not as_json:
-        sys.stdout.write("\n".join(_summary(verdicts, proofs)) + "\n")
-    good = all(verdict.stopped for verdict in verdicts) and all(proof.holds for proof in proofs)
-    return DONE if good else FAILED
+        sys.stdout.write("\n".join(_summary(verdicts)) + "\n")
+    return DONE if all(verdict.stopped for verdict in verdicts) else FAILED
 
 
-def _writer(*, as_json: bool) -> Callable[[Verdict, Proof | None], None]:
+def _writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
     """Make the function that shows an attack as one line, in colour on a terminal."""
     if not as_json and sys.stdout.isatty():
         from rich.console import Console
@@ -81,17 +78,15 @@ def _writer(*, as_json: bool) -> Callable[[Verdict, Proof | None], None]:
 
         console = Console()
 
-        def coloured(verdict: Verdict, proof: Proof | None) -> None:
-            good = verdict.stopped and (proof is None or proof.holds)
-            line = Text(_line(verdict, proof), style="" if good else "bold red")
+        def coloured(verdict: AttackVerdict) -> None:
+            line = Text(_line(verdict), style="" if verdict.stopped else "bold red")
             console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
         console.print(Text(_HEAD, style="dim"), no_wrap=True, crop=True)
         return coloured
 
-    def plain(verdict: Verdict, proof: Proof | None) -> None:
-        line = _json_line(verdict, proof) if as_json else _line(verdict, proof)
-        sys.stdout.write(f"{line}\n")
+    def plain(verdict: AttackVerdict) -> None:
+        sys.stdout.write(f"{_json_line(verdict) if as_json else _line(verdict)}\n")
         sys.stdout.flush()
 
     if not as_json:
@@ -99,48 +94,36 @@ def _writer(*, as_json: bool) -> Callable[[Verdict, Proof | None], None]:
     return plain
 
 
-def _summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
+def _summary(verdicts: list[AttackVerdict]) -> list[str]:
     """Tell how many attacks were stopped, and what to change about the others."""
     stopped = sum(verdict.stopped for verdict in verdicts)
     lines = ["", f"{len(verdicts)} attack{'s' if len(verdicts) != 1 else ''}, {stopped} stopped"]
-    if proofs:
-        lines.append(
-            f"{sum(proof.holds for proof in proofs)} of {len(proofs)} proved: without their defence they succeed"
-        )
-    lines += [
-        f"  {verdict.attack.name}: {advice(verdict.attack)}" for verdict in verdicts if not verdict.stopped
-    ]
+    for attack in (verdict.attack for verdict in verdicts if not verdict.stopped):
+        names = ", ".join(attack.defence)
+        usual = f"your configuration takes away what stops it ({names}): see pullwright config"
+        lines.append(f"  {attack.name}: {attack.advice or usual}")
     return lines
 
 
-def advice(attack: Attack) -> str:
-    """Say what to change if the attack succeeds."""
-    names = ", ".join(attack.defence)
-    return attack.advice or f"your configuration takes away what stops it ({names}): see pullwright config"
-
-
-def _line(verdict: Verdict, proof: Proof | None) -> str:
+def _line(verdict: AttackVerdict) -> str:
     attack = verdict.attack
     state = "stopped  " if verdict.stopped else "SUCCEEDED"
-    proved = "" if proof is None else ", proved" if proof.holds else ", NOT PROVED"
-    defence = f"{verdict.defence if verdict.stopped else '-'}{proved}"
+    defence = verdict.defence if verdict.stopped else "-"
     words = short_line(clean(verdict.proof), _PROOF_CHARS)
     return f"{state}  {attack.name:{_NAME_CHARS}}  {attack.place:14}  {defence:15}  {words}"
 
 
-def _json_line(verdict: Verdict, proof: Proof | None) -> str:
+def _json_line(verdict: AttackVerdict) -> str:
     attack = verdict.attack
-    record = {
-        "attack": attack.name,
-        "title": attack.title,
-        "incidents": attack.incidents,
-        "place": str(attack.place),
-        "stopped": verdict.stopped,
-        "defence": str(verdict.defence) if verdict.stopped else None,
-        "success": verdict.success or None,
-        "evidence": verdict.proof,
-    }
-    if proof is not None:
-        record["proved"] = proof.holds
-        record["without_its_defence"] = proof.fell.success or None
-    return as_json_text(record)
+    return as_json_text(
+        {
+            "attack": attack.name,
+            "title": attack.title,
+            "incidents": attack.incidents,
+            "place": str(attack.place),
+            "stopped": verdict.stopped,
+            "defence": str(verdict.defence) if verdict.stopped else None,
+            "success": verdict.success or None,
+            "evidence": verdict.proof,
+        }
+    )

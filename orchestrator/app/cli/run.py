@@ -27,7 +27,7 @@ from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.worker.schedule import Alarms, make_schedule
-from orchestrator.bot.worker.worker import Bell, Pace, Rhythm, Waiting, work
+from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, ScheduleSignal, Waiter, work
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Paused, Warned
 from orchestrator.core.spent import Spent
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
 
-    waiting, whole = Waiting(program.shared.context.clock), RunTotals()
+    waiting, whole = Waiter(program.shared.context.clock), RunTotals()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
     _listen_to_signals(program, task, waiting, view)
     try:
@@ -80,7 +80,7 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
 
 
 async def _work(
-    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: RunTotals
+    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiter, whole: RunTotals
 ) -> CycleResult | None:
     """Run one cycle, or as many as `--continuous` and the schedule ask for."""
 
@@ -103,12 +103,12 @@ async def _work(
         view(Paused(until, reason, is_planned=True))
         view.pause()
 
-    bell = rhythm.bell = Bell(waiting, tell_next)
-    async with Alarms({"": schedule}, bell.ring, clock, random.SystemRandom()):
+    signal = rhythm.signal = ScheduleSignal(waiting, tell_next)
+    async with Alarms({"": schedule}, signal.notify, clock, random.SystemRandom()):
         return await work(program.cycle, report, stop, rhythm, max_cycles=settings.max_cycles)
 
 
-def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
+def _rhythm(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
     """Decide when cycles begin. A pause that an earlier run on this repository with this model left still counts."""
     shared, context = program.shared, program.shared.context
     clock, model = context.clock, shared.chosen.model.name
@@ -120,12 +120,12 @@ def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
         view.pause()
 
     left = last_pause(context.home, clock.now(), repository=shared.site.label, model=model)
-    pace = Pace(clock, random.SystemRandom())
-    return Rhythm(clock, waiting, pace, tell, left=left, renew=shared.memory.forget)
+    pace = NextStepChooser(clock, random.SystemRandom())
+    return CycleTiming(clock, waiting, pace, tell, left_pause=left, renew=shared.memory.forget)
 
 
 def _listen_to_signals(
-    program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiting, view: LiveView
+    program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiter, view: LiveView
 ) -> None:
     """First Ctrl+C: end after this round. Second, or SIGTERM: end now; the cycle still keeps its work."""
     stop = program.stop
@@ -138,7 +138,7 @@ def _listen_to_signals(
         if stop.requested:
             at_once()
             return
-        waits = waiting.is_on
+        waits = waiting.is_waiting
         stop.request()
         waiting.wake()
         if not waits:

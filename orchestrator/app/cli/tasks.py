@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.cli.words import as_json_text, clean, environment_redactor, short_line
 from orchestrator.app.wiring.repository import open_tasks
-from orchestrator.bot.worker.task_states import Kind
+from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
-    from orchestrator.bot.worker.task_states import ByHand, Decided, TaskState
+    from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
     from orchestrator.core.repositories import Commands
 
 
@@ -62,7 +62,7 @@ def claims(options: argparse.Namespace) -> int:
         return DONE
 
 
-def _claimed(by_hand: ByHand, wanted: str | None) -> list[TaskState]:
+def _claimed(by_hand: TaskDecisions, wanted: str | None) -> list[TaskState]:
     """Return the tasks that were ever claimed. If the forge does not answer, only their claims are read.
 
     Raises:
@@ -109,7 +109,7 @@ def write_claims(
     for state in states:
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
-        if step and state.kind is not Kind.PROPOSED:
+        if step and state.status is not TaskStatus.PROPOSED:
             print(f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}", file=out)
 
 
@@ -117,7 +117,7 @@ def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTi
     """Write a JSON line for each claim."""
     for state in states:
         if state.claim is not None:
-            fields = _fields(state.claim, now, times) | {"task_state": str(state.kind)}
+            fields = _fields(state.claim, now, times) | {"task_state": str(state.status)}
             print(as_json_text(fields), file=out)
 
 
@@ -126,8 +126,8 @@ def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes
         said = short_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
         return (record.task, record.owner, "-", "-", said)
     since = f"{record.taken_at:%Y-%m-%d %H:%M}"
-    said = short_line(state.words(), _MOST_STATE_CHARS)
-    if state.kind is Kind.WORKING:
+    said = short_line(state.describe(), _MOST_STATE_CHARS)
+    if state.status is TaskStatus.WORKING:
         said = f"{said}, {_expiry(record, now, times)}"
     return (record.task, _who(record), str(record.number), since, said)
 
@@ -205,7 +205,7 @@ def forget(options: argparse.Namespace) -> int:
     return _decide(options, lambda desk: _forget(desk, options))
 
 
-def _forget(desk: OpenTasks, options: argparse.Namespace) -> Decided:
+def _forget(desk: OpenTasks, options: argparse.Namespace) -> DecisionResult:
     by_hand = desk.by_hand
     state = by_hand.find(options.task)
     lost = by_hand.would_lose(state)
@@ -226,7 +226,7 @@ def _agreed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in _YES
 
 
-def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], Decided]) -> int:
+def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], DecisionResult]) -> int:
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
     with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=True) as desk:
@@ -237,7 +237,7 @@ def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], Decided])
     return DONE if decided.changed else NOTHING
 
 
-def write_decision(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
+def write_decision(decided: DecisionResult, command: str, out: TextIO, *, as_json: bool) -> None:
     """Write the decision as one line, without secrets or terminal commands."""
     redactor, after = environment_redactor(), decided.after
     if not as_json:
@@ -247,7 +247,7 @@ def write_decision(decided: Decided, command: str, out: TextIO, *, as_json: bool
         "kind": command,
         "task": after.key,
         "changed": decided.changed,
-        "state": str(after.kind),
+        "state": str(after.status),
         "pull": after.pull.number if after.pull is not None else None,
         "said": decided.words,
     }

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
-from orchestrator.bot.policy.lines import printable
+from orchestrator.bot.policy.hidden_characters import printable_text
 from orchestrator.core.defences import Guarded
 from orchestrator.core.events import (
     CallStatus,
@@ -77,7 +77,7 @@ def clean(text: str) -> str:
 
     Newlines and tabs stay. Of all else only printable characters do.
     """
-    plain = printable(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
+    plain = printable_text(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
     return _LOG_COMMAND.sub(r"\g<0> ", plain)
 
 
@@ -165,7 +165,9 @@ def _worker_line(event: WorkerEvent) -> str:
             verb = "paused" if is_news(event) else "waiting"
             return f"{verb} until {_minute(event.until)}: {short_line(event.reason)}"
         case WorkSaved():
-            return f"work saved {' and '.join(_places(event))}"
+            places = [f"as {short_line(event.ref)}"] if event.ref else []
+            places += [f"as a patch: {clean(event.path)}"] if event.path else []
+            return f"work saved {' and '.join(places)}"
         case _:
             assert_never(event)
 
@@ -197,13 +199,6 @@ def _caps(event: Reserved) -> Iterator[str]:
         yield f"{event.minutes:g} minutes"
     if event.rounds is not None:
         yield counted(event.rounds, "round")
-
-
-def _places(event: WorkSaved) -> Iterator[str]:
-    if event.ref:
-        yield f"as {short_line(event.ref)}"
-    if event.path:
-        yield f"as a patch: {clean(event.path)}"
 
 
 # The argument that says most about a call, the best first.

@@ -23,10 +23,10 @@ from orchestrator.app.wiring.repository import label_of
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause
-from orchestrator.bot.worker.fleet import Fleet, Member, Tally
+from orchestrator.bot.worker.fleet import Fleet, Member, MemberTotals
 from orchestrator.bot.worker.health import Health, serving
 from orchestrator.bot.worker.schedule import Alarms, make_schedule
-from orchestrator.bot.worker.worker import Ended, Halt, Pace, Waiting
+from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, Waiter
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import Commands, repository_key
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.worker.schedule import Schedule
-    from orchestrator.bot.worker.worker import Onward
+    from orchestrator.bot.worker.worker import NextStep
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
@@ -75,7 +75,7 @@ class _WorkerRun:
         self._home = Home.of(os.environ)
         self._stop = Stop()
         self._outcomes: set[str] = set()
-        waiting = Waiting(self._clock, self._turned)
+        waiting = Waiter(self._clock, self._turned)
         make = Members(options, self._home, self._clock)
         self._fleet = Fleet(
             [make.member(one) for one in file.repositories],
@@ -96,7 +96,7 @@ class _WorkerRun:
                 await self._serve(stack, self._file.health)
             if not self._options.once:
                 schedules = {one.name: one.schedule for one in self._fleet.members}
-                alarms = Alarms(schedules, self._fleet.ring, self._clock, random.SystemRandom())
+                alarms = Alarms(schedules, self._fleet.notify, self._clock, random.SystemRandom())
                 await stack.enter_async_context(alarms)
                 self._tell_first()
             await self._fleet.run()
@@ -116,21 +116,21 @@ class _WorkerRun:
             self._say(f"nothing to do before {at:%Y-%m-%d %H:%M} UTC, then {first.name}{why}")
 
     def _turned(self) -> None:
-        self._health.turned()
+        self._health.note_turn()
 
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
         port = await stack.enter_async_context(serving(self._health, address.host, address.port))
         host = f"[{address.host}]" if ":" in address.host else address.host
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
 
-    def _report(self, member: Member, result: CycleResult, onward: Onward) -> None:
+    def _report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
 
         self._outcomes.add(str(result.outcome))
         redact, now = self._redactor.redact, self._clock.now()
         if isinstance(onward, Pause):
             for one in self._fleet.sharing(member, result):
-                if one.pause == onward and one.tally.last_run is not None:  # else it waits longer already
-                    note_pause(self._home, one.tally.last_run, onward, redact, self._clock)
+                if one.pause == onward and one.totals.last_run is not None:  # else it waits longer already
+                    note_pause(self._home, one.totals.last_run, onward, redact, self._clock)
         if self._options.json:
             shown = self._redactor.redact_value(
                 cycle_json(member, result, onward, now, once=self._options.once)
@@ -184,9 +184,9 @@ class Members:
             lambda: self._build(member, repository, flags),
             quota_of(settings),
             self._schedule(repository.name, settings),
-            Pace(self._clock, random.SystemRandom()),
+            NextStepChooser(self._clock, random.SystemRandom()),
             left,
-            tally=Tally(last_run=last_run),
+            totals=MemberTotals(last_run=last_run),
         )
         return member
 
@@ -228,7 +228,7 @@ class Members:
     def _build(self, member: Member, repository: FleetRepository, flags: Mapping[str, object]) -> Program:
         def heard(event: Event) -> None:
             del event
-            member.heard_at = self._clock.monotonic()
+            member.active_at = self._clock.monotonic()
 
         request = RunRequest(repository.name, dry_run=self._options.dry_run)
         return build_program(request, flags, repository.environ, Path.cwd(), heard)
@@ -252,24 +252,24 @@ def quota_of(settings: Settings) -> str:
 _MOST_REASON_CHARS = 160
 
 
-def cycle_line(member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool) -> str:
+def cycle_line(member: Member, result: CycleResult, onward: NextStep, now: datetime, *, once: bool) -> str:
     """Return one line about a cycle: when, where, what came of it, its cost, and when the next one begins."""
     parts = [f"{now:%Y-%m-%d %H:%M} UTC", member.name, str(result.outcome), *_what(member, result, onward)]
     if result.rounds:
         parts.append(money(result.usd))
-    if isinstance(onward, Halt):
+    if isinstance(onward, NeedsPerson):
         parts.append("no further cycle until the worker is started again")
     elif (next_at := _next_at(member, onward, now, once=once)) is not None:
         parts.append(f"next {next_at:%Y-%m-%d %H:%M} UTC")
     return " | ".join(short_line(part) for part in parts)
 
 
-def _next_at(member: Member, onward: Onward, now: datetime, *, once: bool) -> datetime | None:
+def _next_at(member: Member, onward: NextStep, now: datetime, *, once: bool) -> datetime | None:
     """Return when the member's next cycle begins; None if there is no next one."""
-    return None if once or isinstance(onward, Ended) else member.next_at(now)
+    return None if once or isinstance(onward, EndAsked) else member.next_at(now)
 
 
-def _what(member: Member, result: CycleResult, onward: Onward) -> Iterator[str]:
+def _what(member: Member, result: CycleResult, onward: NextStep) -> Iterator[str]:
     if result.task is not None:
         yield result.task.title
     if result.pull_request is not None and result.pull_request.url:
@@ -279,13 +279,13 @@ def _what(member: Member, result: CycleResult, onward: Onward) -> Iterator[str]:
         yield f"asked: {url if url.startswith('http') else result.question}"
         if result.task is not None and not url.startswith("http"):
             yield f"answer with: {Commands(member.name).answer(result.task.key)}"
-    reason = onward.reason if isinstance(onward, Pause | Halt) else result.error or result.reason
+    reason = onward.reason if isinstance(onward, Pause | NeedsPerson) else result.error or result.reason
     if reason and result.pull_request is None and result.question is None:
         yield short_line(reason, _MOST_REASON_CHARS)
 
 
 def cycle_json(
-    member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool
+    member: Member, result: CycleResult, onward: NextStep, now: datetime, *, once: bool
 ) -> dict[str, Any]:
     """Return the same for programs, with the cycle's whole result."""
     next_at = _next_at(member, onward, now, once=once)
@@ -294,6 +294,6 @@ def cycle_json(
         "repository": member.name,
         "next_at": next_at.isoformat(timespec="seconds") if next_at else None,
         "paused_until": onward.until.isoformat(timespec="seconds") if isinstance(onward, Pause) else None,
-        "disabled": onward.reason if isinstance(onward, Halt) else None,
+        "disabled": onward.reason if isinstance(onward, NeedsPerson) else None,
         **result.to_json(),
     }

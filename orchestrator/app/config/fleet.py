@@ -18,6 +18,7 @@ from orchestrator.app.config.settings import (
     unknown_key,
 )
 from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
@@ -38,7 +39,6 @@ _OTHER_IDENTITIES = frozenset(
 _MOST_REPOSITORIES = 1_000
 _MOST_PARALLEL = 16
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_CREDENTIAL = re.compile(r"^(?:https?://[^/]*@|[^/]*://[^/@]*:[^/]*@)", re.IGNORECASE)
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 _MAX_PORT = 65_535
 
@@ -176,7 +176,7 @@ class _Reader:
             raise ConfigurationError(
                 f"a [[repository]] in {self._path} has no name: owner/name, a URL, or a path"
             )
-        if _CREDENTIAL.search(name):
+        if holds_credential(name):
             raise ConfigurationError(
                 f"a name of a [[repository]] in {self._path} holds a credential: take it out, and use token_env"
             )

@@ -18,7 +18,7 @@ from orchestrator.app.doctor.findings import (
 )
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.forge.github.address import TOKEN_VARIABLE
-from orchestrator.bot.policy.protected import PathPolicy
+from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 
@@ -204,8 +204,7 @@ class GitHubProbes:
         return ok(when)
 
     def _limits(self) -> ProbeFinding:
-        self._answered()
-        quotas = self._forge.quotas()
+        quotas = self._answered().quotas
         if not quotas:
             return ok("the server has none")
         told = [f"{name}: {quota.remaining:,} of {quota.limit:,} left" for name, quota in quotas.items()]

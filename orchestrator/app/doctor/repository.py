@@ -44,7 +44,7 @@ from orchestrator.bot.git.opening import open_clone
 from orchestrator.bot.git.remote import HIDDEN, push_error
 from orchestrator.bot.verification.base import CaseStatus
 from orchestrator.bot.verification.suggest import hosts_of, names_each_test
-from orchestrator.bot.worker.task_states import Kind
+from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -239,11 +239,13 @@ class RemoteProbes:
         states = by_hand.states()
         told = [
             f"{kind}: {_some(keys)}"
-            for kind in Kind
-            if (keys := [state.key for state in states if state.kind is kind])
+            for kind in TaskStatus
+            if (keys := [state.key for state in states if state.status is kind])
         ]
         waiting = [
-            state for state in states if state.blocks and state.kind not in {Kind.DECLINED, Kind.NOTHING}
+            state
+            for state in states
+            if state.blocks and state.status not in {TaskStatus.DECLINED, TaskStatus.NOTHING}
         ]
         if waiting:
             return warned("; ".join(told), waiting[0].next_step(by_hand.commands))

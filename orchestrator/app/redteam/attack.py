@@ -16,7 +16,7 @@ INCIDENTS = range(1, 27)
 _SUFFIX = ".toml"
 
 
-class Place(StrEnum):
+class AttackPlace(StrEnum):
     """Where the attacker's words stand."""
 
     ISSUE_TITLE = "issue-title"
@@ -117,12 +117,11 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Comment(_Part):
-    """A comment on the issue. `edited_by` changed it after the label was put on."""
+class WorldComment(_Part):
+    """A comment on the issue."""
 
     author: str
     body: str
-    edited_by: str | None = None
 
 
 class World(_Part):
@@ -165,7 +164,7 @@ class World(_Part):
     labelled_by: str = "maintainer"
     edited_by: str | None = None
     people: dict[str, str] = {"maintainer": "admin"}
-    comments: list[Comment] = []
+    comments: list[WorldComment] = []
     check_app: str = ""
     required_apps: list[str] = []
     pages: dict[str, str] = {}
@@ -198,7 +197,7 @@ class Attack(_Part):
     name: str = ""
     title: str = Field(min_length=3, max_length=90)
     incidents: list[Annotated[int, Field(ge=INCIDENTS.start, lt=INCIDENTS.stop)]] = []
-    place: Place = Field(strict=False)
+    place: AttackPlace = Field(strict=False)
     text: str
     world: World = World()
     settings: dict[str, Any] = {}

@@ -1,9 +1,9 @@
-"""Plays attacks: against the user's configuration, and as a proof in their own settings without their defence."""
+"""Plays attacks, each against the user's configuration, in several processes."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import difflib
 import gc
 import multiprocessing
 import os
@@ -12,23 +12,26 @@ import signal
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from orchestrator.app.redteam.judge import judge
+from orchestrator.app.redteam.judge import judge_attack
 from orchestrator.app.redteam.secrets import draw
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
-    from orchestrator.app.redteam.judge import Verdict
+    from orchestrator.app.redteam.judge import AttackVerdict
     from orchestrator.app.redteam.secrets import Drawn
 
+T = TypeVar("T")
 MakeUser: TypeAlias = "Callable[[], Configured]"
 """Reads the user's configuration. It is sent to other processes, so it is a function of a module."""
+PlayOne: TypeAlias = "Callable[[Attack, Configured, Drawn], Coroutine[Any, Any, T]]"
+"""Plays one attack. It is sent to other processes as well."""
 
 _MOST_PROCESSES = 8
 
@@ -46,25 +49,7 @@ class Configured:
     read: Callable[[Path], Settings]
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """An attack in its own settings, with its defences and without them.
-
-    Attributes:
-        held: with them.
-        fell: without them.
-    """
-
-    held: Verdict
-    fell: Verdict
-
-    @property
-    def holds(self) -> bool:
-        """Whether the defences make the difference."""
-        return self.held.stopped and not self.fell.stopped
-
-
-def chosen(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
+def choose_attacks(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
     """The attacks of these names, or all where none is named.
 
     Raises:
@@ -74,34 +59,41 @@ def chosen(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
     wanted = list(names)
     for name in wanted:
         if name not in by_name:
-            near = _nearest(name, by_name)
+            [near] = difflib.get_close_matches(name, list(by_name), n=1, cutoff=0.0) or [""]
             raise ConfigurationError(f"there is no attack {name!r}; the nearest is {near!r}")
     return [by_name[name] for name in wanted] or list(attacks)
 
 
+async def try_attack(attack: Attack, user: Configured, drawn: Drawn) -> AttackVerdict:
+    """Play an attack against the user's configuration."""
+    # The whole program, which the first process does not need.
+    from orchestrator.app.redteam.stage import play
+
+    return judge_attack(attack, await play(attack, user, drawn))
+
+
 def play_all(
-    attacks: Sequence[Attack], make_user: MakeUser, *, with_proof: bool, processes: int | None = None
-) -> Iterator[tuple[Verdict, Proof | None]]:
+    attacks: Sequence[Attack], make_user: MakeUser, play_one: PlayOne[T], *, processes: int | None = None
+) -> Iterator[T]:
     """Play attacks in several processes, because each gives its process another environment.
 
     Args:
         attacks: what is played; the results come in this order.
-        make_user: see there.
-        with_proof: play each attack in its own settings as well, with and without its defences.
+        play_one: `try_attack`, or another such function.
         processes: how many; by default one for each processor, and 8 at most.
 
     Raises:
-        ConfigurationError: the configuration, or the settings of an attack, are not valid.
+        ConfigurationError: the configuration is not valid.
         WorkspaceError: git is missing or refused.
     """
     processes = min(processes or _processors(), len(attacks))
     if processes <= 1:
-        player = _Player(make_user(), draw(random.SystemRandom()))
-        yield from (player.play(attack, with_proof=with_proof) for attack in attacks)
+        player = _Player(make_user(), draw(random.SystemRandom()), play_one)
+        yield from map(player.play, attacks)
         return
-    with ProcessPoolExecutor(processes, _start_method(), _begin, (make_user,)) as pool:
+    with ProcessPoolExecutor(processes, _start_method(), _begin, (make_user, play_one)) as pool:
         try:
-            yield from pool.map(_play, attacks, [with_proof] * len(attacks))
+            yield from pool.map(_play, attacks)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -124,17 +116,17 @@ def _start_method() -> multiprocessing.context.BaseContext:
 _player: _Player | None = None
 
 
-def _begin(make_user: MakeUser) -> None:
+def _begin(make_user: MakeUser, play_one: PlayOne[Any]) -> None:
     """Begin a process of `play_all`. Ctrl+C is for the first process: the attack under way still tidies up."""
     global _player  # noqa: PLW0603  what a pool's process keeps between its tasks
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _player = _Player(make_user(), draw(random.SystemRandom()))
+    _player = _Player(make_user(), draw(random.SystemRandom()), play_one)
     gc.freeze()  # what was imported stays: nothing is gained by looking through it again and again
 
 
-def _play(attack: Attack, with_proof: bool) -> tuple[Verdict, Proof | None]:  # noqa: FBT001  `map` gives no names
+def _play(attack: Attack) -> Any:
     assert _player is not None  # noqa: S101  `_begin` ran
-    return _player.play(attack, with_proof=with_proof)
+    return _player.play(attack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,60 +135,7 @@ class _Player:
 
     user: Configured
     drawn: Drawn
+    play_one: PlayOne[Any]
 
-    def play(self, attack: Attack, *, with_proof: bool) -> tuple[Verdict, Proof | None]:
-        return asyncio.run(self._played(attack, with_proof=with_proof))
-
-    async def _played(self, attack: Attack, *, with_proof: bool) -> tuple[Verdict, Proof | None]:
-        verdict = await try_attack(attack, self.user, self.drawn)
-        return verdict, await prove(attack, self.user, self.drawn) if with_proof else None
-
-
-async def try_attack(attack: Attack, user: Configured, drawn: Drawn) -> Verdict:
-    """Play an attack against the user's configuration."""
-    from orchestrator.app.redteam.stage import (
-        play,  # the whole program, which the first process does not need
-    )
-
-    return judge(attack, await play(attack, user, drawn))
-
-
-async def prove(attack: Attack, user: Configured, drawn: Drawn) -> Proof:
-    """Play an attack in its own settings, with its defences and without them.
-
-    Raises:
-        ConfigurationError: its settings are not valid.
-    """
-    from orchestrator.app.redteam.stage import play
-
-    settings = _own_settings(attack, user)
-    own = dataclasses.replace(user, settings=settings)
-    held = judge(attack, await play(attack, own, drawn))
-    fell = judge(attack, await play(attack, own, drawn, frozenset(attack.defence)))
-    return Proof(held, fell)
-
-
-def _own_settings(attack: Attack, user: Configured) -> Any:
-    """The user's contract, model and profile, everything else as this attack needs it.
-
-    Under `whole-file` a model can call nothing but what the host calls for it, which would stop every other attack
-    before a defence sees it. So those are tried under `json-plan`.
-    """
-    kind = type(user.settings)
-    kept = {name: getattr(user.settings, name) for name in ("contract", "profile", "model")}
-    if kept["contract"] == "whole-file":
-        kept["contract"] = "json-plan"
-    values = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in attack.settings.items()
-    }
-    try:
-        return kind(**{**kept, **values})
-    except ValueError as error:
-        raise ConfigurationError(f"the settings of attack {attack.name!r} are not valid: {error}") from None
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    import difflib
-
-    names: Iterator[str] = iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.0))
-    return next(names, "")
+    def play(self, attack: Attack) -> Any:
+        return asyncio.run(self.play_one(attack, self.user, self.drawn))

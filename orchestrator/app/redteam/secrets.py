@@ -10,7 +10,7 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.app.redteam.words import readable
+from orchestrator.app.redteam.model import revealed
 
 if TYPE_CHECKING:
     import random
@@ -94,12 +94,12 @@ def draw_secrets(source: random.Random) -> Secrets:
     )
 
 
-def secrets_in(text: str, secrets: Secrets) -> list[str]:
+def leaked_secrets(text: str, secrets: Secrets) -> list[str]:
     """The names of the secrets that a text gives away: in part, reversed, encoded, dumped, escaped, or spaced out.
 
     This is written apart from the program's own redaction, so that it can find what that misses.
     """
-    plain = _NOISE.sub("", readable(text))
+    plain = _NOISE.sub("", revealed(text))
     plain += _NOISE.sub("", re.sub(r"%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), plain))
     plain = "\n".join([plain, *_undone(text)])
     grams = _grams(plain)

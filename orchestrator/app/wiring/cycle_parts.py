@@ -16,7 +16,6 @@ from orchestrator.app.wiring.guards import (
     rules_in_words,
     runs_commands,
 )
-from orchestrator.app.wiring.library import tools_for
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
 from orchestrator.bot.cycle.claimer import Claimer
@@ -24,10 +23,10 @@ from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
-from orchestrator.bot.worker.backlog import Backlog, Idle, Wanted
-from orchestrator.bot.worker.candidates import screen_answers
-from orchestrator.bot.worker.recovery import Recovery, Remains
-from orchestrator.bot.worker.task_rules import Admission, Manners
+from orchestrator.bot.worker.backlog import Backlog, LastSearch, TaskSelection
+from orchestrator.bot.worker.candidates import filter_answers
+from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
+from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.events import CycleStarted, Warned
 from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
@@ -37,7 +36,7 @@ from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
-from orchestrator.engine.profiles.base import make_profile
+from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
@@ -90,7 +89,7 @@ class TaskRequest:
         commands: what a message tells a person to type.
     """
 
-    wanted: Wanted = Wanted()  # noqa: RUF009  a frozen value
+    wanted: TaskSelection = TaskSelection()  # noqa: RUF009  a frozen value
     answer: str | None = None
     dry_run: bool = False
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
@@ -106,12 +105,12 @@ class BacklogMemory:
     """
 
     attempted: set[str] = field(default_factory=set)
-    idle: Idle = field(default_factory=Idle)
+    idle: LastSearch = field(default_factory=LastSearch)
 
     def forget(self) -> None:
         """Let the next cycle try again what was tried before."""
         self.attempted.clear()
-        self.idle = Idle(told=self.idle.told)
+        self.idle = LastSearch(told=self.idle.told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +154,14 @@ def make_parts(
         records: the hidden refs of the remote; None in a dry run.
         settings: the person's, or stricter ones.
     """
-    context, site, chosen = shared.context, shared.site, shared.chosen
+    context, site, chosen, sandbox = shared.context, shared.site, shared.chosen, shared.safeguards.sandbox
     profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
     ledger = RepositoryLedger(records, context.clock, new_nonce) if records else None
     budget = CycleBudget(context.home, context.clock, scope_caps(settings), ledger)
     least = smallest_request(settings, chosen)
-    claimer = recovery = kept = None
+    hidden = claimer = recovery = None
     if records is not None:
-        kept = kept_work(context.home, records)
-        hidden = _Hidden(records, make_claims(records, context), kept)
+        hidden = _Hidden(records, make_claims(records, context), kept_work(context.home, records))
         spent_up = partial(budget.why_not, needs=least)
         claimer = _make_claimer(shared, hidden, run, settings, guards, spent_up)
         recovery = _make_recovery(shared, hidden, run)
@@ -175,7 +173,7 @@ def make_parts(
         model=chosen.model,
         contract=choose_contract(settings, chosen),
         open_clone=partial(_open_clone, site, context, run),
-        environment=partial(_environment, context, shared.safeguards.sandbox),
+        environment=partial(_environment, context, sandbox),
         profile=partial(cycle_profile, profile, chosen, dangerous=runs_commands(settings), web=shared.web),
         guards=guards,
         profile_name=profile,
@@ -184,7 +182,7 @@ def make_parts(
         reply_tokens=chosen.reply_tokens,
         options=_options(settings, site, dry_run=shared.request.dry_run),
         records=records,
-        kept=kept,
+        kept=hidden.kept if hidden else None,
         clock=context.clock,
         emit=context.emit,
         stop=context.stop,
@@ -193,9 +191,7 @@ def make_parts(
         recovery=recovery,
         budget=budget,
         least=least,
-        verifier=partial(make_verifier, site, context, shared.safeguards.sandbox, settings)
-        if settings.test_command
-        else None,
+        verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
     )
 
@@ -218,7 +214,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         comments_policy=settings.comments,
         clean=as_lines(guards.words, guards.redact),
         clean_name=as_lines(guards.names, guards.redact),
-        manners=Manners(
+        limits=ReviewLimits(
             settings.max_open_prs,
             settings.max_prs_per_day,
             sys.maxsize if shared.site.is_local else settings.max_unreviewed,
@@ -228,7 +224,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         commands=request.commands,
         has_conflict=forge.has_conflict,
         clock=shared.context.clock,
-        idle=memory.idle,
+        last_search=memory.idle,
         **claimed,
     )
 
@@ -257,9 +253,9 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         forge,
         run,
         (),
-        named=request.wanted != Wanted(),
-        may=Admission(forge, settings.label, settings.allow_actor).may,
-        clean=screen_answers(
+        named=request.wanted != TaskSelection(),
+        may=TaskAuthorization(forge, settings.label, settings.allow_actor).may_cause_work,
+        clean=filter_answers(
             as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), emit
         ),
         spent_up=spent_up,
@@ -275,7 +271,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
 def _make_recovery(shared: RunParts, hidden: _Hidden, run: str) -> Recovery:
     context, site, redactor = shared.context, shared.site, shared.safeguards.redactor
     temporary = Path(tempfile.gettempdir())
-    remains = Remains(
+    remains = DeadRunSaver(
         hidden.records,
         hidden.kept,
         partial(_reopen, site, context),
@@ -454,7 +450,7 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
 
     Without `tests` no tool runs them.
     """
-    online = tools_for(name, web) if web else ()
+    online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
     controls = (*running, proposing, ask_question(), finish(may_finish))

@@ -16,14 +16,13 @@ from orchestrator.app.options import AUTO
 from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.cycle.verify import tell_runs
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.policy.change_size import ChangeLimits
+from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
-from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
 from orchestrator.bot.verification.suggest import suggest
-from orchestrator.bot.worker.candidates import Seen
+from orchestrator.bot.worker.candidates import VisibleText
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import Warned
 from orchestrator.core.fence import one_line
@@ -188,15 +187,15 @@ def report_refusals(emit: Emit) -> Callable[[str, str], None]:
     return on_refused
 
 
-def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], Seen]:
+def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], VisibleText]:
     """Make the check of people's words that the backlog asks for; what it found is told in lines."""
 
-    def told(text: str) -> Seen:
+    def told(text: str) -> VisibleText:
         cleaned = clean(text)
         # The same tag may stand in every line of a log.
         kept = {(one.kind, one.text): str(one) for one in reversed(cleaned.kept)}
         hidden = [str(one) for one in cleaned.removed]
-        return Seen(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
+        return VisibleText(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
 
     return told
 

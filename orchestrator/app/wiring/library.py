@@ -23,6 +23,7 @@ from orchestrator.engine.models.catalog import (
     model_at,
 )
 from orchestrator.engine.profiles.anthropic import anthropic
+from orchestrator.engine.profiles.base import web_tools_of
 from orchestrator.engine.profiles.gemini import gemini
 from orchestrator.engine.profiles.minimal import minimal
 from orchestrator.engine.profiles.openai import openai
@@ -221,7 +222,7 @@ def _parts(profile: str, web: WebAccess | None, custom: Iterable[Tool], *, dange
     if web is not None:
         check_methods("web", web, ("fetch", "search"), "a WebAccess, such as HttpWeb()")
     check_kind("custom", custom, Iterable, "tools")
-    tools = tools_for(profile, web) if web is not None else ()
+    tools = web_tools_of(profile, web) if web is not None else ()
     return {"web": tools, "custom": tuple(custom), "dangerous": dangerous}
 
 
@@ -284,12 +285,3 @@ def choose_web(context: BuildContext) -> WebAccess | None:
 
     key: str | None = getattr(context.keys, engine)
     return HttpWeb(engine=engine, api_key=key)
-
-
-def tools_for(profile: str, web: WebAccess) -> tuple[Tool, ...]:
-    """The web tools as this profile names them."""
-    from orchestrator.engine.tools.web import PageReader, searches, web_fetch, web_tools
-
-    if profile == "gemini":
-        return *searches(web), web_fetch(PageReader(web))
-    return web_tools(web)

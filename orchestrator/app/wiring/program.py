@@ -32,10 +32,10 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.bot.worker.backlog import Wanted
+from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, WorkspaceError
 from orchestrator.core.events import CycleStarted, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
@@ -113,7 +113,7 @@ class Program:
         folder = create_run_folder(context.home, run)
         # A new folder: whoever has its lock only looks, and is on a busy machine.
         with (
-            hold(folder, seconds=_HOLD_SECONDS),
+            lock_run(folder, seconds=_HOLD_SECONDS),
             JournalWriter(folder, redact, context.clock) as journal,
         ):
             self.bus.record(journal, self.stop)
@@ -262,7 +262,7 @@ def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequ
     return TaskRequest(wanted, request.answer, request.dry_run, commands_for(site, context.loaded))
 
 
-def _wanted(request: RunRequest, home: Home, label: str) -> Wanted:
+def _wanted(request: RunRequest, home: Home, label: str) -> TaskSelection:
     """Find the task that the person named. `--task` takes its key as well.
 
     Raises:
@@ -272,18 +272,18 @@ def _wanted(request: RunRequest, home: Home, label: str) -> Wanted:
     kind, _, rest = key.partition("-") if _KEY.fullmatch(key) else ("", "", "")
     match kind:
         case "issue":
-            return Wanted(issue=int(rest))
+            return TaskSelection(issue=int(rest))
         case "item":
-            return Wanted(item=key)
+            return TaskSelection(item=key)
         case "text":
             known = tasks_taken(home, label).get(key)
             if known is None:
                 raise ConfigurationError(
                     f"no run on this machine worked on {key}: give its words with --task"
                 )
-            return Wanted(text=known.body or known.title)
+            return TaskSelection(text=known.body or known.title)
         case _:
-            return Wanted(request.issue, request.text)
+            return TaskSelection(request.issue, request.text)
 
 
 def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:

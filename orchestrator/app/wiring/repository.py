@@ -29,9 +29,9 @@ from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.digest import Decision, note_decision
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs
-from orchestrator.bot.worker.task_states import ByHand
-from orchestrator.core.addresses import is_loopback
+from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
+from orchestrator.bot.worker.task_states import TaskDecisions
+from orchestrator.core.addresses import holds_credential, is_loopback
 from orchestrator.core.errors import (
     ConfigurationError,
     EmptyRepositoryError,
@@ -48,22 +48,16 @@ from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from typing import Any, Protocol
+    from typing import Any
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.bot.cycle.parts import Stop
-    from orchestrator.bot.forge.base import Forge, Repository
+    from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
     from orchestrator.bot.git.remote import GitCredential
-    from orchestrator.bot.worker.task_states import Decided, TaskState
+    from orchestrator.bot.worker.task_states import DecisionResult, TaskState
     from orchestrator.core.clock import Clock
-
-    class ListedRepository(Protocol):
-        """Knows its repository."""
-
-        def repository(self) -> Repository:
-            """The repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +116,22 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
 
 
 def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
-    from orchestrator.bot.forge.github.calls import Patience
+    from orchestrator.bot.forge.github.calls import CallTiming
     from orchestrator.bot.forge.github.forge import GitHubForge
     from orchestrator.bot.git.remote import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
         context.emit(WaitStarted(seconds, reason))
 
-    def on_odd(text: str) -> None:
+    def on_unreadable(text: str) -> None:
         context.emit(Warned(text))
 
     # What GitHub asks for is no rule of a server on this machine.
     is_here = is_loopback(urlsplit(place.server).hostname or "")
     pacing = 0.0 if is_here else 1.0
-    patience = Patience(context.clock, context.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
+    timing = CallTiming(context.clock, context.stop.sleep, on_wait, on_unreadable, pacing_seconds=pacing)
     forge = GitHubForge(
-        *(place.name, known.auth, patience, api_url_for(place.server)),
+        *(place.name, known.auth, timing, api_url_for(place.server)),
         in_workflow=context.in_workflow,
         token_variable=known.variable,
     )
@@ -343,7 +337,7 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     if parts.scheme == "file":
         return _named_folder(unquote(parts.path), text)
     if parts.scheme in {"http", "https"}:
-        if parts.username or parts.password:
+        if holds_credential(text):
             raise ConfigurationError("--repo holds a credential: take it out, and set GITHUB_TOKEN instead")
         return _from_url(f"{parts.scheme}://{parts.netloc}", parts.path, text)
     if match := SSH_ADDRESS.fullmatch(text):
@@ -398,12 +392,12 @@ _OWNER_CHARACTERS = 60
 class OpenTasks:
     """The tasks of one repository, with the journal of decisions on this machine."""
 
-    by_hand: ByHand
+    by_hand: TaskDecisions
     home: Home
     label: str
     clock: Clock
 
-    def note(self, decided: Decided) -> None:
+    def note(self, decided: DecisionResult) -> None:
         """Record a decision for the digest.
 
         Raises:
@@ -413,7 +407,7 @@ class OpenTasks:
         saved = after.wip is not None
         reference = f"refs/pullwright/wip/{after.key}" if saved else ""
         note_decision(
-            self.home, Decision(self.clock.now(), self.label, after.key, str(after.kind), reference)
+            self.home, Decision(self.clock.now(), self.label, after.key, str(after.status), reference)
         )
 
     def close_dead_runs(self, key: str) -> None:
@@ -421,7 +415,7 @@ class OpenTasks:
         for run in open_runs(self.home):
             ours = run.start is not None and same_repository(run.start.repository, self.label)
             if ours and run.task is not None and run.task.key == key:
-                with suppress(JournalError), hold(run.folder):  # else another process is at it
+                with suppress(JournalError), lock_run(run.folder):  # else another process is at it
                     end = {
                         "outcome": "interrupted",
                         "run": run.id,
@@ -450,7 +444,7 @@ def open_tasks(
         yield OpenTasks(make_by_hand(site, records, context), context.home, site.label, context.clock)
 
 
-def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
+def make_by_hand(site: Site, records: Records, context: BuildContext) -> TaskDecisions:
     """Make what a person sees of a site's tasks, and decides about them."""
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
@@ -459,7 +453,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
         for run in open_runs(context.home)
         if run.start and same_repository(run.start.repository, site.label)
     ]
-    return ByHand(
+    return TaskDecisions(
         records,
         make_claims(records, context),
         site.forge,
@@ -473,7 +467,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
 
 
 def states_on_disk(
-    forge: ListedRepository, *, home: Home, environ: Mapping[str, str], cwd: Path
+    forge: LocalForge, *, home: Home, environ: Mapping[str, str], cwd: Path
 ) -> list[TaskState] | None:
     """Return the states of the tasks of a local repository; None if it is gone or empty.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind
 from orchestrator.bot.git.base import Packed
-from orchestrator.bot.journal.records import UnknownRecord, decode, encode
+from orchestrator.bot.journal.records import UnknownRecord, decode_event, encode_event
 from orchestrator.core.errors import JournalError, PushRejectedError
 from orchestrator.core.events import (
     InputReceived,
@@ -228,7 +228,7 @@ def pages_of(
     state: UnfinishedState, events: Iterable[Event], redact: Callable[[str], str]
 ) -> dict[str, bytes]:
     """The files to store, without secrets."""
-    lines = [json.dumps(encode(event, redact), ensure_ascii=True) for event in events]
+    lines = [json.dumps(encode_event(event, redact), ensure_ascii=True) for event in events]
     told = _redacted(asdict(state), redact)
     told["messages"] = [redact(message) for message in state.messages]
     return {
@@ -319,7 +319,7 @@ def _begun(data: Any) -> BegunProposal:
 
 def _events(page: bytes) -> Iterable[Event]:
     for line in page.decode().splitlines():
-        event = decode(json.loads(line))
+        event = decode_event(json.loads(line))
         if not isinstance(event, UnknownRecord):
             yield event
 

@@ -17,7 +17,7 @@ from orchestrator.bot.cycle.claim import WORKING_LABEL, show_on_forge
 from orchestrator.bot.cycle.earlier import files_to_keep, pages_of, trimmed_events
 from orchestrator.bot.cycle.parts import Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import CHOICE, asked_at
-from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.errors import (
     BadReplyError,
     ClaimLostError,

@@ -11,7 +11,7 @@ from orchestrator.bot.cycle.parts import PullRequestResult, shown_path
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.base import CommitScreen
-from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.page import read_block
 from orchestrator.core.changes import diff_stat
@@ -20,7 +20,7 @@ from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
 from orchestrator.core.events import Phase, PhaseEntered, Proposed, Proposing, Warned
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.engine.policy.syntax import unreadable_files
+from orchestrator.engine.policy.file_syntax import unreadable_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.base import CommitOutcome, Staged
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit
-    from orchestrator.engine.policy.syntax import Unreadable
+    from orchestrator.engine.policy.file_syntax import Unreadable
 
 
 # A pushed commit without a pull request has these words alone.

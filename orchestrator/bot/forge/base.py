@@ -229,6 +229,11 @@ class Traffic:
     unchanged: int = 0
     writes: int = 0
 
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.requests + other.requests, self.unchanged + other.unchanged, self.writes + other.writes
+        )
+
     def __sub__(self, other: Traffic) -> Traffic:
         return Traffic(
             self.requests - other.requests, self.unchanged - other.unchanged, self.writes - other.writes
@@ -278,9 +283,7 @@ class Forge(Protocol):
     def history(self, number: int, label: str) -> IssueHistory:
         """Who put the label on an issue, and who edited it, read now.
 
-        Args:
-            number: the issue's.
-            label: as for `open_issues`; of several, the last one that went on counts.
+        Of several labels, separated by commas, the last one that went on counts.
 
         Raises:
             ForgeNotFoundError: there is no such issue.
@@ -307,18 +310,12 @@ class Forge(Protocol):
         """A file's text on the default branch, or None where there is none."""
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
-        """Pull requests in every state whose branch, in this repository, begins so; newest first.
-
-        Args:
-            branch_prefix: one, or several.
-        """
+        """Pull requests in every state whose branch, in this repository, begins so; newest first."""
 
     def why_not_pushed(self, branch: str, email: str) -> str | None:
         """Why a new branch of this name would be refused, as far as it is known before, or None.
 
-        Args:
-            branch: it need not exist.
-            email: of those who commit to it.
+        The branch need not exist. The address is that of those who commit to it.
         """
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
@@ -341,9 +338,8 @@ class Forge(Protocol):
         """Put a question where a person will see it, once per key: a comment on the issue.
 
         Args:
-            issue: the issue's number, or None where the task is none.
+            issue: its number, or None where the task is none.
             key: names the question; a second one with this key replaces the first.
-            body: Markdown.
 
         Returns:
             Where it can be read, or None where there was no place to put it.
@@ -355,7 +351,6 @@ class Forge(Protocol):
         Where people are notified of comments, all keys share one comment, which changes in place.
 
         Args:
-            number: the issue's or pull request's.
             key: names what is said, in at most 80 characters.
             body: Markdown, without HTML comments; an empty one takes back what was said.
 
@@ -398,17 +393,18 @@ class Forge(Protocol):
         """Whether a pull request cannot be merged into its base as it is. False where the forge does not know yet."""
 
     def checks(self, commit: str) -> list[Check]:
-        """The newest run of each check of a commit, and its statuses. Empty where there are none."""
+        """The newest run of each check of a commit, and its statuses. Empty where there are none.
+
+        Raises:
+            ForgeNotFoundError: there is no such commit.
+            ForgePermissionError: the token may not read some of them, and none of the others failed.
+        """
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         """Those of a commit's checks that belong to a workflow or an app that its base branch configures.
 
-        What cannot be told is not one of them.
-
-        Args:
-            checks: of this commit.
-            commit: the head of a pull request.
-            base: the branch that it is to be merged into.
+        What cannot be told is not one of them. `commit` is the head of a pull request, and `base` the branch
+        that it is to be merged into.
         """
 
     def pulse(self) -> str:

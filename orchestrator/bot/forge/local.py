@@ -30,7 +30,6 @@ from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from typing import NoReturn
 
     from orchestrator.bot.forge.base import Check, Comment, Credential, Feedback, Issue, IssueHistory
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.core.errors import PullwrightError
 
 
-class Record(BaseModel):
+class LocalRecord(BaseModel):
     """What every file says. `schema_version` grows when an older program could misread the file."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -58,7 +57,7 @@ class CommentRecord(BaseModel):
     body: str
 
 
-class PullRecord(Record):
+class PullRecord(LocalRecord):
     """`pulls/<number>.json`. `commit` is the branch's head when the pull request was last written."""
 
     title: str
@@ -72,7 +71,7 @@ class PullRecord(Record):
     labels: tuple[str, ...] = ()
 
 
-class QuestionRecord(Record):
+class QuestionRecord(LocalRecord):
     """`questions/<number>.json`."""
 
     key: str
@@ -89,10 +88,10 @@ class PlaceRecord(BaseModel):
 
 
 M = TypeVar("M", bound=BaseModel)
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=LocalRecord)
 
 
-def read(path: Path, form: type[M]) -> M:
+def _read(path: Path, form: type[M]) -> M:
     """One file.
 
     Raises:
@@ -109,7 +108,7 @@ def read(path: Path, form: type[M]) -> M:
         raise ForgeError(f"{path} is damaged ({problem}): mend it or remove it") from None
 
 
-def read_all(folder: Path, form: type[R]) -> list[R]:
+def _read_all(folder: Path, form: type[R]) -> list[R]:
     """Every `<number>.json` of a folder, newest first.
 
     An empty file is a number that another process has just taken, or took before it died.
@@ -120,7 +119,7 @@ def read_all(folder: Path, form: type[R]) -> list[R]:
         paths = [path for path in folder.glob("*.json") if path.stem.isdecimal() and path.stat().st_size]
     except OSError as error:
         raise _failed("read", folder, error) from error
-    return [read(path, form) for path in sorted(paths, key=lambda path: int(path.stem), reverse=True)]
+    return [_read(path, form) for path in sorted(paths, key=lambda path: int(path.stem), reverse=True)]
 
 
 def take_number(folder: Path) -> int:
@@ -141,7 +140,7 @@ def take_number(folder: Path) -> int:
         raise _failed("write", folder, error) from error
 
 
-def write(path: Path, record: BaseModel) -> None:
+def write_record(path: Path, record: BaseModel) -> None:
     """Replace a file at once: a reader sees the old text or the new one."""
     text = record.model_dump_json(indent=2) + "\n"
     try:
@@ -159,26 +158,6 @@ def write(path: Path, record: BaseModel) -> None:
             raise
     except OSError as error:
         raise _failed("write", path, error) from error
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Looking and writing as one step: other processes wait. The lock falls when the process ends.
-
-    Raises:
-        ForgeUnavailableError: another process keeps it for ten minutes.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise _failed("write", folder, error) from error
-    try:
-        if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
-            raise ForgeUnavailableError(f"cannot write {folder}: {keeper(handle, folder / 'lock')}")
-        yield
-    finally:
-        os.close(handle)
 
 
 def _failed(verb: str, path: Path, error: OSError) -> PullwrightError:
@@ -213,7 +192,7 @@ def places(state: Path) -> list[LocalPlace]:
         ForgeError: one of them is damaged.
     """
     found = sorted((state / "forge").glob(f"*/{PLACE_FILE}"))
-    return [LocalPlace(file.parent, type(file)(read(file, PlaceRecord).path)) for file in found]
+    return [LocalPlace(file.parent, type(file)(_read(file, PlaceRecord).path)) for file in found]
 
 
 class LocalRecords:
@@ -230,13 +209,30 @@ class LocalRecords:
         self._repository_path = repository_path
         self._clock = clock
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Looking and writing as one step: other processes wait."""
-        return alone(self._root)
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Look and write as one step: other processes wait. The lock falls when the process ends.
+
+        Raises:
+            ForgeUnavailableError: another process keeps it for ten minutes.
+        """
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._root / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise _failed("write", self._root, error) from error
+        try:
+            if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
+                raise ForgeUnavailableError(
+                    f"cannot write {self._root}: {keeper(handle, self._root / 'lock')}"
+                )
+            yield
+        finally:
+            os.close(handle)
 
     def pulls(self) -> list[PullRecord]:
         """All pull requests, newest first."""
-        return read_all(self._root / "pulls", PullRecord)
+        return _read_all(self._root / "pulls", PullRecord)
 
     def pull(self, number: int) -> PullRecord:
         """One pull request.
@@ -251,7 +247,7 @@ class LocalRecords:
 
     def new_pull(self, proposal: Proposal, commit: str) -> PullRecord:
         """A new pull request, written."""
-        self._sign()
+        self._write_place()
         now = self._clock.now()
         record = PullRecord(
             number=take_number(self._root / "pulls"),
@@ -264,7 +260,7 @@ class LocalRecords:
             commit=commit,
             draft=proposal.draft,
         )
-        write(self._file("pulls", record.number), record)
+        write_record(self._file("pulls", record.number), record)
         return record
 
     def change_pull(self, record: PullRecord, **changes: object) -> PullRecord:
@@ -273,16 +269,16 @@ class LocalRecords:
         if changed == record:
             return record
         changed = changed.model_copy(update={"updated_at": self._clock.now()})
-        write(self._file("pulls", record.number), changed)
+        write_record(self._file("pulls", record.number), changed)
         return changed
 
     def questions(self) -> list[QuestionRecord]:
         """All questions, newest first."""
-        return read_all(self._root / "questions", QuestionRecord)
+        return _read_all(self._root / "questions", QuestionRecord)
 
     def put_question(self, key: str, body: str) -> QuestionRecord:
         """A question, written: a new one, or the one with this key with another body."""
-        self._sign()
+        self._write_place()
         now = self._clock.now()
         known = next((record for record in self.questions() if record.key == key), None)
         if known is None:
@@ -290,7 +286,7 @@ class LocalRecords:
             record = QuestionRecord(number=number, created_at=now, updated_at=now, key=key, body=body)
         else:
             record = known.model_copy(update={"body": body, "updated_at": now})
-        write(self._file("questions", record.number), record)
+        write_record(self._file("questions", record.number), record)
         return record
 
     def url(self, record: PullRecord | QuestionRecord) -> str:
@@ -301,77 +297,11 @@ class LocalRecords:
     def _file(self, kind: str, number: int) -> Path:
         return (self._root / kind / f"{number}.json").absolute()
 
-    def _sign(self) -> None:
-        """Leave word of whose folder this is, for `places`."""
+    def _write_place(self) -> None:
+        """Note whose folder this is, for `places`."""
         file = self._root / PLACE_FILE
         if not file.exists():
-            write(file, PlaceRecord(path=str(self._repository_path)))
-
-
-class LocalAbsences:
-    """The answers that are the same for every folder."""
-
-    def credential(self) -> Credential | None:
-        """None: a folder needs none."""
-        return None
-
-    def open_issues(self, label: str) -> list[Issue]:  # noqa: ARG002  there are none of any label
-        """Empty: a folder has no issues."""
-        return []
-
-    def issue(self, number: int) -> Issue:
-        """Never one.
-
-        Raises:
-            ForgeNotFoundError: always, as do `history` and `comments`.
-        """
-        self._no_issue(number)
-
-    def history(self, number: int, label: str) -> IssueHistory:  # noqa: ARG002  there is none of any label
-        """Never one."""
-        self._no_issue(number)
-
-    def comments(self, number: int) -> list[Comment]:
-        """Never any: people do not talk in a folder."""
-        self._no_issue(number)
-
-    def permission(self, login: str) -> Permission:  # noqa: ARG002  the disk's permissions know no logins
-        """Always `NONE`: nobody has a name here. Who may write is up to the disk."""
-        return Permission.NONE
-
-    def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Never any: there are no issues to be linked to."""
-        self._no_issue(number)
-
-    def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nobody merges here but people
-        """Never: nobody looks."""
-        return False
-
-    def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
-        """Empty: nothing checks a folder."""
-        return []
-
-    def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
-        """Empty: nothing checks a folder."""
-        del checks, commit, base
-        return []
-
-    def traffic(self) -> Traffic:
-        """None: nobody is asked."""
-        return Traffic()
-
-    def own_login(self) -> str | None:
-        """None: nobody has a name here."""
-        return None
-
-    def token_kind(self) -> TokenKind:
-        """None: a folder needs none."""
-        return TokenKind.NONE
-
-    def _no_issue(self, number: int) -> NoReturn:
-        raise ForgeNotFoundError(
-            f"no issue #{number}: a local repository has no issues: use --task TEXT or a BACKLOG.md"
-        )
+            write_record(file, PlaceRecord(path=str(self._repository_path)))
 
 
 class Git(Protocol):
@@ -417,7 +347,7 @@ class _Heads:
         return None if branch is None else self.commits.get(branch)
 
 
-class LocalForge(LocalAbsences):
+class LocalForge:
     """A forge for a repository on disk.
 
     Every method asks git anew, once: others push meanwhile.
@@ -440,11 +370,7 @@ class LocalForge(LocalAbsences):
         self._records = LocalRecords(root, self._path, clock)
 
     def repository(self) -> Repository:
-        """The repository itself.
-
-        Raises:
-            ForgeNotFoundError: its folder is gone.
-        """
+        """The repository itself."""
         if not self._path.is_dir():
             raise ForgeNotFoundError(f"no such repository: {self._path}")
         return Repository(self._path.name, str(self._path), self._heads().default, self._path.as_uri())
@@ -479,11 +405,7 @@ class LocalForge(LocalAbsences):
         return None
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
-        """Create the pull request of this branch, or bring the open one up to date.
-
-        Raises:
-            ForgeError: there is no such branch, or nothing in it that the default branch lacks.
-        """
+        """Create the pull request of this branch, or bring the open one up to date."""
         heads = self._heads()
         commit = heads.at(proposal.branch)
         if commit is None:
@@ -492,7 +414,7 @@ class LocalForge(LocalAbsences):
         if commit in self._merged([commit], heads):
             between = f"no commits between {proposal.base} and {proposal.branch}"
             raise ForgeError(f"cannot open a pull request: {between}")
-        with self._records.alone():
+        with self._records.lock():
             there = (one for one in self._records.pulls() if one.branch == proposal.branch)
             known = next((one for one in there if not one.is_closed), None)
             if known is None:
@@ -505,16 +427,12 @@ class LocalForge(LocalAbsences):
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:  # noqa: ARG002  no issues here
         """Put a question into a file, or replace the one with this key. Returns the file's URI."""
-        with self._records.alone():
+        with self._records.lock():
             return self._records.url(self._records.put_question(key, body))
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
-        """Keep a comment in the pull request's file, or replace the one with this key; an empty one removes it.
-
-        Raises:
-            ForgeNotFoundError: there is no pull request of this number.
-        """
-        with self._records.alone():
+        """Keep a comment in the pull request's file, or replace the one with this key; an empty one removes it."""
+        with self._records.lock():
             record = self._records.pull(number)
             made = CommentRecord(key=key, body=body)
             there = tuple(made if old.key == key else old for old in record.comments)
@@ -523,33 +441,21 @@ class LocalForge(LocalAbsences):
         return f"{self._records.url(record)}#{quote(key, safe='')}"
 
     def ensure_label(self, number: int, label: str) -> None:
-        """Keep a label in the pull request's file, unless it is there.
-
-        Raises:
-            ForgeNotFoundError: there is no pull request of this number.
-        """
-        with self._records.alone():
+        """Keep a label in the pull request's file, unless it is there."""
+        with self._records.lock():
             record = self._records.pull(number)
             if label.lower() not in {name.lower() for name in record.labels}:
                 self._records.change_pull(record, labels=(*record.labels, label))
 
     def remove_label(self, number: int, label: str) -> None:
-        """Take a label out of the pull request's file, if it is there.
-
-        Raises:
-            ForgeNotFoundError: there is no pull request of this number.
-        """
-        with self._records.alone():
+        """Take a label out of the pull request's file, if it is there."""
+        with self._records.lock():
             record = self._records.pull(number)
             kept = tuple(name for name in record.labels if name.lower() != label.lower())
             self._records.change_pull(record, labels=kept)
 
     def feedback(self, number: int) -> list[Feedback]:
-        """Empty: people do not talk in a folder.
-
-        Raises:
-            ForgeNotFoundError: there is no pull request of this number.
-        """
+        """Empty: people do not talk in a folder."""
         self._records.pull(number)
         return []
 
@@ -561,19 +467,69 @@ class LocalForge(LocalAbsences):
         return hashlib.sha256(repr(state).encode()).hexdigest()
 
     def close_pull_request(self, number: int) -> PullRequest:
-        """Close a pull request unmerged, which means "no": its task is not taken again.
-
-        Raises:
-            ForgeNotFoundError: there is none of this number.
-            ForgeError: it is merged.
-        """
-        with self._records.alone():
+        """Close a pull request unmerged, which means "no": its task is not taken again."""
+        with self._records.lock():
             record = self._records.pull(number)
             [pull] = self._seen([record])
             if pull.state is PullRequestState.MERGED:
                 raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
             self._records.change_pull(record, is_closed=True)
             return replace(pull, state=PullRequestState.CLOSED)
+
+    # What a folder does not have: issues, people, checks, a server.
+
+    def credential(self) -> Credential | None:
+        """None: a folder needs none."""
+        return None
+
+    def open_issues(self, label: str) -> list[Issue]:  # noqa: ARG002  there are none of any label
+        """Empty: a folder has no issues."""
+        return []
+
+    def issue(self, number: int) -> Issue:
+        """Never one, so this raises, as do `history`, `comments` and `linked_pull_requests`."""
+        self._no_issue(number)
+
+    def history(self, number: int, label: str) -> IssueHistory:  # noqa: ARG002  there is none of any label
+        """Never one."""
+        self._no_issue(number)
+
+    def comments(self, number: int) -> list[Comment]:
+        """Never any: people do not talk in a folder."""
+        self._no_issue(number)
+
+    def permission(self, login: str) -> Permission:  # noqa: ARG002  the disk's permissions know no logins
+        """Always `NONE`: nobody has a name here. Who may write is up to the disk."""
+        return Permission.NONE
+
+    def linked_pull_requests(self, number: int) -> list[PullRequest]:
+        """Never any: there are no issues to be linked to."""
+        self._no_issue(number)
+
+    def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nobody merges here but people
+        """Never: nobody looks."""
+        return False
+
+    def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
+        """Empty: nothing checks a folder."""
+        return []
+
+    def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
+        """Empty: nothing checks a folder."""
+        del checks, commit, base
+        return []
+
+    def traffic(self) -> Traffic:
+        """None: nobody is asked."""
+        return Traffic()
+
+    def own_login(self) -> str | None:
+        """None: nobody has a name here."""
+        return None
+
+    def token_kind(self) -> TokenKind:
+        """None: a folder needs none."""
+        return TokenKind.NONE
 
     def _heads(self) -> _Heads:
         named, commits = self._git.heads()
@@ -611,4 +567,9 @@ class LocalForge(LocalAbsences):
             base=record.base,
             commit=commit,
             labels=record.labels,
+        )
+
+    def _no_issue(self, number: int) -> NoReturn:
+        raise ForgeNotFoundError(
+            f"no issue #{number}: a local repository has no issues: use --task TEXT or a BACKLOG.md"
         )

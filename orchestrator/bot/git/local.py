@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.hostgit import HostGit, storage_errors
 from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.core.addresses import without_credential
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.core.repositories import without_credential
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlsplit
 
 from orchestrator.bot.git.hostgit import error_for, printable_line, server_words
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import (
     PushRejectedError,
     RemoteRateLimitError,
@@ -212,10 +213,10 @@ def _from_url(text: str, credential: Callable[[], GitCredential | None]) -> Remo
 
         return _from_path(text, Path(url2pathname(parts.path)), credential)
     if scheme == "ssh":
-        if parts.password is not None:
+        if holds_credential(text):
             raise WorkspaceError("the address holds a password; leave it out and use an ssh key")
         return Remote(text, text, scheme, "", credential)
-    if "@" in parts.netloc:
+    if holds_credential(text):
         raise WorkspaceError(
             "the address holds a user name or a token; leave it out and set the token instead"
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
 from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import Unanswered, cost_of
-from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode
+from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode_event
 from orchestrator.core.changes import DiffStat
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import DiskFullError, JournalError
@@ -56,6 +56,7 @@ MOST_RUNS_FOR_PAUSES = 1_000
 """So many are looked at. Every look at every repository is a run: a fleet has many in an hour."""
 MOST_RUNS_FOR_TASKS = 300
 _MOST_SUMMARIES = 2_048  # that a process remembers
+_BEGINNING_BYTES = 16 * 1024
 _PRIVATE = 0o600
 _SECONDS_A_MINUTE = 60.0
 # The beginning of each line, as the journal's writer makes it.
@@ -231,18 +232,18 @@ class _Fold:
             return
         if self.result is None:  # what is written after the end is no work
             self.started, self.ended = self.started or at, at
-        if head[3] not in _FOLDED and (head[3] != b"SubagentEvent" or _PAID.search(line) is None):
+        kind = head[3]
+        is_paid = kind == b"SubagentEvent" and _PAID.search(line) is not None
+        if not (is_paid or kind in _FOLDED) or (kind == b"ToolCallEnded" and not self.calls):
             return
         event = _event(line)
         if event is not None:
-            self._take(event)
+            self._take(event, at)
             self.unanswered.take(event, at)
         elif _REPLY in line:
             self._count(at, Spent(None, rounds=1))  # nobody knows what a reply cost that cannot be read
-        if head[3] == b"CycleEnded":
+        if kind == b"CycleEnded":
             self._end(at)
-        elif isinstance(reply := _innermost(event), ReplyReceived):
-            self._count(at, cost_of(reply))
 
     def _end(self, at: datetime) -> None:
         self.result = {} if self.result is None else self.result
@@ -255,10 +256,10 @@ class _Fold:
         day = at.date()
         self.costs_by_day[day] = self.costs_by_day.get(day, Spent()) + cost
 
-    def _take(self, event: Event) -> None:  # noqa: C901, PLR0912  one case an event
+    def _take(self, event: Event, at: datetime) -> None:  # noqa: C901, PLR0912  one case an event
         match event:
             case SubagentEvent():
-                self._take(event.event)
+                self._take(event.event, at)
             case CycleStarted():
                 self.begin = event
             case TaskTaken():
@@ -266,9 +267,11 @@ class _Fold:
             case PlanAccepted() if event.plan.strip():
                 self.plan = event.plan
             case ReplyReceived():
-                self.costs[event.model] = self.costs.get(event.model, Spent()) + cost_of(event)
-            case ToolCallStarted():
-                self.calls[event.call_id] = _written(event)
+                cost = cost_of(event)
+                self.costs[event.model] = self.costs.get(event.model, Spent()) + cost
+                self._count(at, cost)
+            case ToolCallStarted() if paths := _written(event):
+                self.calls[event.call_id] = paths
             case ToolCallEnded() if event.status is CallStatus.OK:
                 self.touched.update(dict.fromkeys(self.calls.pop(event.call_id, ())))
             case Guarded() if event.defence is Defence.ADMISSION:
@@ -330,13 +333,6 @@ class _Fold:
         )
 
 
-def newest_runs(home: Home, most: int) -> Iterator[RunSummary]:
-    """The summaries of the newest runs, one after another; none where the folder of the runs cannot be read."""
-    with suppress(JournalError):
-        for name in run_names(home)[:most]:
-            yield summarise(home.runs / name)
-
-
 def newest_run(
     home: Home,
     *,
@@ -347,18 +343,36 @@ def newest_run(
     """The newest run whose journal tells how it began.
 
     Args:
-        home: where the runs are.
         repository: only runs on this one count, under any of its names that are whole.
         model: only runs with this one count.
         most: so many of the newest runs are looked at.
     """
+    return next(_newest_runs(home, most, repository, model), None)
+
+
+def _newest_runs(
+    home: Home, most: int, repository: str | None, model: str | None = None
+) -> Iterator[RunSummary]:
+    """The newest runs on a repository with a model. Of others only the beginning is read."""
     wanted = None if repository is None else repository_key(repository)
-    for run in newest_runs(home, most):
-        if run.outcome == "damaged" or model not in (None, run.model):
-            continue
-        if wanted is None or repository_key(run.repository) == wanted:
-            return run
-    return None
+    with suppress(JournalError):
+        for name in run_names(home)[:most]:
+            begin = _beginning(home.runs / name / JOURNAL_FILE)
+            if begin is None or model not in (None, begin.model):
+                continue
+            if wanted is None or repository_key(begin.repository) == wanted:
+                yield summarise(home.runs / name)
+
+
+def _beginning(path: Path) -> CycleStarted | None:
+    """The first record after the header: with what a run began."""
+    try:
+        with path.open("rb") as file:
+            file.readline(_BEGINNING_BYTES)
+            event = _event(file.readline(_BEGINNING_BYTES))
+    except OSError:
+        return None
+    return event if isinstance(event, CycleStarted) else None
 
 
 def last_pause(
@@ -392,9 +406,9 @@ def note_pause(home: Home, run: str, pause: Pause, redact: Callable[[str], str],
 
 def tasks_taken(home: Home, repository: str) -> dict[str, TaskTaken]:
     """The tasks that the newest runs on a repository worked on, as they were last, by key; the newest first."""
-    wanted, found = repository_key(repository), dict[str, TaskTaken]()
-    for run in newest_runs(home, MOST_RUNS_FOR_TASKS):
-        if run.task is not None and repository_key(run.repository) == wanted:
+    found = dict[str, TaskTaken]()
+    for run in _newest_runs(home, MOST_RUNS_FOR_TASKS, repository):
+        if run.task is not None:
             found.setdefault(run.task.key, run.task)
     return found
 
@@ -492,17 +506,11 @@ def _is_header(line: bytes) -> bool:
 
 def _event(line: bytes) -> Event | None:
     try:
-        data = json.loads(line)
-        event = decode(data) if isinstance(data, dict) else None
+        data = json.loads(line.decode())
+        event = decode_event(data) if isinstance(data, dict) else None
     except (ValueError, RecursionError, JournalError):
         return None
     return None if isinstance(event, UnknownRecord) else event
-
-
-def _innermost(event: Event | None) -> Event | None:
-    while isinstance(event, SubagentEvent):
-        event = event.event
-    return event
 
 
 def _told_unanswered(result: Mapping[str, Any]) -> Spent | None:

@@ -105,7 +105,7 @@ class OpenRun:
 
 
 @contextmanager
-def hold(folder: Path, *, seconds: float = _HOLD_SECONDS) -> Iterator[None]:
+def lock_run(folder: Path, *, seconds: float = _HOLD_SECONDS) -> Iterator[None]:
     """Hold a run's folder while the block runs: before its journal is begun, or to deal with a dead one.
 
     Who holds a dead run asks `is_open` once more: somebody else may have dealt with it meanwhile.

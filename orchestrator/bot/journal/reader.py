@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
-from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, TYPE_KEY, UnknownRecord, decode
+from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, TYPE_KEY, UnknownRecord, decode_event
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
 from orchestrator.core.spent import Spent
@@ -28,7 +28,7 @@ LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JournalRecord:
     """One entry of a journal. `at` is in UTC; `data` is the whole entry as it was written."""
 
     seq: int
@@ -51,7 +51,7 @@ class Run:
     id: str
     folder: Path
     version: str
-    records: tuple[Record, ...]
+    records: tuple[JournalRecord, ...]
     torn: bool
 
     @property
@@ -167,14 +167,14 @@ def _read_header(data: dict[str, Any]) -> str:
     return str(data.get("version", ""))
 
 
-def _read_record(data: dict[str, Any], seq: int) -> Record:
+def _read_record(data: dict[str, Any], seq: int) -> JournalRecord:
     if data.get("seq") != seq:
         raise JournalError(f"record {seq} is missing here")
     try:
         at = datetime.fromisoformat(data["at"])
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError("has no time") from error
-    return Record(seq, at, decode(data), data)
+    return JournalRecord(seq, at, decode_event(data), data)
 
 
 @dataclass(slots=True)

@@ -51,6 +51,7 @@ EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in typing.get_a
 """Every class of the union, by the name under which it is written."""
 
 _Redact: TypeAlias = Callable[[str], str]
+_Decoder: TypeAlias = Callable[[Any], Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class _UnknownNameError(Exception):
     """A name from a newer version, somewhere inside a record."""
 
 
-def encode(event: Event, redact: _Redact = str) -> dict[str, Any]:
+def encode_event(event: Event, redact: _Redact = str) -> dict[str, Any]:
     """An event as a JSON object `{"type": ..., ...}`.
 
     Args:
@@ -75,7 +76,7 @@ def encode(event: Event, redact: _Redact = str) -> dict[str, Any]:
     return {TYPE_KEY: type(event).__name__, **_encode_fields(event, redact)}
 
 
-def decode(data: Mapping[str, Any]) -> Event | UnknownRecord:
+def decode_event(data: Mapping[str, Any]) -> Event | UnknownRecord:
     """The event of a JSON object. Fields without a name here are ignored.
 
     Raises:
@@ -134,78 +135,99 @@ _TYPED: frozenset[type] = frozenset((*typing.get_args(messages.Part), *typing.ge
 
 
 @functools.cache
-def _kinds(cls: type) -> dict[str, Any]:
-    """The types of a dataclass's fields; the events name some of them for the type checker only."""
-    return typing.get_type_hints(cls, localns={**vars(messages), **vars(events)})
+def _field_decoders(cls: type) -> tuple[tuple[str, _Decoder, bool], ...]:
+    """Of each field of a dataclass its name, what reads its value, and whether it must be there."""
+    # The events name some types for the type checker only.
+    kinds = typing.get_type_hints(cls, localns={**vars(messages), **vars(events)})
+    return tuple(
+        (
+            one.name,
+            _decoder(kinds[one.name]),
+            one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING,
+        )
+        for one in dataclasses.fields(cls)
+    )
 
 
 def _decode_fields(cls: type, data: Any) -> Any:
     if not isinstance(data, Mapping):
         raise JournalError(f"{cls.__name__} is not an object")
-    kinds = _kinds(cls)
     values = {}
-    for field in dataclasses.fields(cls):
-        if field.name in data:
+    for name, decode_value, is_required in _field_decoders(cls):
+        if name in data:
             try:
-                values[field.name] = _decode(kinds[field.name], data[field.name])
+                values[name] = decode_value(data[name])
             except JournalError as error:
-                raise JournalError(f"{cls.__name__}.{field.name}: {error}") from error
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise JournalError(f"{cls.__name__} has no {field.name}")
+                raise JournalError(f"{cls.__name__}.{name}: {error}") from error
+        elif is_required:
+            raise JournalError(f"{cls.__name__} has no {name}")
     return cls(**values)
 
 
-def _decode(kind: Any, data: Any) -> Any:
-    """A value of this type. Types are those that the dataclasses use, no others."""
+@functools.cache
+def _decoder(kind: Any) -> _Decoder:
+    """What reads a value of this type. Types are those that the dataclasses use, no others."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
-        return _decode_union(typing.get_args(kind), data)
+        return _union_decoder(typing.get_args(kind))
     if origin is tuple:
-        if not isinstance(data, list):
-            raise JournalError("not a list")
-        item_kind = typing.get_args(kind)[0]
-        return tuple(_decode(item_kind, item) for item in data)
+        return functools.partial(_decode_list, _decoder(typing.get_args(kind)[0]))
     if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(data, Mapping):
-            raise JournalError("not an object")
-        return dict(data)
-    if dataclasses.is_dataclass(kind):
-        return _decode_fields(typing.cast("type", kind), data)
-    return _decode_scalar(kind, data)
+        return _decode_mapping
+    return functools.partial(_decode_fields if dataclasses.is_dataclass(kind) else _decode_scalar, kind)
 
 
-def _decode_union(kinds: tuple[Any, ...], data: Any) -> Any:
-    """One of several dataclasses, told apart by the type that was written, or a value that may be None."""
-    if data is None and types.NoneType in kinds:
-        return None
+def _union_decoder(kinds: tuple[Any, ...]) -> _Decoder:
+    """Reads one of several dataclasses, told apart by the type that was written, or a value that may be None."""
+    is_optional = types.NoneType in kinds
     rest = [kind for kind in kinds if kind is not types.NoneType]
     if len(rest) == 1:
-        return _decode(rest[0], data)
-    name = data.get(TYPE_KEY) if isinstance(data, Mapping) else None
-    for kind in rest:
-        if kind.__name__ == name:
-            return _decode_fields(kind, data)
-    if isinstance(name, str):
-        raise _UnknownNameError(name)
-    raise JournalError("has no type")
+        decode_one = _decoder(rest[0])
+        return lambda data: None if data is None else decode_one(data)
+    named = {kind.__name__: kind for kind in rest}
+
+    def decode_any(data: Any) -> Any:
+        if data is None and is_optional:
+            return None
+        name = data.get(TYPE_KEY) if isinstance(data, Mapping) else None
+        if not isinstance(name, str):
+            raise JournalError("has no type")
+        if name not in named:
+            raise _UnknownNameError(name)
+        return _decode_fields(named[name], data)
+
+    return decode_any
+
+
+def _decode_list(decode_item: _Decoder, data: Any) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise JournalError("not a list")
+    return tuple(map(decode_item, data))
+
+
+def _decode_mapping(data: Any) -> dict[str, Any]:
+    if not isinstance(data, Mapping):
+        raise JournalError("not an object")
+    return dict(data)
 
 
 def _decode_scalar(kind: type, data: Any) -> Any:
-    if kind is float and (isinstance(data, int | float) or data in ("nan", "inf", "-inf")):
-        if not isinstance(data, bool):
-            return float(data)
-    elif kind is bytes and isinstance(data, str):
+    if type(data) is kind:
+        return data
+    if kind is float and type(data) is int:
+        return float(data)
+    if kind is float and isinstance(data, str) and data in {"nan", "inf", "-inf"}:
+        return float(data)
+    if kind is bytes and isinstance(data, str):
         try:
             return base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError) as error:
             raise JournalError("not base64") from error
-    elif issubclass(kind, StrEnum) and isinstance(data, str):
+    if issubclass(kind, StrEnum) and isinstance(data, str):
         try:
             return kind(data)
         except ValueError:
             raise _UnknownNameError(data) from None
-    elif type(data) is kind:
-        return data
     raise JournalError(f"not a {kind.__name__}")
 
 
@@ -262,7 +284,7 @@ class JournalWriter:
             innermost = innermost.event
         if isinstance(innermost, _UNWRITTEN):
             return
-        self._append(encode(event, self._redact), flush=isinstance(innermost, _FLUSHED))
+        self._append(encode_event(event, self._redact), flush=isinstance(innermost, _FLUSHED))
 
     def close(self) -> None:
         """Flush to the disk and let go of the file. What comes later is not written."""
@@ -320,7 +342,7 @@ def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], st
     """
     path = folder / JOURNAL_FILE
     at = clock.now().astimezone(UTC).isoformat(timespec="microseconds")
-    line = _line({"seq": seq, "at": at, **encode(event, redact)})
+    line = _line({"seq": seq, "at": at, **encode_event(event, redact)})
     try:
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -1,12 +1,15 @@
-"""Finds characters that a person does not see, by Unicode property, and says what they spell."""
+"""What a person sees of a text: finds hidden characters by Unicode property, and says what they spell."""
 
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from regex import Pattern
 
 _SHOWN_CHARS = 120
@@ -50,6 +53,16 @@ class Cut:
     kind: str
     text: str
     replacement: str = ""
+
+
+def apply_cuts(text: str, cuts: Iterable[Cut]) -> str:
+    """The text with each cut replaced. They are in order, and none is inside another."""
+    pieces: list[str] = []
+    position = 0
+    for cut in cuts:
+        pieces += text[position : cut.start], cut.replacement
+        position = cut.end
+    return "".join([*pieces, text[position:]])
 
 
 def escaped(text: str) -> str:
@@ -139,8 +152,7 @@ class _Patterns:
 def _patterns() -> _Patterns:
     import regex
 
-    def compiled(expression: str) -> Pattern[str]:
-        return regex.compile(expression, regex.VERSION1)
+    compiled = functools.partial(regex.compile, flags=regex.VERSION1)
 
     return _Patterns(
         invisible=compiled(_INVISIBLE),
@@ -172,7 +184,7 @@ def _has_long_runs_of_marks(text: str) -> bool:
 
 
 def hidden_characters(text: str) -> list[Cut]:
-    """What is to be taken out of a text, in order, for a person to see what a model sees.
+    """Find the characters that a person does not see, in order.
 
     Kept are: emoji sequences, joiners where a script needs them, variants of ideographs, signs of
     the Arabic and Syriac scripts that are format characters by category and yet visible.
@@ -196,7 +208,7 @@ def hidden_characters(text: str) -> list[Cut]:
 
 
 def every_invisible(text: str) -> list[Cut]:
-    """The same without looking around: nothing invisible is needed by its neighbours, nor is any mark."""
+    """Find every invisible character and every mark, also those that a script or an emoji needs."""
     patterns = _patterns()
     return [
         Cut(place, place + 1, "invisible character", escaped(char))
@@ -235,3 +247,62 @@ def _decoded_selectors(run: str) -> str:
     if not any(char.isprintable() and char != "\ufffd" for char in spelled):
         return escaped(run)
     return "".join(char if char.isprintable() else escaped(char) for char in spelled)
+
+
+_JOINERS = frozenset("\u200c\u200d")
+"""`without_unseen` leaves them only where a script or an emoji needs them."""
+_LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# https://spec.commonmark.org/0.31.2/#entity-and-numeric-character-references; leading zeros are HTML's.
+_REFERENCE = re.compile(r"&(?:#0{0,8}[0-9]{1,7}|#[xX]0{0,8}[0-9a-fA-F]{1,6}|([A-Za-z][A-Za-z0-9]{1,40}));")
+_MOST_ROUNDS = 8
+
+
+def visible_text(text: str) -> str:
+    """Decode every character reference and leave out what a person does not see. Line ends become line feeds.
+
+    The result holds no character reference, so giving it back changes nothing. Text that is nested
+    deeper than any honest text (`&amp;amp;amp;...`) loses its ampersands instead.
+    """
+    for _ in range(_MOST_ROUNDS):
+        plain = without_unseen(_REFERENCE.sub(_decoded, text))
+        if plain == text:
+            return text
+        text = plain
+    return without_unseen(text.replace("&", ""))
+
+
+def without_unseen(text: str) -> str:
+    """Leave out control characters and everything else without a visible shape. Line ends become line feeds.
+
+    Character references stay: this is for code, where they stand for themselves.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = _CONTROL.sub("", _LINE_END.sub("\n", text))
+    finders = [hidden_characters] * _MOST_ROUNDS
+    # What is needed by its neighbours stays. Where taking one out always bares another, none is needed.
+    for find in [*finders, every_invisible]:
+        cuts = find(text)
+        if not cuts:
+            break
+        text = apply_cuts(text, cuts)
+    return text
+
+
+def _decoded(match: re.Match[str]) -> str:
+    import html
+    import html.entities
+
+    return html.unescape(match[0]) if match[1] is None else html.entities.html5.get(f"{match[1]};", match[0])
+
+
+def printable_text(text: str) -> str:
+    """Leave out every character that cannot be printed. Tabs and line feeds stay, references are not decoded."""
+    text = without_unseen(text)
+    if text.isascii():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" or char in _JOINERS else " " if char.isspace() else ""
+        for char in text
+    )

@@ -1,7 +1,14 @@
-"""What may come in: other people's words without what a person would not see, and a report of what that was."""
+"""What may come in: other people's words without what a person would not see, and a report of what that was.
+
+Markup is split into what matters by `markup_page` and `markup_reader`; what goes is decided here. Of HTML there is a
+short list of tags and attributes that stay. A tag without attributes that GitHub drops, such as the one in
+`List<String>`, stays and is reported, and so does a link's address. Everything else goes.
+"""
 
 from __future__ import annotations
 
+import html
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,23 +16,27 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.policy.hidden_characters import (
     Cut,
     Removed,
+    apply_cuts,
     escaped,
     every_invisible,
     hidden_characters,
     may_hide,
 )
-from orchestrator.bot.policy.hidden_markup import everything_marked_up, hidden_markup, may_hold_markup
+from orchestrator.bot.policy.markup_page import Page, is_drawn
+from orchestrator.bot.policy.markup_reader import ATTRIBUTE, PLAIN_ALT, MarkupReader, address_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from orchestrator.bot.policy.markup_page import Mark
 
     _Search = Callable[[str], tuple[list[Cut], list[Cut]]]
-    """Finds what is to be taken out, and what stays although it is not shown as it stands."""
+    """Finds the cuts, and what stays although the page shows it in another form."""
 
 __all__ = ["Cleaned", "Removed", "clean_name", "clean_words", "show_hidden"]
 
 _MOST_ROUNDS = 6
-"""What is taken out may bring together what hides something again. After so many rounds that is no accident."""
+"""After a cut, the two sides may together hide something again. So often it is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +91,17 @@ def show_hidden(text: str) -> Cleaned:
     cuts = hidden_characters(text)
     if not cuts:
         return Cleaned(text)
+    shown = []
+    for cut in cuts:
+        is_spelled = cut.text != escaped(text[cut.start : cut.end])
+        written = f'<hidden: "{cut.text}">' if is_spelled else cut.text
+        shown.append(Cut(cut.start, cut.end, cut.kind, cut.text, written))
     removed = tuple(Removed(cut.start, cut.kind, cut.text) for cut in cuts)
-    return Cleaned(_without(text, [_made_visible(text, cut) for cut in cuts]), removed)
-
-
-def _made_visible(text: str, cut: Cut) -> Cut:
-    is_spelled = cut.text != escaped(text[cut.start : cut.end])
-    shown = f'<hidden: "{cut.text}">' if is_spelled else cut.text
-    return Cut(cut.start, cut.end, cut.kind, cut.text, shown)
+    return Cleaned(apply_cuts(text, shown), removed)
 
 
 def _byte_order_mark(text: str) -> tuple[list[Cut], list[Cut]]:
-    mark = "\ufeff"
-    return [Cut(0, 1, "format characters", escaped(mark))] if text.startswith(mark) else [], []
+    return [Cut(0, 1, "format characters", escaped("\ufeff"))] if text.startswith("\ufeff") else [], []
 
 
 def _characters(text: str) -> tuple[list[Cut], list[Cut]]:
@@ -110,15 +119,6 @@ def _hidden_in_name(text: str) -> tuple[list[Cut], list[Cut]]:
         if char in "\t\n\r"
     ]
     return sorted([*cuts, *breaks], key=lambda cut: cut.start), []
-
-
-def _without(text: str, cuts: Sequence[Cut]) -> str:
-    pieces: list[str] = []
-    position = 0
-    for cut in cuts:
-        pieces += text[position : cut.start], cut.replacement
-        position = cut.end
-    return "".join([*pieces, text[position:]])
 
 
 class _Places:
@@ -140,7 +140,7 @@ class _Places:
         self._rounds.append((now, before))
 
     def original(self, place: int) -> int:
-        """The place in the first text of what is at this place now."""
+        """The place in the original text of the character that is at this place now."""
         for now, before in reversed(self._rounds):
             index = bisect_right(now, place) - 1
             place = before[index] + place - now[index]
@@ -148,7 +148,7 @@ class _Places:
 
 
 def _cleaned(text: str, searches: Sequence[tuple[_Search, Callable[[str], list[Cut]]]]) -> Cleaned:
-    """Cut until nothing more is found. Each search comes with one that leaves nothing for it to find."""
+    """Cut until nothing more is found. Each search comes with a second one, which cuts everything that it could find."""
     places = _Places()
     removed: list[Removed] = []
     kept: dict[int, Removed] = {}
@@ -160,7 +160,7 @@ def _cleaned(text: str, searches: Sequence[tuple[_Search, Callable[[str], list[C
         # What is taken out changes what the rest means: what was once not on the page never was.
         kept.update((one.offset, one) for one in _reported(found))
         places.after(cuts)
-        result = _without(result, cuts)
+        result = apply_cuts(result, cuts)
         return bool(cuts)
 
     def _reported(cuts: Sequence[Cut]) -> list[Removed]:
@@ -175,3 +175,226 @@ def _cleaned(text: str, searches: Sequence[tuple[_Search, Callable[[str], list[C
     still = [one for _, one in sorted(kept.items()) if one.text in result]
     removed.sort(key=lambda item: item.offset)
     return Cleaned(result if removed else text, tuple(removed), tuple(still))
+
+
+_TRACES = {
+    "<": ("<",),
+    "&": ("&",),
+    "[": ("](", "][", "]:", "!["),
+    "`": ("```",),
+    "~": ("~~~",),
+    "|": ("-",),
+    "$": ("$",),
+}
+"""Beginnings of markup, each with one character that is quick to look for."""
+
+# GitHub shows what is in these.
+_SHOWN_TAGS = frozenset(
+    re.findall(
+        r"\w+",
+        "a abbr address article aside b big blockquote br caption center cite code col colgroup dd del details"
+        " dfn div dl dt em figcaption figure font footer h1 h2 h3 h4 h5 h6 header hr i img ins kbd li main mark"
+        " nav ol p picture pre q ruby rt s samp section small source span strike strong sub summary sup table"
+        " tbody td tfoot th thead time tr tt u ul var wbr",
+    )
+)
+# Browsers do not show what is in these, or not as it stands.
+_UNSEEN_TAGS = frozenset(
+    re.findall(
+        r"\w+",
+        "applet audio canvas datalist dialog embed frame frameset head iframe input link math meta noembed noframes"
+        " noscript object optgroup option param plaintext rp script select style svg template textarea title track"
+        " video xmp",
+    )
+)
+# https://html.spec.whatwg.org/multipage/syntax.html#void-elements
+_VOID_TAGS = frozenset(
+    re.findall(r"\w+", "area base br col embed frame hr img input link meta param source track wbr")
+)
+_RAW_TAGS = frozenset({"script", "style", "xmp", "plaintext"})
+_SMALLER_TAGS = frozenset({"small", "sub", "sup"})
+_MOST_SMALLER = 2
+"""Each makes letters a quarter smaller. With more of them the text cannot be read."""
+_LONGEST_NAME = 30
+
+_ONE_ATTRIBUTE = re.compile(rf"\s*+(?=[^\s/>])(?P<whole>{ATTRIBUTE})")
+_PLAIN_ATTRIBUTE = re.compile(
+    r"(?:width|height|border|cellpadding|cellspacing|colspan|rowspan|size|start)=[1-9]\d{0,3}(?:px|%)?"
+    r"|v?align=(?:left|right|center|middle|top|bottom|justify|baseline)|open=(?:open|true)?"
+)
+_PLAIN_STYLE = re.compile(
+    r"(?>(?:\s*(?:color:\s*(?:blue|brown|gr[ae]y|green|orange|purple|red)|font-weight:\s*(?:bold|normal|[4-9]00)"
+    r"|font-style:\s*(?:italic|normal)|text-align:\s*(?:left|right|center|justify)"
+    r"|(?:max-)?(?:width|height):\s*(?:auto|[1-9]\d{1,3}(?:px|%)?))\s*;?)*)\s*"
+)
+_PLAIN_COLOUR = re.compile(r"blue|brown|gr[ae]y|green|orange|purple|red")
+_HIDING_CLASS = re.compile(
+    r"(?:^|\s)(?:d-none|hid\w*|invisible|screen-reader\S*|sr-only|visually-hidden)(?:\s|$)"
+)
+_DEFINITION = re.compile(
+    r"\[(?>(?:[^\[\]\\]++|\\.)+)\]:\s*+(?P<target><(?>(?:[^<>\n\\]++|\\.)*)>|\S++)", re.DOTALL
+)
+
+
+def may_hold_markup(text: str) -> bool:
+    """Whether the text needs a closer look."""
+    return any(first in text and any(trace in text for trace in traces) for first, traces in _TRACES.items())
+
+
+def hidden_markup(text: str) -> tuple[list[Cut], list[Cut]]:
+    """What a model would see in a text and a person on GitHub would not, in order.
+
+    Returns:
+        What is to be taken out, and what else is not shown as it stands and yet may stay. The second is right
+        only for a text of which nothing is to be taken out.
+    """
+    if not may_hold_markup(text):
+        return [], []
+    page = Page(text)
+    cuts, shown = _cuts_of_page(page, MarkupReader(page).marks())
+    return list(_without_overlaps(text, cuts)), sorted(shown, key=lambda cut: cut.start)
+
+
+def everything_marked_up(text: str) -> list[Cut]:
+    """Cut everything behind the first sign of markup. It is for a text in which each cut makes new markup."""
+    first = min((place for place in map(text.find, "<[&`~|$") if place >= 0), default=len(text))
+    return [Cut(first, len(text), "nested markup", text[first:])] if first < len(text) else []
+
+
+def _cuts_of_page(page: Page, marks: Sequence[Mark]) -> tuple[list[Cut], list[Cut]]:
+    cuts: list[Cut] = []
+    shown: list[Cut] = []
+    labels = {mark.label for mark in marks if mark.label and not mark.kind}
+    for mark in marks:
+        if mark.kind == "definition":
+            _decide_definition(page, mark, labels, cuts, shown)
+        elif mark.kind:
+            if mark.is_shown:
+                shown.append(Cut(mark.start, mark.end, mark.kind, page.text[mark.start : mark.end]))
+            else:  # They may be nested deeply: the text is copied when they are joined.
+                cuts.append(Cut(mark.start, mark.end, mark.kind, "", mark.replacement))
+            if mark.replacement:
+                address = mark.replacement.removeprefix("]")[1:-1]
+                shown.append(Cut(mark.start, mark.end, "link address", address))
+    _decide_tags(page, [mark for mark in marks if mark.opens or mark.closes], cuts, shown)
+    return cuts, shown
+
+
+def _decide_tags(page: Page, tags: Sequence[Mark], cuts: list[Cut], shown: list[Cut]) -> None:
+    text, smaller, position = page.text, 0, 0
+    for index, tag in enumerate(tags):
+        if tag.start < position:
+            continue
+        name = tag.opens or tag.closes
+        if name in _SMALLER_TAGS:
+            smaller = max(0, smaller + (1 if tag.opens else -1))
+        if tag.opens and (_hides_content(page, tag) or smaller > _MOST_SMALLER):
+            last = index if tag.opens in _VOID_TAGS else _closing(page, tags, index)
+            position = tags[last].end if last < len(tags) else len(text)
+            cuts.append(Cut(tag.start, position, "hidden element", text[tag.start : position]))
+            smaller = max(0, smaller - (tag.opens in _SMALLER_TAGS))
+        elif name in _SHOWN_TAGS:
+            _decide_attributes(page, tag, cuts, shown)
+        else:
+            is_bare = (
+                len(name) <= _LONGEST_NAME and name.isalnum() and not text[slice(*tag.attributes)].strip()
+            )
+            (shown if is_bare else cuts).append(
+                Cut(tag.start, tag.end, "HTML tag", text[tag.start : tag.end])
+            )
+
+
+def _closing(page: Page, marks: Sequence[Mark], index: int) -> int:
+    """Where the element that opens here ends. Tags that do not match close nothing."""
+    inside = [marks[index].opens]
+    for place in range(index + 1, len(marks)):
+        mark = marks[place]
+        if mark.opens and mark.opens not in _VOID_TAGS and inside[-1] not in _RAW_TAGS:
+            inside.append(mark.opens)
+        elif mark.closes == inside[-1]:
+            # The cell of a table closes nothing that began in another line.
+            if mark.in_table and page.view.find("\n", marks[index].end, mark.start) >= 0:
+                continue
+            inside.pop()
+            if not inside:
+                return place
+    return len(marks)
+
+
+def _attributes(page: Page, mark: Mark) -> Iterator[tuple[re.Match[str], str, str]]:
+    """A tag's attributes as a browser reads them: where each is, its name, and its value."""
+    for found in _ONE_ATTRIBUTE.finditer(page.view, *mark.attributes):
+        attribute = found["whole"]
+        name, _, value = attribute.partition("=") if attribute[0] != "=" else (attribute, "", "")
+        value = value.strip()
+        if value[:1] in {'"', "'"}:
+            value = value[1:-1]
+        yield found, name.strip().lower(), html.unescape(value)
+
+
+def _hides_content(page: Page, mark: Mark) -> bool:
+    """Whether the words inside of an element may not be on the page, in GitHub or another place that shows it."""
+    if mark.opens in _UNSEEN_TAGS:
+        return True
+    for _, name, value in _attributes(page, mark):
+        lower = value.lower()
+        if (
+            name in {"hidden", "inert", "popover"}
+            or (name == "aria-hidden" and lower.strip() != "false")
+            or (name == "style" and not _PLAIN_STYLE.fullmatch(lower))
+            or (name in {"color", "text"} and not _PLAIN_COLOUR.fullmatch(lower.strip()))
+            or (name == "class" and _HIDING_CLASS.search(lower))
+            or (name == "lang" and mark.opens == "pre" and is_drawn(value))
+        ):
+            return True
+    return False
+
+
+def _decide_attributes(page: Page, mark: Mark, cuts: list[Cut], shown: list[Cut]) -> None:
+    """Of the attributes of a tag that is shown few stay: a reader sees nothing of them."""
+    text, (start, end) = page.text, mark.attributes
+    if mark.closes:
+        if text[start:end].strip():
+            cuts.append(Cut(start, end, "hidden attribute", text[start:end]))
+        return
+    seen: set[str] = set()
+    for found, name, value in _attributes(page, mark):
+        kind = {"alt": "alt text", "title": "title text"}.get(name, "hidden attribute")
+        cut = Cut(*found.span(), kind, text[slice(*found.span())].strip())
+        is_address = name in {"href", "src"} and value != ""
+        if name in seen or (is_address and address_kind(value) == "odd"):
+            cuts.append(cut)
+        elif is_address:
+            if address_kind(value) == "plain":
+                shown.append(Cut(*found.span(), "link address", cut.text))
+        elif not _PLAIN_ATTRIBUTE.fullmatch(f"{name}={value.lower()}") and not (
+            name == "alt" and value.lower() in PLAIN_ALT
+        ):
+            cuts.append(cut)
+        seen.add(name)
+
+
+def _decide_definition(page: Page, mark: Mark, labels: set[str], cuts: list[Cut], shown: list[Cut]) -> None:
+    """A definition is not shown. It stays, without its title, where the reader sees its label."""
+    text, end = page.text, mark.end
+    found = _DEFINITION.search(page.view, mark.start, end)
+    if mark.label not in labels or found is None or address_kind(found["target"].strip("<>")) == "odd":
+        cuts.append(Cut(mark.start, end, "link definition", text[mark.start : end]))
+        return
+    labels.remove(mark.label)  # the first one counts
+    shown.append(Cut(mark.start, found.end(), "link definition", text[mark.start : found.end()].strip()))
+    title = text[found.end() : end]
+    if title.strip():
+        cuts.append(Cut(found.end(), found.end() + len(title.rstrip()), "title text", title.strip()))
+
+
+def _without_overlaps(text: str, cuts: Sequence[Cut]) -> Iterator[Cut]:
+    """In order, and none inside another."""
+    position = 0
+    for cut in sorted(cuts, key=lambda cut: (cut.start, -cut.end)):
+        if cut.end <= position:
+            continue
+        start = max(cut.start, position)
+        seen = (start == cut.start and cut.text) or text[start : cut.end]
+        yield Cut(start, cut.end, cut.kind, seen, cut.replacement)
+        position = cut.end

@@ -52,7 +52,7 @@ _MODES |= {"inline": "words", "table_open": "words"}
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MarkupBlock:
     """A part of the text.
 
     `mode` is `code`, `definition`, `doubtful`, `drawn`, `footnote`, `html`, `odd`, or `words`.
@@ -98,7 +98,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"inline_definitions": True}).enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])
     # GitHub takes any address in a definition, and drops it later.
-    parser.validateLink = _any_address  # type: ignore[method-assign]
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005  the parser's signature
     helpers = SimpleNamespace(parseLinkDestination=_destination, parseLinkTitle=parseLinkTitle)
     parser.helpers = helpers  # type: ignore[assignment]
     parser.block.ruler.at("html_block", _html_rule(), {"alt": ["paragraph", "reference", "blockquote"]})
@@ -173,12 +173,8 @@ def is_drawn(info: str) -> bool:
     return not _DRAWN.isdisjoint(re.split(r"[^a-z]+", "".join(first)))
 
 
-def _any_address(url: str) -> bool:  # noqa: ARG001  the parser's signature
-    return True
-
-
 class Page:
-    """A text, its blocks, what its link labels stand for, and the labels that may be footnotes'.
+    """A text with its blocks, the addresses of its link labels, and the labels that may belong to footnotes.
 
     `view` is the text without the marks of block quotes; places are the same in both.
     """
@@ -191,7 +187,7 @@ class Page:
         self.footnotes = {found["label"].casefold() for found in _FOOTNOTE.finditer(self.view)}
         self.is_markdown = len(text) <= LONGEST_MARKDOWN_CHARS
         if not self.is_markdown:
-            self.blocks = [Block(0, len(text), "words")]
+            self.blocks = [MarkupBlock(0, len(text), "words")]
             return
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
         tokens = _parser().parse(self.view)
@@ -228,13 +224,13 @@ class Page:
                 yield token, start, end, container_end
                 position = end
 
-    def _with_gaps(self, tokens: Sequence[Token]) -> Iterator[Block]:
+    def _with_gaps(self, tokens: Sequence[Token]) -> Iterator[MarkupBlock]:
         """Blocks that cover the text. What the parser says nothing about is read as HTML."""
         position = doubt_end = 0
         mode_before = ""
         for token, start, end, container_end in self._leaves(tokens):
             if start > position:
-                yield Block(position, start, "html")
+                yield MarkupBlock(position, start, "html")
             mode = _MODES[token.type]
             goes_on = token.level > 1 or token.type == "table_open"
             if goes_on and start >= doubt_end and mode == "words":
@@ -248,10 +244,12 @@ class Page:
                 mode = "drawn"
             if token.type == "definition":
                 self.addresses.setdefault(token.meta["id"], token.meta["url"])
-            yield Block(start, end, mode, token.meta.get("id", "") if token.type == "definition" else "")
+            yield MarkupBlock(
+                start, end, mode, token.meta.get("id", "") if token.type == "definition" else ""
+            )
             position, mode_before = end, mode
         if position < len(self.text):
-            yield Block(position, len(self.text), "html")
+            yield MarkupBlock(position, len(self.text), "html")
 
     def _doubt_end(self, start: int, end: int, container_end: int) -> int:
         """Up to where nothing is sure to be code.
@@ -265,7 +263,7 @@ class Page:
         least = max(container_end, blank.end() if blank else len(self.text))
         return len(self.text) if _LONG_BLOCK.search(self.view, start, least) else least
 
-    def _with_footnotes(self, blocks: Sequence[Block]) -> Iterator[Block]:
+    def _with_footnotes(self, blocks: Sequence[MarkupBlock]) -> Iterator[MarkupBlock]:
         """Footnotes are a part of GitHub's Markdown only. They go on over lines that are blank or indented."""
         view, in_footnote = self.view, False
         for block in blocks:
@@ -277,7 +275,7 @@ class Page:
                 match = _FOOTNOTE.search(view, first, block.end) if words else None
                 first = match.start() if match else block.end
             if first > block.start:
-                yield Block(block.start, first, block.mode, block.label)
+                yield MarkupBlock(block.start, first, block.mode, block.label)
             in_footnote = first < block.end
             if in_footnote:
-                yield Block(first, block.end, "footnote")
+                yield MarkupBlock(first, block.end, "footnote")

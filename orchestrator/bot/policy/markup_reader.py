@@ -15,7 +15,7 @@ from orchestrator.bot.policy.markup_page import DEEPEST_PARENTHESES, ESCAPED, TA
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.bot.policy.markup_page import Block, Page
+    from orchestrator.bot.policy.markup_page import MarkupBlock, Page
 
 ATTRIBUTE = (  # https://html.spec.whatwg.org/multipage/parsing.html#before-attribute-name-state
     r"[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>))|(?!\s*+=))"
@@ -79,7 +79,7 @@ _LONGEST_PLAIN_ALT = max(map(len, PLAIN_ALT))
 
 
 @dataclass(slots=True)
-class Brackets:
+class _Brackets:
     """Opening brackets that wait, each with whether it is an image's; the first `inactive` begin no link."""
 
     waiting: list[tuple[int, bool]]
@@ -102,7 +102,7 @@ def address_kind(address: str) -> Literal["plain", "upload", "odd"]:
     return "plain" if _PLAIN_ADDRESS.fullmatch(address) else "odd"
 
 
-class Reader:
+class MarkupReader:
     """Reads a page from the start to the end, once, and notes its marks."""
 
     def __init__(self, page: Page) -> None:
@@ -126,7 +126,7 @@ class Reader:
             self._cut_mathematics()
         return self._marks
 
-    def _read_block(self, block: Block) -> None:
+    def _read_block(self, block: MarkupBlock) -> None:
         match block.mode:
             case "words":
                 self._read_words(block.end)
@@ -156,7 +156,7 @@ class Reader:
             found = self._found[needle] = self._view.find(needle, start)
         return found
 
-    def _read_fences(self, block: Block) -> None:
+    def _read_fences(self, block: MarkupBlock) -> None:
         """Fences that may begin in a block, each of which may go on to its end."""
         for line in _LINE.finditer(self._view, block.start, block.end):
             fence = _FENCE.search(line[0])
@@ -189,7 +189,7 @@ class Reader:
     def _read_html(self, end: int) -> None:
         """A block of HTML: browsers decide what is in it. What does not end in it swallows the rest."""
         view = self._view
-        brackets = Brackets([])
+        brackets = _Brackets([])
         while match := _HTML_START.search(view, self._position, end):
             start = self._position = match.start()
             match view[start]:
@@ -278,7 +278,7 @@ class Reader:
                 ticks.setdefault(len(run[0]), []).append(run.start())
         self._in_table = self._cut_excess_cells(start, end)
         addresses = [found.span() for found in _BARE_ADDRESS.finditer(view, start, end)]
-        brackets = Brackets([])
+        brackets = _Brackets([])
         while match := _WORDS_START.search(view, self._position, end):
             place = self._position = match.start()
             if view[place] in "`\\" and _is_within(addresses, place):
@@ -343,7 +343,12 @@ class Reader:
         https://github.com/github/markup/issues/1742
         """
         view, dollars, self._dollars = self._view, self._dollars, []
-        ends = {at for at, (start, end) in enumerate(dollars) if _stands_at_an_end(view, start, end)}
+        ends = {
+            at
+            for at, (start, end) in enumerate(dollars)
+            if (before := view[start - 1 : start]) == "$"
+            or not (before.isspace() or view[end : end + 1].isalnum())
+        }
         is_begun = is_hidden = False
         last = max(ends, default=0)
         for at in range(last):
@@ -379,7 +384,7 @@ class Reader:
         self._marks.append(Mark(start, end, kind=kind, replacement=replacement))
         self._position = max(self._position, end)
 
-    def _read_bracket(self, brackets: Brackets) -> None:
+    def _read_bracket(self, brackets: _Brackets) -> None:
         """https://spec.commonmark.org/0.31.2/#an-algorithm-for-parsing-nested-emphasis-and-links."""
         view, place, waiting = self._view, self._position, brackets.waiting
         self._position += 1
@@ -473,14 +478,6 @@ def _is_within(spans: Sequence[tuple[int, int]], place: int) -> bool:
     """Whether one of the spans, which are in order, holds this place."""
     at = bisect_right(spans, (place, place)) - 1
     return at >= 0 and place < spans[at][1]
-
-
-def _stands_at_an_end(view: str, start: int, end: int) -> bool:
-    """Whether a dollar sign may end mathematics."""
-    return (
-        not (view[start - 1 : start].isspace() or view[end : end + 1].isalnum())
-        or view[start - 1 : start] == "$"
-    )
 
 
 def _is_number(label: str) -> bool:

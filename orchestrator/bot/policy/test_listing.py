@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, is_test_path
-from orchestrator.engine.policy.syntax import MAX_BYTES, without_warnings
+from orchestrator.engine.policy.file_syntax import MAX_BYTES, without_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -60,8 +60,8 @@ _DECLARATIONS: Mapping[str, re.Pattern[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What is to be said of one place; `line` counts from 1, and is 0 where the file as it is now has none."""
+class PlaceNote:
+    """A note about one place of a change. `line` counts from 1; it is 0 where the file has no such line now."""
 
     path: str
     line: int
@@ -109,10 +109,10 @@ class TestListing:
     """
 
     __test__: ClassVar[bool] = False
-    vanished: tuple[Place, ...] = ()
-    skipped: tuple[Place, ...] = ()
-    reaching: tuple[Place, ...] = ()
-    unreadable: tuple[Place, ...] = ()
+    vanished: tuple[PlaceNote, ...] = ()
+    skipped: tuple[PlaceNote, ...] = ()
+    reaching: tuple[PlaceNote, ...] = ()
+    unreadable: tuple[PlaceNote, ...] = ()
     files: tuple[ChangedTests, ...] = ()
 
     @property
@@ -164,7 +164,7 @@ def list_tests(changes: Sequence[FileChange]) -> TestListing:
             continue
         left -= len(old or b"") + len(new or b"") if is_python else 0
         if old is None or new is None or (is_python and (left < 0 or max(len(old), len(new)) > MAX_BYTES)):
-            found.unreadable.append(Place(change.path, 0, "too large: cannot be read"))
+            found.unreadable.append(PlaceNote(change.path, 0, "too large: cannot be read"))
         elif is_python:
             found.python(change.path, old, new)
         else:
@@ -173,7 +173,7 @@ def list_tests(changes: Sequence[FileChange]) -> TestListing:
 
 
 def _content(version: FileVersion | None) -> bytes | None:
-    """The bytes; none of what is no file, and None where there are too many."""
+    """The content of a file: empty for a link or a submodule, None for a file that was too large."""
     if version is None or version.mode in {LINK_MODE, SUBMODULE_MODE}:
         return b""
     return version.content
@@ -193,10 +193,10 @@ class _Test:
     body: bytes
     skips: frozenset[str]
 
-    def place(self, line: int, what: str) -> Place:
-        """What is to be said of it."""
+    def place(self, line: int, what: str) -> PlaceNote:
+        """A note about this test."""
         name = ".".join(part[:_MOST_CHARACTERS] for part in self.names)
-        return Place(self.path, line, f"{name} {what}")
+        return PlaceNote(self.path, line, f"{name} {what}")
 
 
 @dataclass(slots=True)
@@ -205,8 +205,8 @@ class _Found:
 
     before: dict[_Key, _Test] = field(default_factory=dict)
     after: dict[_Key, _Test] = field(default_factory=dict)
-    reaching: list[Place] = field(default_factory=list)
-    unreadable: list[Place] = field(default_factory=list)
+    reaching: list[PlaceNote] = field(default_factory=list)
+    unreadable: list[PlaceNote] = field(default_factory=list)
     files: list[ChangedTests] = field(default_factory=list)
 
     def python(self, path: str, old: bytes, new: bytes) -> None:
@@ -220,7 +220,7 @@ class _Found:
             else:
                 self.reaching += _newly_reaching(path, old, new)
         except _UNREADABLE as error:
-            self.unreadable.append(Place(path, 0, f"cannot be read: {type(error).__name__}"))
+            self.unreadable.append(PlaceNote(path, 0, f"cannot be read: {type(error).__name__}"))
             if is_test_path(path):
                 self.files.append(ChangedTests(path, *_lines(old, new)))
 
@@ -325,7 +325,7 @@ def _functions(path: str, source: bytes) -> list[_Test]:
 
 
 def _last_bound(body: Sequence[ast.stmt]) -> dict[str, _Definition]:
-    """What each name of a function or class stands for at the end of a file or class."""
+    """The function or class that each name means at the end of a file or class."""
     last: dict[str, _Definition] = {}
     for node in _statements(body):
         match node:
@@ -498,17 +498,17 @@ class _Names:
         return frozenset(found)
 
 
-def _newly_reaching(path: str, old: bytes, new: bytes) -> Iterator[Place]:
+def _newly_reaching(path: str, old: bytes, new: bytes) -> Iterator[PlaceNote]:
     """What reaches for a test runner now and did not before. Raises like `_functions`."""
     known = Counter(what for _, what in _reaching(old))
     for line, what in _reaching(new):
         if known[what]:
             known[what] -= 1
         else:
-            yield Place(path, line, what)
+            yield PlaceNote(path, line, what)
     shadow = next((part for part in path.removesuffix(".py").split("/") if part in _SHADOWS), "")
     if shadow and not old:
-        yield Place(path, 1, f"has the name of the module {shadow}, which a test run imports")
+        yield PlaceNote(path, 1, f"has the name of the module {shadow}, which a test run imports")
 
 
 def _reaching(source: bytes) -> list[tuple[int, str]]:

@@ -1,19 +1,72 @@
-"""Makes a model's words harmless where they go out: they notify, command, close and load nothing."""
+"""Makes a model's words harmless where they go out: they notify, command, close and load nothing.
+
+A title, a commit's message and a single line begin the same way: character references are decoded, what nobody sees
+is left out, and of the rest only printable characters stay. What remains is changed where a line could be read as
+something else than words: an address, a reference, a directive, a trailer. Markdown is rebuilt by `wording_markdown`.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+import unicodedata
 from typing import TYPE_CHECKING
-from unicodedata import normalize
 
-from orchestrator.bot.policy import lines
-from orchestrator.bot.policy.visible_text import without_unseen
+from orchestrator.bot.policy.hidden_characters import printable_text, visible_text, without_unseen
 from orchestrator.bot.policy.wording_markdown import Hosts, harmless_markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable, Iterator
 
+TITLE_CHARS = 200
+MESSAGE_CHARS = 20_000
+
+# Wide and small forms of what has a meaning below; machines that fold text read them as these.
+_FOLDED = str.maketrans("\uff20\ufe6b\uff03\ufe5f\uff0f\uff3b\uff3d\uff0a\ufe61\uff40", "@@##/[]**`")
+
+_MENTION = re.compile(r"(?<![A-Za-z0-9])@(?=\w)")
+_NUMBER = re.compile(r"(\w?)#(?=[0-9])")
+_SIGN = re.compile(r"#(?=[\w\[])|\+(?=[A-Za-z]+:)")
+_GH = re.compile(r"(?<![A-Za-z0-9])(GH)-(?=[0-9])", re.IGNORECASE)
+_ISSUE_URL = re.compile(
+    r"\b[a-z]{3,5}://[^\s/]{1,200}/(?P<path>[^\s/]{1,100}/[^\s/]{1,100})(?:/[^\s/]{1,100}){0,3}?"
+    r"/(?:issues?|pulls?|merge_requests|pull-requests|work_items|discussions)/(?P<number>[0-9]{1,20})[^\s<>()`'\"]*",
+    re.IGNORECASE,
+)
+# Two or more words in brackets ([skip ci], [ci-skip], [CF-Pages-Skip]), or one that says to skip: a directive of some
+# service. Brackets around one other word ([api]) and around code stay.
+_LINE_DIRECTIVE = re.compile(
+    r"\[(\s*[A-Za-z][A-Za-z0-9.]*(?:[\s_:-]+[A-Za-z][A-Za-z0-9.]*)+\s*|\s*(?:[A-Za-z]{0,20}skip[A-Za-z]{0,20}|no[A-Za-z]{1,20})\s*)\]",
+    re.IGNORECASE,
+)
+_STARS = re.compile(r"\*{3,}")
+_COMMENT = re.compile(r"<(?=!)")
+_TAG = re.compile(r"<(?=[A-Za-z][A-Za-z0-9-]{0,30}\s[^<>]{0,2000}=)")
+_LINK = re.compile(r"\]\(")
+
+# Signs that stand alone: a bullet, a heading's, what is left of a mention. Brackets and quotes may open a line.
+_SIGNS = re.compile(r"^(?:[!#-&)-/:-@\\-_|-~]+\s+)+")
+_OPENERS = "([{<\"'`\u201c\u2018\u201e\u201a\u00ab\u2039\u300c\u300e\u3010"
+_HYPHENATED = re.compile(r"^([A-Za-z0-9]+(?:-[A-Za-z0-9]+)+)\s*:\s*")
+
+_FENCE = re.compile(r"[ \t]*(?:> ?)*(`{3,}|~{3,})")
+# `Wording.text` quotes what stands alone; in a message it would only be a sign.
+_QUOTE = re.compile(r"^ *>(?: |$)")
+_TICKS = re.compile(r"(?<!\\)(`+)")
+_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+_ITEM = re.compile(r"(\s*(?:(?:[-*+>]|[0-9]{1,9}[.)])\s+)*)(.*)", re.DOTALL)
+_HEADING = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*")
+_RULE = re.compile(r"([-*_=])(?:\s*\1){2,}\s*")
+# A line `Token: value`, as git reads it (find_separator): git-scm.com/docs/git-interpret-trailers
+_TOKEN = re.compile(r"([A-Za-z0-9-]+)([ \t]*):(.*)", re.DOTALL)
+# Where git takes another message, or a patch, to begin: mailsplit.c and mailinfo.c of git.
+_MAIL = re.compile(r"From(?= .*[0-9]:[0-9])|diff(?= -)")
+_COMMAND = re.compile(r"(?:[/!.][A-Za-z][\w:.-]*|::[A-Za-z]\S*)(?=\s|$)")
+# A line that is a paragraph by itself, and no sentence: it might be read as a command or a declaration.
+_ALONE = re.compile(r"(?:(?<=\n\n)|\A)(?=[^\s>*+-][^\n]*[^\n.!?:;)`](?:\n\n|\Z))")
+
+# Outside of code: letters, digits, and signs that mean nothing to Markdown or a forge as long as no _LIVE is there.
+_WORD = re.compile(r"(?:[A-Za-z0-9_.,;:!?()'\"/+=%-]|&(?![\w#])|[^\x00-\x7f])+")
+_LIVE = re.compile(r"^[_:/!.+]|_$|__|//|www\.|GH-[0-9]|:\w+:", re.IGNORECASE)
 INLINE_CHARS = 300
 # Words in brackets that stop checks: https://docs.github.com/en/actions/how-tos/manage-workflow-runs/skip-workflow-runs
 # has five; other services put their own name beside `skip`, or another word beside `ci`.
@@ -26,36 +79,31 @@ _MARKER = re.compile(r"<(?=!--\s*+pullwright)", re.IGNORECASE)
 # https://docs.github.com/en/issues/tracking-your-work-with-issues/using-issues/linking-a-pull-request-to-an-issue
 _CLOSING = re.compile(
     r"(?<![A-Za-z0-9])(close[sd]?|fix(?:e[sd])?|resolve[sd]?)([\s\0:*_~`\[(<\\]{1,12})"
-    r"(?:(?P<url>https?://[A-Za-z0-9.-]{1,100}/(?P<path>[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100})"
+    r"(?:(?:https?://[A-Za-z0-9.-]{1,100}/(?P<path>[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100})"
     r"/(?:issues|pull)/)|(?P<slug>[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100})?\\?#|GH-)(?P<number>[0-9]{1,20})",
     re.IGNORECASE,
 )
-_DEFAULT_HOSTS = ("github.com",)
 
 
-@dataclass(frozen=True, slots=True)
 class Wording:
-    """See `orchestrator.bot.cycle.parts.Wording`. Each method gives its own result back unchanged.
+    """Makes what goes to the forge harmless. Each method gives its own result back unchanged.
 
-    Attributes:
+    Args:
         hosts: to which links and images may lead; `*.x` stands for what is below `x`.
-        repository_url: whose issue the number `issue` is: `https://github.com/owner/name`.
     """
 
-    hosts: Collection[str] = _DEFAULT_HOSTS
-    repository_url: str = ""
-    _hosts: Hosts = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hosts", Hosts.of(self.hosts))
+    def __init__(self, hosts: Iterable[str] = ("github.com",)) -> None:
+        self._hosts = Hosts.of(hosts)
 
     def title(self, text: str) -> str:
         """A title: one line of at most 200 characters. It becomes a commit's message where people squash."""
-        return lines.title(text)
+        line = _without_actions(plain_line(text, TITLE_CHARS))
+        line = _HYPHENATED.sub(r"\1 - ", _SIGNS.sub("", line))
+        return plain_line(_with_plain_start(line.strip()), TITLE_CHARS)
 
     def inline(self, text: str) -> str:
-        """A line of at most 300 characters to stand behind the program's own words in Markdown."""
-        return lines.in_markdown(text, INLINE_CHARS)
+        """One line of at most 300 characters, which follows words of the program in Markdown."""
+        return in_markdown(text, INLINE_CHARS)
 
     def text(self, text: str, *, issue: int | None) -> str:
         """Markdown of at most 40,000 characters; `issue` is the one that it may close."""
@@ -66,34 +114,169 @@ class Wording:
         return self._markdown(text, issue, is_quoted=True)
 
     def message(self, headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) -> str:
-        """A commit's message, which is no Markdown. Only `last` has trailers, and it stays as it is."""
-        return lines.message(headline, paragraphs, last)
+        """A commit's message of about 20,000 characters at most, which is no Markdown.
+
+        Git finds no trailer in it but those of `last`.
+
+        Args:
+            headline: as `title` gives it.
+            paragraphs: other people's words, as Markdown.
+            last: what the program says itself, such as its trailers: it stays as it is and comes last.
+        """
+        texts = ("\n".join(_message_lines(_decoded_line(text))).strip() for text in paragraphs)
+        words = "\n\n".join(_ALONE.sub("> ", text) for text in texts if text)
+        if len(words) > MESSAGE_CHARS:
+            note = f"(Cut here: the text was longer than {MESSAGE_CHARS:,} characters.)"
+            kept, _, _ = words[: MESSAGE_CHARS - len(note) - 2].rpartition("\n")
+            words = f"{kept.rstrip()}\n\n{note}".strip()
+        return "\n\n".join(filter(None, (headline, words, *last)))
 
     def _markdown(self, text: str, issue: int | None, *, is_quoted: bool) -> str:
         def change(words: str) -> str:
-            return self._closing(_signals(words), issue)
+            return _without_closing(_without_signals(words), issue)
 
         return harmless_markdown(without_unseen(text), self._hosts, change, is_quoted=is_quoted)
 
-    def _closing(self, text: str, issue: int | None) -> str:
-        def apart(match: re.Match[str]) -> str:
-            slug = match["path"] or match["slug"] or ""
-            ours = self.repository_url.rstrip("/")
-            is_ours = not slug or (bool(ours) and ours.lower().endswith(f"/{slug.lower()}"))
-            if match["url"] and not (ours and match["url"].lower().startswith(f"{ours.lower()}/issues/")):
-                is_ours = False
-            if is_ours and issue is not None and int(match["number"]) == issue:
-                return match[0]
-            between = match[2].rstrip("\\") or " "
-            return f"{match[1]}{between}{slug}{' ' if slug else ''}issue {match['number']}"
 
-        return _CLOSING.sub(apart, text)
+def plain_line(text: str, most_chars: int) -> str:
+    """The text on one line of printable characters, cut with an ellipsis where it is longer."""
+    flat = " ".join(_decoded_line(text[: 8 * most_chars]).split())
+    return flat if len(flat) <= most_chars else f"{flat[: most_chars - 1].rstrip()}…"
 
 
-def _signals(text: str) -> str:
+def in_markdown(text: str, most_chars: int) -> str:
+    """One line that follows words of the program in Markdown. Nothing in it is markup, a link or a mention.
+
+    Words of letters, digits and plain punctuation stay; every other one becomes code.
+    """
+    words: list[str] = []
+    codes: list[str] = []
+    for word in [*plain_line(text, most_chars).split(), ""]:
+        if word and (_LIVE.search(word) or not _WORD.fullmatch(word)):
+            codes.append(word.replace("`", "'"))
+            continue
+        if codes:
+            words.append(f"`{' '.join(codes)}`")
+            codes = []
+        words.append(word)
+    return " ".join(words).rstrip()
+
+
+def _decoded_line(text: str) -> str:
+    """The text with references decoded, without what nobody sees, in printable characters of their usual form."""
+    return unicodedata.normalize("NFC", printable_text(visible_text(text))).translate(_FOLDED)
+
+
+def _without_signals(text: str) -> str:
     """The text without what programs that read commits and descriptions obey, or know their own texts by."""
 
     def apart(match: re.Match[str]) -> str:
-        return f"({match[1]})" if _STOPPING.search(normalize("NFKC", match[1])) else match[0]
+        return f"({match[1]})" if _STOPPING.search(unicodedata.normalize("NFKC", match[1])) else match[0]
 
     return _MARKER.sub("< ", _NO_CI.sub(r"(\1)", _DIRECTIVE.sub(apart, text)))
+
+
+def _without_closing(text: str, issue: int | None) -> str:
+    """The text in which no word closes an issue but `issue`."""
+
+    def apart(match: re.Match[str]) -> str:
+        slug = match["path"] or match["slug"] or ""
+        if not slug and issue is not None and int(match["number"]) == issue:
+            return match[0]
+        between = match[2].rstrip("\\") or " "
+        return f"{match[1]}{between}{slug}{' ' if slug else ''}issue {match['number']}"
+
+    return _CLOSING.sub(apart, text)
+
+
+def _without_actions(line: str) -> str:
+    """Change everything in a line on which a forge, or a service that reads commits, would act."""
+    line = _LINE_DIRECTIVE.sub(r"(\1)", _STARS.sub("**", line))
+    line = _ISSUE_URL.sub(r"\g<path> no. \g<number>", line)
+    line = _NUMBER.sub(lambda found: f"{found[1]} no. ".lstrip(), _GH.sub(r"\1 ", line))
+    line = _SIGN.sub(r"\g<0> ", line)
+    line = _LINK.sub("] (", _TAG.sub("< ", _COMMENT.sub("< ", line)))
+    line = _MENTION.sub("@ ", line)
+    return re.sub(r"\S+", _address, line) if "://" in line or "www." in line.lower() else line
+
+
+def _address(word: re.Match[str]) -> str:
+    """A word as it is, or as code where a forge would make a link of it."""
+    text = word[0].replace("`", "")
+    if "://" not in text and "www." not in text.lower():
+        return word[0]
+    begun = text.lstrip("([{<\"'")
+    address = begun.rstrip(")]}>\"'.,:;!?")
+    return f"{text[: len(text) - len(begun)]}`{address}`{begun[len(address) :]}"
+
+
+def _with_plain_start(line: str) -> str:
+    """Make the first word code, unless it begins with a letter, a digit, an opening bracket or a quote."""
+    if not line or line[0].isalnum() or line[0] in _OPENERS or unicodedata.category(line[0]) == "So":
+        return line
+    first, blank, rest = line.partition(" ")
+    return f"`{first.replace('`', chr(39))}`{blank}{rest}"
+
+
+def _message_lines(text: str) -> Iterator[str]:
+    """The lines of Markdown as plain text: code is indented, and nothing else begins with a sign or a token."""
+    fence = ""
+    for quoted in text.split("\n"):
+        line = _QUOTE.sub("", quoted)
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+                fence = ""
+            else:
+                yield _code_line(line)
+        elif mark:
+            fence = mark[1]
+        else:
+            yield _message_line(_unescaped(line))
+
+
+def _unescaped(line: str) -> str:
+    r"""A line of Markdown with `\_` as `_` outside of code."""
+    parts = _TICKS.split(line)
+    opened = ""
+    for at, part in enumerate(parts):
+        if at % 2:
+            opened = "" if part == opened else opened or part
+        elif not opened:
+            parts[at] = _ESCAPE.sub(r"\1", part)
+    return "".join(parts)
+
+
+def _code_line(line: str) -> str:
+    code = line.lstrip()
+    blanks = line[: len(line) - len(code)]
+    code = _HYPHENATED.sub(r"\1 - ", _without_actions(code))
+    if command := _COMMAND.match(code):
+        code = f"`{command[0]}`{code[command.end() :]}"
+    return f"    {blanks}{code}".rstrip()
+
+
+def _message_line(line: str) -> str:
+    found = _ITEM.fullmatch(line)
+    before, words = (found[1], found[2]) if found else ("", line)
+    if _RULE.fullmatch(line.strip()):
+        return ""
+    if heading := _HEADING.fullmatch(words):
+        return f"{before}*{_without_actions(heading[1])}*"
+    words = _without_actions(words).strip()
+    if _MAIL.match(words):
+        first, blank, rest = words.partition(" ")
+        words = f"`{first}`{blank}{rest}"
+    elif not before.strip() and (token := _TOKEN.fullmatch(words)):
+        words = _without_separator(words, *token.groups())
+    return f"{before}{_with_plain_start(words)}".rstrip()
+
+
+def _without_separator(line: str, token: str, blanks: str, value: str) -> str:
+    """A line that git would take for a trailer, in which the colon separates nothing any more."""
+    if not value.strip():
+        return token
+    if blanks or value[0].isspace():
+        return f"{token} - {value.strip()}"
+    first, blank, rest = line.partition(" ")
+    return f"`{first.replace('`', chr(39))}`{blank}{rest}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.bot.policy.visible_text import visible_text, without_unseen
+from orchestrator.bot.policy.hidden_characters import visible_text, without_unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ _MOST_READINGS = 4
 _LONG_BYTES = 100
 """A paragraph of fewer bytes might be a command or a declaration: those that bots obey are short."""
 _REMEMBERED_CHARS = 40
-"""Of what stands before: a word like `closes` and what is between it and a number."""
+"""So much of the text before a piece is kept, to find a word like `closes` in front of a number."""
 
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+)(?::(?:80|443))?(?:[/?#][^\s\\<>\"]*)?", re.IGNORECASE)
 _RELATIVE = re.compile(r"(?![/\\]{2})(?:[A-Za-z0-9._~%+,=@()-]*(?:[/?#][^\s\\<>\"]*)?)")
@@ -83,7 +83,7 @@ class Hosts:
 
     @classmethod
     def of(cls, hosts: Iterable[str]) -> Hosts:
-        """The hosts of a list in which `*.x` stands for what is below `x`."""
+        """Read a list of hosts, in which `*.x` means every host below `x`."""
         listed = [host.strip().lower().rstrip(".") for host in hosts]
         names = frozenset(host for host in listed if host and "*" not in host)
         return cls(names, tuple(host[1:] for host in listed if re.fullmatch(r"\*(?:\.[a-z0-9-]+)+", host)))
@@ -102,7 +102,7 @@ class Hosts:
 
 
 def harmless_markdown(text: str, hosts: Hosts, change: Callable[[str], str], *, is_quoted: bool) -> str:
-    """The text, rebuilt from what is allowed, of a beginning that is short enough where it is not so altogether.
+    """Rebuild the text from the forms that are allowed. A text that is too long is cut.
 
     Args:
         text: Markdown.
@@ -273,7 +273,7 @@ class _Page:
     def _paragraph(
         self, tokens: Iterator[Token], token: Token, *, is_marked: bool, begins_item: bool
     ) -> _Block | None:
-        """A paragraph on one line. `is_marked`: the mark of a quote or of an item stands before it."""
+        """A paragraph on one line. `is_marked`: the mark of a quote or of an item comes before it."""
         if token.type == "html_block":
             seen = visible_text(_FORMATTING.sub(" ", _COMMENT.sub(r"\1", token.content)))
             pieces = self._parted(_merged([_Piece("text", seen)]))
@@ -350,10 +350,8 @@ class _Page:
                     pass
         return _Block("table", [f"| {' | '.join(cells)} |" for cells in (rows[0], rule, *rows[1:])])
 
-    # What stands on a line.
-
     def _pieces(self, inline: Token) -> list[_Piece]:
-        """What stands on a line, with everything changed that is to be changed."""
+        """The pieces of a line, changed where they have to be."""
         return self._parted(self._read(inline))
 
     def _read(self, inline: Token) -> list[_Piece]:
@@ -364,7 +362,7 @@ class _Page:
             match token.type:
                 case "link_open":
                     links.append((str(token.attrs["href"]), len(pieces)))
-                    pieces.append(_opening(links[-1][0]))
+                    pieces.append(_Piece("link", mark=_target(links[-1][0]), opens=True))
                 case "link_close" if token.info == "auto":
                     address, start = links.pop()
                     pieces[start:] = [self._address(address.removeprefix("mailto:"))]
@@ -377,8 +375,10 @@ class _Page:
                 case "image":  # GitHub would load it for whoever looks: a link leads to it instead.
                     source, start = str(token.attrs["src"]), len(pieces)
                     label = "".join(child.content or " " for child in token.children or ()).strip() or "image"
-                    pieces += [_Piece("text", label)] if links else [_opening(source), _Piece("text", label)]
-                    if not links:
+                    if links:
+                        pieces.append(_Piece("text", label))
+                    else:
+                        pieces += _Piece("link", mark=_target(source), opens=True), _Piece("text", label)
                         self._end_link(pieces, source, start)
                 case kind if (name := kind.rpartition("_"))[0] in _MARKS:
                     pieces.append(_Piece("mark", mark=_MARKS[name[0]], opens=name[2] == "open"))
@@ -432,7 +432,7 @@ class _Page:
                 yield _Piece("code", address) if is_linked else self._address(address)
 
     def _address(self, address: str) -> _Piece:
-        """An address that stands for itself: a link where it may be one."""
+        """An address in the text: a link if its host is allowed, else code."""
         normal = _parser().normalizeLink(address)
         if not self.hosts.allow(normal):
             return _Piece("code", address)
@@ -458,7 +458,7 @@ class _Page:
 
 
 def _add(blocks: list[_Block], block: _Block) -> None:
-    """Put a block below the others. What is set apart side by side is set apart together."""
+    """Put a block below the others. Neighbours that are set apart become one block."""
     if blocks and blocks[-1].kind == block.kind == "set apart":
         block = replace(block, lines=[*blocks.pop().lines, "", *block.lines])
     blocks.append(block)
@@ -478,15 +478,11 @@ def _quoted(lines: Iterable[str]) -> list[str]:
 
 
 def _has_gaps(blocks: Sequence[_Block]) -> bool:
-    """Whether empty lines stand in an item of a list: only lists may follow a line without."""
+    """Whether an item of a list has empty lines in it. Only a list may follow a line without one."""
     if len(blocks) == 1:
         return blocks[0].kind == "paragraph" and blocks[0].needs_gap
     is_plain = blocks[0].kind == "paragraph" and all(block.kind.endswith("_list") for block in blocks[1:])
     return not is_plain or any(block.needs_gap for block in blocks)
-
-
-def _opening(address: str) -> _Piece:
-    return _Piece("link", mark=_target(address), opens=True)
 
 
 def _target(address: str) -> str:
@@ -508,7 +504,7 @@ def _shown(token: Token) -> str:
 
 
 def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
-    """The pieces of a line. Text beside text and code beside code are one, and no blanks stand at the ends."""
+    """Join neighbours of the same kind, and remove blanks at both ends of the line."""
     done: list[_Piece] = []
     for piece in pieces:
         is_blank = piece.kind == "code" and not piece.text.strip()

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.policy.lines import in_markdown
+from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import CaseStatus, RunKind
 from orchestrator.bot.verification.verdict import FindingKind
 from orchestrator.core.fence import one_line

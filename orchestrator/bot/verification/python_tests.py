@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.policy.test_listing import python_tests
 from orchestrator.bot.verification.base import CaseStatus
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.policy.shell_syntax import Unparsed, parse_line
-from orchestrator.engine.policy.syntax import without_warnings
+from orchestrator.engine.policy.file_syntax import without_warnings
+from orchestrator.engine.policy.shell import Unparsed, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.policy.protected import PathPolicy
+from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, is_test_path
 
 if TYPE_CHECKING:

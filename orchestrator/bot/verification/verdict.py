@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.policy.lines import in_markdown
+from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import (
     WHOLE_RUN,
     CaseResult,

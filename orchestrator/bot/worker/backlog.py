@@ -1,24 +1,24 @@
-"""Where the next task comes from, and which tasks are not taken."""
+"""Chooses the next task: our own pull requests first, then what is new."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import RETRY
 from orchestrator.bot.cycle.claim import Choice
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, TaskKind, from_issue, from_text
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, TaskKind, from_issue, from_text
 from orchestrator.bot.worker.candidates import (
     BACKLOG_FILES,
     CLAIMS_LOOK_AGAIN,
-    Look,
-    Reading,
-    Ready,
-    Screen,
-    Seen,
+    ReadyTask,
+    TaskSearch,
+    TextFilter,
+    VisibleText,
 )
-from orchestrator.bot.worker.task_rules import Manners, name_of, why_not_again
+from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import Commands
@@ -33,17 +33,14 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
-
+LONGEST = timedelta(hours=1)
+"""Some things do not show in the forge's pulse, such as what people may do; after so long all is read again."""
 _NAMED_REASONS = 3
 
 
-LONGEST = timedelta(hours=1)
-"""Some things do not show in the forge's pulse, such as what people may do; after so long all is looked at."""
-
-
 @dataclass(slots=True)
-class Idle:
-    """The last choice that found nothing, good for as long as the forge's pulse is the same.
+class LastSearch:
+    """What a process remembers between two choices: that nothing was to be done while nothing has changed.
 
     Attributes:
         told: names of what was warned of already.
@@ -63,38 +60,19 @@ class Idle:
         """Keep a choice that found nothing.
 
         Args:
-            pulse: as it was before the look, so that what changed meanwhile is noticed by the next.
-            choice: what the look came to.
-            now: when the look began.
+            pulse: as it was before the search, so that what changed meanwhile is noticed by the next one.
+            now: when the search began.
         """
         self._pulse, self._choice = pulse, choice
         self._until = min(now + LONGEST, choice.wake_at) if choice.wake_at else now + LONGEST
 
     def forget(self) -> None:
-        """There is a task, which is no reason to look at less the next time."""
+        """Look at everything the next time: there is a task."""
         self._choice = None
 
 
-def _as_it_is(text: str) -> Seen:
-    return Seen(text)
-
-
-def _nobody() -> tuple[str, ...]:
-    return ()
-
-
-def _not_again(key: str) -> str:
-    del key
-    return ""
-
-
-def _no_conflict(number: int) -> bool:
-    del number
-    return False
-
-
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TaskSelection:
     """What the person named: an issue, a text, an item of the backlog by its key, or none, which means the backlog."""
 
     issue: int | None = None
@@ -113,86 +91,81 @@ class Wanted:
 
 @dataclass(slots=True)
 class Backlog:
-    """Finds the next task: our own pull requests first, then what is new.
+    """Finds the next task: our own pull requests first, then what is new. See `TaskSource` for its methods.
 
     Attributes:
         attempted: what this process is through with.
         allow_actors: logins that may cause work whatever the forge says of them.
         comments_policy: whose comments on an issue become remarks of its task.
-        clean: a text as people see it, and what is to be said of it.
-        clean_name: the same for a title.
-        manners: how much is asked of the people who review.
+        clean: makes a text visible.
+        clean_name: makes a title visible.
         in_flight: keys of the tasks that other workers hold now.
         has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
         unfinished: keys of the tasks on which a cycle left unfinished work.
         asked_again: by which claim a person asked for another try of a task, by its key; empty where nobody did.
-        commands: what a reason tells a person to type.
-        clock: the time of day.
-        idle: what is remembered between two backlogs of one process.
     """
 
     forge: Forge
-    wanted: Wanted
+    selection: TaskSelection
     label: str
     attempted: set[str] = field(default_factory=set)
     allow_actors: Collection[str] = ()
     comments_policy: CommentsPolicy = "writers"
-    clean: Callable[[str], Seen] = _as_it_is
-    clean_name: Callable[[str], Seen] = _as_it_is
-    manners: Manners = Manners()  # noqa: RUF009  a frozen value
-    in_flight: Callable[[], Collection[str]] = _nobody
-    has_conflict: Callable[[int], bool] = _no_conflict
-    unfinished: Callable[[], Collection[str]] = _nobody
-    asked_again: Callable[[str], str] = _not_again
+    clean: Callable[[str], VisibleText] = VisibleText
+    clean_name: Callable[[str], VisibleText] = VisibleText
+    limits: ReviewLimits = ReviewLimits()  # noqa: RUF009  a frozen value
+    in_flight: Callable[[], Collection[str]] = tuple
+    has_conflict: Callable[[int], bool] = lambda _number: False
+    unfinished: Callable[[], Collection[str]] = tuple
+    asked_again: Callable[[str], str] = lambda _key: ""
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     clock: Clock = field(default_factory=SystemClock)
-    idle: Idle = field(default_factory=Idle)
+    last_search: LastSearch = field(default_factory=LastSearch)
     _noticed: list[Event] = field(default_factory=list, init=False)
     _pulse: str = field(default="", init=False)
-    _now: Reading | None = field(default=None, init=False)
+    _begun: TaskSearch | None = field(default=None, init=False)
     _none: Choice | None = field(default=None, init=False)
     _last: str = field(default="", init=False)
 
-    def candidates(self, pulse: str) -> Iterator[Ready]:
-        """The tasks that nothing speaks against, the best first. See `TaskSource`, as for the others."""
-        self._pulse, self._none = pulse, self.idle.recall(pulse, self.clock.now())
+    def candidates(self, pulse: str) -> Iterator[ReadyTask]:
+        """The tasks that nothing speaks against, the best first."""
+        self._pulse, self._none = pulse, self.last_search.recall(pulse, self.clock.now())
         if self._none is not None:
             return
-        reading = self._now = self._reading()
-        look = reading.look
-        for found in look.upkeep(self.wanted.key):
+        search = self._begun = self._begin_search()
+        for found in search.upkeep(self.selection.key):
             if found.attempt in self.attempted:
                 continue
-            ready: Ready | str = ""
-            with look.one(name_of(found.task)):
-                ready = reading.in_its_words(found)
+            ready: ReadyTask | str = ""
+            with search.reading(name_of(found.task)):
+                ready = search.with_issue_text(found)
             if isinstance(ready, str):
-                look.note(ready)
+                search.note(ready)
             else:
                 yield ready
-        full = look.why_no_new_task(look.pulls, self.in_flight)
+        full = search.why_no_new_task(search.pulls, self.in_flight)
         if full is not None:
-            look.note(full.reason, full.until, first=True)
+            search.note(full.reason, full.until, first=True)
         else:
-            yield from self._new(reading)
+            yield from self._new(search)
 
-    def confirm(self, candidate: Ready, lease: Lease) -> Ready | str:
+    def confirm(self, candidate: ReadyTask, lease: Lease) -> ReadyTask | str:
         """The candidate as it is now that nobody else can do it, or why it is not to be done any more."""
-        still: Ready | str = ""
-        with self._at.look.one(name_of(candidate.task)):
-            still = self._still(candidate, lease, self._at)
+        still: ReadyTask | str = ""
+        with self._search.reading(name_of(candidate.task)):
+            still = self._still(candidate, lease)
         return still  # noqa: RET504  the block ends some errors
 
     def pass_over(self, reason: str) -> None:
         """Another worker has it, or it was done meanwhile."""
         if reason:
-            self._at.look.note(reason, self._at.look.now + CLAIMS_LOOK_AGAIN)
+            self._search.note(reason, self._search.now + CLAIMS_LOOK_AGAIN)
 
-    def begin(self, candidate: Ready) -> None:
+    def begin(self, candidate: ReadyTask) -> None:
         """This process does not choose it again."""
         self._last = candidate.attempt
         self.attempted.add(candidate.attempt)
-        self.idle.forget()
+        self.last_search.forget()
 
     def put_back(self) -> None:
         """The task that was begun last may be chosen again."""
@@ -201,12 +174,11 @@ class Backlog:
     def why_none(self) -> Choice:
         """Why there is no task."""
         if self._none is None:
-            look = self._at.look
-            look.require_access()
-            self._none = Choice(
-                None, _summary(look.reasons, self.label), wake_at=min(look.times, default=None)
-            )
-            self.idle.remember(self._pulse, self._none, look.now)
+            search = self._search
+            search.require_access()
+            reason = _summary(search.reasons, self.label)
+            self._none = Choice(None, reason, wake_at=min(search.times, default=None))
+            self.last_search.remember(self._pulse, self._none, search.now)
         return self._none
 
     def notices(self) -> list[Event]:
@@ -216,87 +188,82 @@ class Backlog:
         return noticed
 
     @property
-    def _at(self) -> Reading:
-        if self._now is None:
+    def _search(self) -> TaskSearch:
+        if self._begun is None:
             raise AssertionError("`candidates` comes first")
-        return self._now
+        return self._begun
 
-    def _reading(self) -> Reading:
-        """One look at the forge, and the reader of what it finds."""
-        screen = Screen(self.clean, self.clean_name, self._noticed)
-        look = Look(
+    def _begin_search(self) -> TaskSearch:
+        return TaskSearch(
             self.forge,
             self.label,
             self.allow_actors,
-            self.manners,
+            self.limits,
             self.clock.now(),
-            screen.text,
-            screen.line,
+            TextFilter(self.clean, self.clean_name, self._noticed),
             self.has_conflict,
             self.unfinished,
-            screen.refused,
             self._warn,
             self.commands,
-            skips=self.wanted == Wanted(),
-            quotes_strangers=self.comments_policy == "quoted",
+            self.comments_policy,
+            skips=self.selection == TaskSelection(),
         )
-        return Reading(look, screen, self.comments_policy)
 
     def _warn(self, name: str, text: str) -> None:
         """Say something once, however often it is looked at."""
-        if name not in self.idle.told:
-            self.idle.told.add(name)
+        if name not in self.last_search.told:
+            self.last_search.told.add(name)
             self._noticed.append(Warned(text))
 
-    def _still(self, ready: Ready, lease: Lease, reading: Reading) -> Ready | str:
-        look = reading.look
+    def _still(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
+        search = self._search
         pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         if ready.task.kind is not TaskKind.NEW:
-            again = look.again(ready, pulls)
-            return again if isinstance(again, str) else reading.in_its_words(again)
+            again = search.upkeep_again(ready, pulls)
+            return again if isinstance(again, str) else search.with_issue_text(again)
         asked = lease.previous is not None and lease.previous.outcome == RETRY
-        before = lease.previous.new_pull(look.now) if lease.previous and not asked else None
+        before = lease.previous.new_pull(search.now) if lease.previous and not asked else None
         if before is not None and before not in {pull.number for pull in pulls}:
             gone = f"if there is none: {self.commands.retry(ready.task.key)}"
             return (
                 f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet; {gone}"
             )
         done, _ = why_not_again(
-            ready.task, pulls, ready.labels, look.is_asked, by_hand=asked, commands=self.commands
+            ready.task, pulls, ready.labels, search.is_asked, by_hand=asked, commands=self.commands
         )
-        full = look.why_no_new_task(pulls, self.in_flight)
+        full = search.why_no_new_task(pulls, self.in_flight)
         return done or (full.reason if full else ready)
 
-    def _new(self, reading: Reading) -> Iterator[Ready]:
-        look = reading.look
-        for candidate in reading.candidates(self.wanted.issue, self.wanted.text, self.wanted.item):
+    def _new(self, search: TaskSearch) -> Iterator[ReadyTask]:
+        named = self.selection
+        for candidate in search.candidates(named.issue, named.text, named.item):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
-            found: Ready | str = ""
-            with look.one(name_of(task)):
-                found = self._judged(task, issue, reading)
-            if isinstance(found, Ready):
+            found: ReadyTask | str = ""
+            with search.reading(name_of(task)):
+                found = self._judge(task, issue, search)
+            if isinstance(found, ReadyTask):
                 yield found
             else:
-                look.note(found)
+                search.note(found)
 
-    def _judged(self, task: Task, issue: Issue | None, reading: Reading) -> Ready | str:
+    def _judge(self, task: Task, issue: Issue | None, search: TaskSearch) -> ReadyTask | str:
         """A candidate that nothing speaks against, or what does."""
-        look = reading.look
         labels = issue.labels if issue else ()
         asked = self.asked_again(task.key)
         reason, retried = why_not_again(
-            task, look.pulls, labels, look.is_asked, by_hand=bool(asked), commands=self.commands
+            task, search.pulls, labels, search.is_asked, by_hand=bool(asked), commands=self.commands
         )
         attempt = f"{task.key} retry {asked or max(retried)}" if asked or retried else task.key
         if reason is None and attempt in self.attempted:
             reason = f"{name_of(task)} was worked on in this run"
         if reason is None and issue is not None:
-            reason = reading.why_not(issue)
-            task = task if reason else reading.told(issue)
+            reason = search.why_not(issue)
+            task = task if reason else search.task_of(issue)
         if reason is not None:
             return reason
-        return Ready(replace(task, is_retry=bool(asked or retried)), attempt, look.unlabel(retried), labels)
+        after = tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in retried)
+        return ReadyTask(replace(task, is_retry=bool(asked or retried)), attempt, after, labels)
 
 
 def _summary(reasons: Sequence[str], label: str) -> str:

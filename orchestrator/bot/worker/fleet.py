@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.journal.index import Pause
-from orchestrator.bot.worker.worker import Again, Ended, Halt, Pace, Rest
+from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, NothingToDo, StartAgain
 from orchestrator.core.errors import PullwrightError, RateLimitError
 
 if TYPE_CHECKING:
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.worker.schedule import Schedule
-    from orchestrator.bot.worker.worker import Onward, Waiting
+    from orchestrator.bot.worker.worker import NextStep, Waiter
     from orchestrator.core.clock import Clock
 
 
-class State(StrEnum):
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class MemberState(StrEnum):
     """What a repository of a fleet is doing."""
 
     IDLE = "idle"
@@ -38,7 +41,7 @@ class State(StrEnum):
 
 
 @dataclass(slots=True)
-class Tally:
+class MemberTotals:
     """Sums over the cycles of one repository since the worker started.
 
     Attributes:
@@ -73,12 +76,9 @@ class Tally:
         self.tokens += result.usage.total_tokens
         self.requests += result.requests.requests
 
-    def pauses(self, begin: datetime, end: datetime) -> None:
+    def add_pause(self, begin: datetime, end: datetime) -> None:
         """Add a pause."""
         self.paused_seconds += max((end - begin).total_seconds(), 0.0)
-
-
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Runner(Protocol):
@@ -93,7 +93,7 @@ class Runner(Protocol):
         """What was tried before may be tried again."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 @dataclass(slots=True)
@@ -103,44 +103,44 @@ class Member:
     Attributes:
         name: as the file names it.
         build: makes what runs its cycles; called in a thread. May raise `PullwrightError`.
-        quota: members with the same one share a model and its key, so that one's rate limit is the other's.
+        quota: names a model and its key; a rate limit of one member holds for all with the same quota.
         schedule: when it is looked at.
-        pace: what follows its cycles.
-        left: the pause in which an earlier worker left it.
+        next_steps: what follows its cycles.
+        left_pause: the pause in which an earlier worker left it.
         due: it has something to do, or its time has come.
         not_before: no cycle before this time.
         pause: why, if that is more than a moment.
         halted: why no cycle is run any more.
-        rang: its time came while a cycle ran.
-        fresh: its time came while it had nothing to do: what it tried before may be tried again.
+        is_due_again: its time came while a cycle ran.
+        is_renewed: its time came while it had nothing to do: what it tried before may be tried again.
     """
 
     name: str
     build: Callable[[], Runner]
     quota: str
     schedule: Schedule
-    pace: Pace
-    left: Pause | None = None
+    next_steps: NextStepChooser
+    left_pause: Pause | None = None
     due: bool = False
     not_before: datetime = _LONG_AGO
     pause: Pause | None = None
     halted: str | None = None
     runner: Runner | None = None
     running: bool = False
-    rang: bool = False
-    fresh: bool = False
-    heard_at: float = 0.0
-    tally: Tally = field(default_factory=Tally)
+    is_due_again: bool = False
+    is_renewed: bool = False
+    active_at: float = 0.0
+    totals: MemberTotals = field(default_factory=MemberTotals)
 
-    def state(self, now: datetime) -> State:
+    def state(self, now: datetime) -> MemberState:
         """What it is doing."""
         if self.halted is not None:
-            return State.DISABLED
+            return MemberState.DISABLED
         if self.running:
-            return State.RUNNING
+            return MemberState.RUNNING
         if self.pause is not None and self.pause.until > now:
-            return State.PAUSED
-        return State.DUE if self.due else State.IDLE
+            return MemberState.PAUSED
+        return MemberState.DUE if self.due else MemberState.IDLE
 
     def next_at(self, now: datetime) -> datetime | None:
         """When its next cycle begins at the earliest."""
@@ -155,8 +155,7 @@ class Fleet:
 
     Args:
         members: in the order of the file.
-        clock: the time.
-        waiting: how it waits; woken by alarms, ends of cycles and people.
+        waiting: woken by alarms, ends of cycles and people.
         stop: once requested, no further cycle begins and those that run end after their round.
         report: told of every result, and of what follows.
         parallel: the most cycles at a time.
@@ -167,9 +166,9 @@ class Fleet:
         self,
         members: Iterable[Member],
         clock: Clock,
-        waiting: Waiting,
+        waiting: Waiter,
         stop: Stop,
-        report: Callable[[Member, CycleResult, Onward], None],
+        report: Callable[[Member, CycleResult, NextStep], None],
         *,
         parallel: int = 1,
         once: bool = False,
@@ -185,21 +184,21 @@ class Fleet:
         self._running: set[asyncio.Task[None]] = set()
         for member in self.members:
             member.due = once
-            if member.left is not None and not once:
-                self._pauses(member, member.left)
+            if member.left_pause is not None and not once:
+                self._begin_pause(member, member.left_pause)
 
-    def ring(self, name: str) -> None:
+    def notify(self, name: str) -> None:
         """The time of a member's schedule has come."""
         for member in self.members:
             if member.name == name and not self._once:
-                self._rings(member)
+                self._make_due(member)
         self._waiting.wake()
 
-    def _rings(self, member: Member) -> None:
+    def _make_due(self, member: Member) -> None:
         if member.running:
-            member.rang = True
+            member.is_due_again = True
             return
-        member.fresh = member.fresh or not member.due
+        member.is_renewed = member.is_renewed or not member.due
         member.due = True
 
     def request_stop(self) -> None:
@@ -228,7 +227,7 @@ class Fleet:
                     self._begin(member)
                 if not self._running and self._over():
                     break
-                await self._waiting.until(self._wake_at())
+                await self._waiting.wait_until(self._wake_at())
             await self._all_ended()
         finally:
             for member in self.members:
@@ -260,7 +259,7 @@ class Fleet:
 
     def _begin(self, member: Member) -> None:
         member.running, member.due, member.pause = True, False, None
-        member.heard_at = self._clock.monotonic()
+        member.active_at = self._clock.monotonic()
         task = asyncio.ensure_future(self._cycle(member))
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -279,10 +278,10 @@ class Fleet:
             result = CycleResult(None, Outcome.INTERRUPTED)
         finally:
             member.running = False
-        member.tally.count(result, self._clock.now())
-        onward = member.pace.after(result)
-        self._follow(member, result, onward)
-        self._report(member, result, onward)
+        member.totals.count(result, self._clock.now())
+        step = member.next_steps.after(result)
+        self._follow(member, result, step)
+        self._report(member, result, step)
         if member.halted is not None or (member.runner is not None and member.runner.stop()):
             await self._close(member)  # a journal that cannot be written asks for an end of its own
 
@@ -292,8 +291,8 @@ class Fleet:
                 member.runner = await asyncio.to_thread(member.build)
             if self._stop():  # asked for while it was built
                 return CycleResult(None, Outcome.INTERRUPTED)
-            if member.fresh:
-                member.fresh = False
+            if member.is_renewed:
+                member.is_renewed = False
                 member.runner.forget()
             return await member.runner.cycle()
         except PullwrightError as error:
@@ -302,26 +301,26 @@ class Fleet:
             said = f"internal error, please report it: {type(error).__name__}: {error}"
             return CycleResult(None, Outcome.FAILED, error=said, cause=error)
 
-    def _follow(self, member: Member, result: CycleResult, onward: Onward) -> None:
+    def _follow(self, member: Member, result: CycleResult, step: NextStep) -> None:
         member.due = False
-        match onward:
-            case Rest(asked=True):
-                self._again(member, member.pace.again(result))
-            case Again():
-                self._again(member, onward)
+        match step:
+            case NothingToDo(asked=True):
+                self._again(member, member.next_steps.start_again(result))
+            case StartAgain():
+                self._again(member, step)
             case Pause():
                 for one in self.sharing(member, result):
-                    self._pauses(one, onward)
+                    self._begin_pause(one, step)
                 member.due = not self._once  # the work goes on that was begun
-            case Halt():
+            case NeedsPerson():
                 for one in self.sharing(member, result):
-                    one.halted, one.due = onward.reason, False
-            case Rest() | Ended():
-                if member.rang:
-                    self._rings(member)
-        member.rang = False
+                    one.halted, one.due = step.reason, False
+            case NothingToDo() | EndAsked():
+                if member.is_due_again:
+                    self._make_due(member)
+        member.is_due_again = False
 
-    def _again(self, member: Member, again: Again) -> None:
+    def _again(self, member: Member, again: StartAgain) -> None:
         member.due = not self._once
         member.not_before = max(member.not_before, again.at)
 
@@ -331,10 +330,10 @@ class Fleet:
             return [member]
         return [one for one in self.members if one is member or one.quota == member.quota]
 
-    def _pauses(self, member: Member, pause: Pause) -> None:
+    def _begin_pause(self, member: Member, pause: Pause) -> None:
         """Nothing before the end of the pause."""
         if member.halted is None and pause.until > member.not_before:
-            member.tally.pauses(max(self._clock.now(), member.not_before), pause.until)
+            member.totals.add_pause(max(self._clock.now(), member.not_before), pause.until)
             member.pause, member.not_before = pause, pause.until
 
     async def _close(self, member: Member) -> None:

@@ -8,7 +8,7 @@ import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.worker.fleet import State
+from orchestrator.bot.worker.fleet import MemberState
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 
@@ -55,7 +55,7 @@ class Health:
         self._started = clock.now()
         self._turned_at = clock.monotonic()
 
-    def turned(self) -> None:
+    def note_turn(self) -> None:
         """The fleet's loop is alive."""
         self._turned_at = self._clock.monotonic()
 
@@ -63,14 +63,14 @@ class Health:
         """What does not go on though it should."""
         now = self._clock.monotonic()
         silent = [
-            one.name for one in self._fleet.members if one.running and now - one.heard_at > SILENT_SECONDS
+            one.name for one in self._fleet.members if one.running and now - one.active_at > SILENT_SECONDS
         ]
         return ["the worker's loop", *silent] if now - self._turned_at > LOOP_SECONDS else silent
 
     def state(self) -> dict[str, Any]:
         """As `/healthz` tells it."""
         members = self._fleet.members
-        ended = [one.tally.last_at for one in members if one.tally.last_at]
+        ended = [one.totals.last_at for one in members if one.totals.last_at]
         return {
             "status": "stuck" if self.stuck() else "ok",
             "started_at": _iso(self._started),
@@ -81,20 +81,20 @@ class Health:
     def _member(self, member: Member) -> dict[str, Any]:
         now = self._clock.now()
         state = member.state(now)
-        paused = member.pause if state is State.PAUSED else None
+        paused = member.pause if state is MemberState.PAUSED else None
         reason = member.halted or (paused.reason if paused else None)
         return {
             "name": self._redact(member.name),
             "state": str(state),
-            "last_outcome": member.tally.last_outcome,
+            "last_outcome": member.totals.last_outcome,
             "paused_until": _iso(paused.until) if paused else None,
             "reason": self._redact(reason)[:_MOST_REASON_CHARS] if reason else None,
-            "cycles": member.tally.cycles,
+            "cycles": member.totals.cycles,
         }
 
     def metrics(self) -> str:
         """As `/metrics` tells it."""
-        tallies = [(_label(self._redact(one.name)), one.tally) for one in self._fleet.members]
+        tallies = [(_label(self._redact(one.name)), one.totals) for one in self._fleet.members]
         lines = [
             "# HELP pullwright_cycles_total Cycles by how they ended.",
             "# TYPE pullwright_cycles_total counter",

@@ -22,9 +22,9 @@ from orchestrator.bot.cycle.earlier import (
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.git.folders import sweep
-from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, is_open, open_runs
+from orchestrator.bot.journal.open_runs import close_run, ended_runs, is_open, lock_run, open_runs
 from orchestrator.bot.journal.reader import read_run
-from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import (
     CallStatus,
@@ -57,7 +57,7 @@ CRASHED = "crashed"
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class DeadRunSaver:
     """Saves what dead runs of one repository left.
 
     Attributes:
@@ -274,7 +274,7 @@ class Recovery:
     temporary: Path
     records: Records
     claims: Claims
-    remains: Remains
+    remains: DeadRunSaver
     clock: Clock
     emit: Emit
     redact: Callable[[str], str]
@@ -296,7 +296,7 @@ class Recovery:
         ]
         names = ended_runs(self.home)
         for run in dead:
-            with suppress(JournalError), hold(run.folder):  # else another process is at it
+            with suppress(JournalError), lock_run(run.folder):  # else another process is at it
                 if is_open(run.folder):
                     self._repair(run, [run.id])
                 names.append(run.id)

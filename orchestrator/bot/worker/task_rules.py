@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Comment, Edit, Feedback, Forge, Issue, IssueHistory, PullRequest
 
 
-class Admission:
+class TaskAuthorization:
     """Judges issues by what the forge says that people may do, never by their names. It asks no model.
 
     Args:
@@ -33,7 +33,7 @@ class Admission:
         self._wanted = {part.strip().lower() for part in label.split(",")}
         self._allowed = {_same(name.strip()) for name in allow_actors}
 
-    def may(self, login: str | None) -> bool:
+    def may_cause_work(self, login: str | None) -> bool:
         """Whether this person or bot may cause work. Nobody, an account that is gone, never may."""
         name = _same(login or "")
         return bool(name) and (name in self._allowed or self._forge.permission(name).may_write)
@@ -42,14 +42,14 @@ class Admission:
         """Whether the person who runs the program named this app among those who may cause work."""
         return bool(app) and _same(f"{app}[bot]") in self._allowed
 
-    def refusal(self, issue: Issue) -> str | None:
+    def why_refused(self, issue: Issue) -> str | None:
         """Why an issue is not taken, in one line, or None if it may be.
 
         The issue must have been read before this is asked. The history is read now, so an edit
         between the two is judged although its text is not used; the other way round, a text
         that nobody judged could be used.
         """
-        by_writer = self.may(issue.author)
+        by_writer = self.may_cause_work(issue.author)
         has_label = self._wanted <= {name.lower() for name in issue.labels}
         if not by_writer and not has_label:
             return f"{_who(issue)}, who may not write to the repository: {self._remedy(issue.author)}"
@@ -58,11 +58,11 @@ class Admission:
             return f"issue #{issue.number} has more edits than can be judged: open a new issue with its text"
         # The author vouches for the text but for others' edits, the labeller for what was there to see.
         refusal = self._edited(issue, history.edits) if by_writer else self._unlabelled(issue, history)
-        if refusal is None or not has_label or not self.may(history.labelled_by):
+        if refusal is None or not has_label or not self.may_cause_work(history.labelled_by):
             return refusal
         return self._edited_since(issue, history)
 
-    def label_refusal(self, number: int, label: str) -> str | None:
+    def why_label_refused(self, number: int, label: str) -> str | None:
         """Why a label on an issue or pull request counts for nothing, in one line, or None if it counts.
 
         Args:
@@ -70,7 +70,7 @@ class Admission:
             label: any, also other than the one that asks for work.
         """
         by = self._forge.labelled_by(number, label)
-        if self.may(by):
+        if self.may_cause_work(by):
             return None
         if by is None:
             return f"nobody is known to have put the label {label!r} on #{number}: take it off, and put it on yourself"
@@ -114,7 +114,7 @@ class Admission:
         return f"{_who(issue)}, {said}: {self._remedy(issue.author)}"
 
     def _bad(self, edits: Iterable[Edit]) -> Edit | None:
-        return next((edit for edit in edits if not self.may(edit.editor)), None)
+        return next((edit for edit in edits if not self.may_cause_work(edit.editor)), None)
 
     def _relabel(self) -> str:
         return f"read it, take the label {self._label!r} off if it is on, and put it on"
@@ -186,7 +186,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class ReviewLimits:
     """How much is asked of the people who review.
 
     Attributes:
@@ -215,7 +215,7 @@ class NotNow:
 
 def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and how a reason is told
     pulls: Sequence[PullRequest],
-    manners: Manners,
+    limits: ReviewLimits,
     now: datetime,
     is_reviewed: Callable[[PullRequest], bool],
     in_flight: int = 0,
@@ -225,7 +225,7 @@ def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and h
 
     Args:
         pulls: all of ours.
-        manners: the limits.
+        limits: the limits.
         now: in UTC.
         is_reviewed: whether a person said something about one; asked of open ones only where it matters.
         in_flight: tasks that other workers have begun and not proposed yet; each counts as a pull request.
@@ -233,29 +233,29 @@ def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and h
     """
     is_open = [pull for pull in pulls if pull.state is PullRequestState.OPEN]
     others = f" and {in_flight} in work elsewhere" if in_flight else ""
-    if len(is_open) + in_flight >= manners.max_open_prs:
+    if len(is_open) + in_flight >= limits.max_open_prs:
         return NotNow(
-            f"{len(is_open)} pull requests are open{others}, and --max-open-prs is {manners.max_open_prs}: "
+            f"{len(is_open)} pull requests are open{others}, and --max-open-prs is {limits.max_open_prs}: "
             f"merge or close {_list(is_open)}{f' ({commands.close(is_open[-1].number)})' if is_open else ''}"
         )
     today = [
         pull for pull in pulls if pull.created_at and pull.created_at.astimezone(UTC).date() == now.date()
     ]
-    if len(today) + in_flight >= manners.max_prs_per_day:
+    if len(today) + in_flight >= limits.max_prs_per_day:
         midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
         return NotNow(
             f"{len(today)} pull requests were opened today{others}, and --max-prs-per-day is "
-            f"{manners.max_prs_per_day}: the next one may be at {midnight:%Y-%m-%d %H:%M} UTC",
+            f"{limits.max_prs_per_day}: the next one may be at {midnight:%Y-%m-%d %H:%M} UTC",
             midnight,
         )
-    if len(is_open) + in_flight < manners.max_unreviewed:
+    if len(is_open) + in_flight < limits.max_unreviewed:
         return None
     unseen = [pull for pull in is_open if not is_reviewed(pull)]
-    if len(unseen) + in_flight < manners.max_unreviewed:
+    if len(unseen) + in_flight < limits.max_unreviewed:
         return None
     return NotNow(
         f"nobody has looked at {len(unseen)} pull requests yet{others}, and --max-unreviewed is "
-        f"{manners.max_unreviewed}: review or comment on {_list(unseen)}"
+        f"{limits.max_unreviewed}: review or comment on {_list(unseen)}"
     )
 
 
@@ -273,7 +273,7 @@ def is_somebody_elses(author: str, me: str | None) -> bool:
     return bool(author) and not author.endswith("[bot]") and (me is None or author.lower() != me.lower())
 
 
-def why_hands_off(
+def why_somebody_elses(
     issue: Issue, linked: Callable[[], Iterable[PullRequest]], ours: Iterable[int], me: str | None
 ) -> str | None:
     """Why an issue is somebody else's, or None.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.core.repositories import Commands
 
 
-class Kind(StrEnum):
+class TaskStatus(StrEnum):
     """The states of a task, in the words that people read."""
 
     OPEN = "open"
@@ -50,30 +50,30 @@ class Kind(StrEnum):
 
 
 _OUTCOMES = {
-    "question": Kind.ASKED,
-    "proposed": Kind.PROPOSED,
-    "failed": Kind.FAILED,
-    "damaged": Kind.FAILED,
-    "error": Kind.FAILED,
-    "limit": Kind.UNFINISHED,
-    "paused": Kind.UNFINISHED,
-    "interrupted": Kind.UNFINISHED,
-    "crashed": Kind.UNFINISHED,
-    "unfinished": Kind.UNFINISHED,
-    "running": Kind.WORKING,
-    "no_task": Kind.NOTHING,
+    "question": TaskStatus.ASKED,
+    "proposed": TaskStatus.PROPOSED,
+    "failed": TaskStatus.FAILED,
+    "damaged": TaskStatus.FAILED,
+    "error": TaskStatus.FAILED,
+    "limit": TaskStatus.UNFINISHED,
+    "paused": TaskStatus.UNFINISHED,
+    "interrupted": TaskStatus.UNFINISHED,
+    "crashed": TaskStatus.UNFINISHED,
+    "unfinished": TaskStatus.UNFINISHED,
+    "running": TaskStatus.WORKING,
+    "no_task": TaskStatus.NOTHING,
 }
 _OF_PULL = {
-    PullRequestState.OPEN: Kind.PROPOSED,
-    PullRequestState.MERGED: Kind.MERGED,
-    PullRequestState.CLOSED: Kind.DECLINED,
+    PullRequestState.OPEN: TaskStatus.PROPOSED,
+    PullRequestState.MERGED: TaskStatus.MERGED,
+    PullRequestState.CLOSED: TaskStatus.DECLINED,
 }
 
 
-def kind_of_outcome(outcome: str) -> Kind:
+def status_of_outcome(outcome: str) -> TaskStatus:
     """The state of a task whose last cycle came to this, as far as a journal or a claim tells it."""
     word = outcome.partition(" ")[0]
-    return next((kind for kind in Kind if kind == outcome), _OUTCOMES.get(word, Kind.OPEN))
+    return next((status for status in TaskStatus if status == outcome), _OUTCOMES.get(word, TaskStatus.OPEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,6 @@ class TaskState:
     """A task, and what has become of it.
 
     Attributes:
-        key: the task's.
-        kind: its state.
         claim: the last claim on it.
         pull: our newest pull request for it.
         left: what an unfinished cycle left, as far as it can be read; `wip` is its commit on the remote.
@@ -90,7 +88,7 @@ class TaskState:
     """
 
     key: str
-    kind: Kind
+    status: TaskStatus
     claim: ClaimRecord | None = None
     pull: PullRequest | None = None
     left: UnfinishedState | None = None
@@ -107,50 +105,50 @@ class TaskState:
         """Whether the task is left alone until a person says something."""
         gave_up = self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         outcome = self.claim.outcome.partition(" ")[0] if self.claim else ""
-        match self.kind:
-            case Kind.DECLINED | Kind.NOTHING | Kind.ASKED:
+        match self.status:
+            case TaskStatus.DECLINED | TaskStatus.NOTHING | TaskStatus.ASKED:
                 return True
-            case Kind.PROPOSED:
+            case TaskStatus.PROPOSED:
                 return self.pull is None
-            case Kind.FAILED | Kind.UNFINISHED:
+            case TaskStatus.FAILED | TaskStatus.UNFINISHED:
                 return outcome == "failed" or (gave_up and outcome in {"error", "limit"})
             case _:
                 return False
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The state with what belongs to it, on one line."""
         if self.claim is not None and self.claim.fault is not None:
-            return f"{self.kind}, as far as can be told: {self.claim.fault}"
+            return f"{self.status}, as far as can be told: {self.claim.fault}"
         gave_up = self.blocks and self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         rest = ""
-        match self.kind:
-            case Kind.PROPOSED if self.pull is None and self.claim is not None:
+        match self.status:
+            case TaskStatus.PROPOSED if self.pull is None and self.claim is not None:
                 rest = f" as #{self.claim.pull}, which the forge does not list yet"
-            case Kind.PROPOSED | Kind.MERGED | Kind.DECLINED:
+            case TaskStatus.PROPOSED | TaskStatus.MERGED | TaskStatus.DECLINED:
                 rest = f" as #{self.pull.number}" if self.pull is not None else ""
                 rest += ", unfinished work is kept" if self.has_work else ""
-            case Kind.FAILED | Kind.UNFINISHED if not self.blocks:
+            case TaskStatus.FAILED | TaskStatus.UNFINISHED if not self.blocks:
                 rest = f", the next cycle {'goes on' if self.has_work else 'tries again'}"
-            case Kind.FAILED | Kind.UNFINISHED if gave_up and self.left is not None:
+            case TaskStatus.FAILED | TaskStatus.UNFINISHED if gave_up and self.left is not None:
                 rest = f" in {self.left.attempts} cycles"
-            case Kind.OPEN if self.has_work:
+            case TaskStatus.OPEN if self.has_work:
                 rest = ", the next cycle goes on with the work that is kept"
             case _:
                 pass
-        return f"{self.kind}{rest}"
+        return f"{self.status}{rest}"
 
     def next_step(self, commands: Commands) -> str:
         """The command that a person may type next, or the address to answer at; empty where nothing waits."""
-        if self.kind is Kind.ASKED and self.left is not None:
+        if self.status is TaskStatus.ASKED and self.left is not None:
             url = self.left.question_url
             return url if url.startswith("http") else commands.answer(self.key)
-        if self.kind is Kind.PROPOSED and self.pull is not None:
+        if self.status is TaskStatus.PROPOSED and self.pull is not None:
             return commands.close(self.pull.number)
         return commands.retry(self.key) if self.blocks else ""
 
 
 @dataclass(frozen=True, slots=True)
-class AsOf:
+class ClaimCheck:
     """By what a claim is judged.
 
     Attributes:
@@ -177,7 +175,7 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     claim: ClaimRecord | None,
     wip: Wip | None,
     pulls: Iterable[PullRequest],
-    as_of: AsOf,
+    as_of: ClaimCheck,
     *,
     here: UnfinishedState | None = None,
 ) -> TaskState:
@@ -196,47 +194,51 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == key]
     pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)
     if as_of.is_held(claim):
-        kind = Kind.WORKING
+        status = TaskStatus.WORKING
     elif pull is not None:
-        kind = _of_proposed(pull, claim, left)
+        status = _of_proposed(pull, claim, left)
     else:
-        kind = _of_unproposed(claim, left, as_of.now)
-    return TaskState(key, kind, claim, pull, left, wip, here is not None)
+        status = _of_unproposed(claim, left, as_of.now)
+    return TaskState(key, status, claim, pull, left, wip, here is not None)
 
 
 def _is_retry(claim: ClaimRecord | None) -> bool:
     return claim is not None and claim.outcome == RETRY
 
 
-def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None) -> Kind:
+def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None) -> TaskStatus:
     """The state of a task with a pull request of ours."""
     if pull.state is PullRequestState.CLOSED:
-        return Kind.OPEN if _is_retry(claim) or has_label(pull.labels, RETRY_LABEL) else Kind.DECLINED
+        return (
+            TaskStatus.OPEN
+            if _is_retry(claim) or has_label(pull.labels, RETRY_LABEL)
+            else TaskStatus.DECLINED
+        )
     waits = left is not None and left.waits_for_answer and not _is_retry(claim)
-    return Kind.ASKED if waits and pull.state is PullRequestState.OPEN else _OF_PULL[pull.state]
+    return TaskStatus.ASKED if waits and pull.state is PullRequestState.OPEN else _OF_PULL[pull.state]
 
 
-def _of_unproposed(claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime) -> Kind:
+def _of_unproposed(claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime) -> TaskStatus:
     """The state of a task without one."""
     if _is_retry(claim):
-        return Kind.OPEN
+        return TaskStatus.OPEN
     if left is not None and left.waits_for_answer:
-        return Kind.ASKED
+        return TaskStatus.ASKED
     if claim is None:
-        return Kind.UNFINISHED if left is not None else Kind.OPEN
+        return TaskStatus.UNFINISHED if left is not None else TaskStatus.OPEN
     # A claim that nobody let go of is that of a process that died.
-    found = kind_of_outcome(claim.outcome if claim.state == "released" else "crashed")
-    if found is Kind.PROPOSED and claim.new_pull(now) is not None:
+    found = status_of_outcome(claim.outcome if claim.state == "released" else "crashed")
+    if found is TaskStatus.PROPOSED and claim.new_pull(now) is not None:
         return found
     # Its question was dropped, or its pull request is gone: nothing keeps it.
-    return Kind.OPEN if found in {Kind.ASKED, Kind.PROPOSED} else found
+    return TaskStatus.OPEN if found in {TaskStatus.ASKED, TaskStatus.PROPOSED} else found
 
 
 def list_states(
     records: Records,
     claims: Claims,
     pulls: Sequence[PullRequest],
-    as_of: AsOf,
+    as_of: ClaimCheck,
     here: Mapping[str, UnfinishedState],
 ) -> list[TaskState]:
     """Every task of which something is known: a claim, unfinished work, or a pull request of ours; by key.
@@ -274,7 +276,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionResult:
     """What was done about a task.
 
     Attributes:
@@ -282,13 +284,13 @@ class Decided:
         after: the task's state from now on.
     """
 
-    changed: bool
     words: str
     after: TaskState
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ByHand:
+class TaskDecisions:
     """Decisions about the tasks of one repository.
 
     Attributes:
@@ -338,8 +340,8 @@ class ByHand:
         """Whether a worker that is not known to be dead has the task."""
         return self._as_of().is_held(claim)
 
-    def _as_of(self) -> AsOf:
-        return AsOf(self.clock.now(), self.times, self.dead_runs)
+    def _as_of(self) -> ClaimCheck:
+        return ClaimCheck(self.clock.now(), self.times, self.dead_runs)
 
     def find(self, named: str) -> TaskState:
         """The one task that a person means: by its key, a number, or a part of its words.
@@ -353,15 +355,15 @@ class ByHand:
         items = {task.key: task for file in BACKLOG_FILES for task in self._items(file)}
         words = {**self.words, **{key: task.body or task.title for key, task in items.items()}}
         for key in {*words, *states}:
-            state = states.setdefault(key, TaskState(key, Kind.OPEN))
+            state = states.setdefault(key, TaskState(key, TaskStatus.OPEN))
             if key not in words and state.pull is not None:
                 words[key] = state.pull.title
         numbered = self._by_number(named.strip(), states)
         if numbered is not None:
-            return states.get(numbered, TaskState(numbered, Kind.OPEN))
+            return states.get(numbered, TaskState(numbered, TaskStatus.OPEN))
         return states[_named(named, states, words)]
 
-    def retry(self, state: TaskState) -> Decided:
+    def retry(self, state: TaskState) -> DecisionResult:
         """Let the next cycle take a task again. What is kept of it stays.
 
         Raises:
@@ -369,20 +371,18 @@ class ByHand:
             WorkspaceError: the remote cannot be reached, or did not take it.
         """
         if refusal := self._why_no_retry(state):
-            return Decided(changed=False, words=refusal, after=state)
+            return _unchanged(refusal, state)
         if not state.blocks:
-            return Decided(
-                changed=False, words=f"no earlier attempt keeps {state.key} from being taken", after=state
-            )
+            return _unchanged(f"no earlier attempt keeps {state.key} from being taken", state)
         if self.claims.ask_again(state.key, self.dead_runs) is not None:
-            return Decided(changed=False, words=self._at_work(self._again(state.key)), after=state)
+            return _unchanged(self._at_work(self._again(state.key)), state)
         after = self._again(state.key)
         goes_on = ", and goes on with the work that is kept" if after.has_work else ""
-        return Decided(
-            changed=True, words=f"{state.key} may be taken again by the next cycle{goes_on}", after=after
+        return DecisionResult(
+            f"{state.key} may be taken again by the next cycle{goes_on}", after, changed=True
         )
 
-    def close(self, number: int) -> Decided:
+    def close(self, number: int) -> DecisionResult:
         """Close a pull request of ours without merging it: its task is not taken again before a retry.
 
         Raises:
@@ -394,19 +394,17 @@ class ByHand:
         key = (key_of(pull.branch) or ("",))[0]
         state = self._again(key)
         if pull.state is PullRequestState.MERGED:
-            return Decided(
-                changed=False, words=f"#{number} is merged: there is nothing to close", after=state
-            )
+            return _unchanged(f"#{number} is merged: there is nothing to close", state)
         if pull.state is PullRequestState.CLOSED:
-            return Decided(changed=False, words=f"#{number} is closed already", after=state)
-        if state.kind is Kind.WORKING:
-            return Decided(changed=False, words=self._at_work(state), after=state)
+            return _unchanged(f"#{number} is closed already", state)
+        if state.status is TaskStatus.WORKING:
+            return _unchanged(self._at_work(state), state)
         self.forge.close_pull_request(number)
         closed = replace(pull, state=PullRequestState.CLOSED)
         # A forge's list may lag behind; ours is known.
         after = self._again(key, known=closed)
         words = f"closed #{number}; {key} is not taken again, unless you say so: {self.commands.retry(key)}"
-        return Decided(changed=True, words=words, after=after)
+        return DecisionResult(words, after, changed=True)
 
     def would_lose(self, state: TaskState) -> str:
         """What forgetting a task loses for good, in words; empty where nothing is."""
@@ -418,29 +416,27 @@ class ByHand:
         files = f"{count} changed file{'' if count == 1 else 's'}" if count else "no changed file"
         return f"the work of run {state.left.run} ({files}) and its conversation with the model"
 
-    def forget(self, state: TaskState) -> Decided:
+    def forget(self, state: TaskState) -> DecisionResult:
         """Drop what is kept of a task: unfinished work, conversation, failures, and a claim that nobody holds.
 
         Raises:
             PushRejectedError: somebody changed it meanwhile.
             WorkspaceError: the remote cannot be reached, or did not take it.
         """
-        if state.kind is Kind.WORKING:
-            return Decided(changed=False, words=self._at_work(state), after=state)
+        if state.status is TaskStatus.WORKING:
+            return _unchanged(self._at_work(state), state)
         seen = self.records.list(claim_ref(state.key), wip_ref(state.key))
         if not seen and not state.is_here:
-            return Decided(
-                changed=False, words=f"nothing is kept of {state.key}{self._still(state)}", after=state
-            )
+            return _unchanged(f"nothing is kept of {state.key}{self._still(state)}", state)
         expected = state.wip.commit if state.wip is not None else None
-        moved = seen.get(wip_ref(state.key)) != expected or self._again(state.key).kind is Kind.WORKING
+        moved = (
+            seen.get(wip_ref(state.key)) != expected or self._again(state.key).status is TaskStatus.WORKING
+        )
         doing = f"cannot forget {state.key} of {self.records.remote.shown}"
         if moved or (seen and not remove_records(self.records, seen, doing)):
             raise PushRejectedError(f"{state.key} was changed by a worker just now: look at it again")
         self.kept.remove(state.key)
-        return Decided(
-            changed=True, words=f"forgot {state.key}{self._still(state)}", after=self._again(state.key)
-        )
+        return DecisionResult(f"forgot {state.key}{self._still(state)}", self._again(state.key), changed=True)
 
     def _still(self, state: TaskState) -> str:
         """What the forge and the remote know of a task all the same."""
@@ -463,11 +459,11 @@ class ByHand:
         return f"; its pull request #{pull.number} stays closed, so it is not taken before: {self.commands.retry(state.key)}"
 
     def _why_no_retry(self, state: TaskState) -> str:
-        if state.kind is Kind.WORKING:
+        if state.status is TaskStatus.WORKING:
             return self._at_work(state)
-        if state.pull is not None and state.kind is Kind.MERGED:
+        if state.pull is not None and state.status is TaskStatus.MERGED:
             return f"#{state.pull.number} is merged: there is nothing to try again; write a new task"
-        if state.pull is not None and state.kind is Kind.PROPOSED:
+        if state.pull is not None and state.status is TaskStatus.PROPOSED:
             number = state.pull.number
             return f"#{number} is open: review it, or close it first: {self.commands.close(number)}"
         number_of = (
@@ -550,6 +546,10 @@ class ByHand:
     def _items(self, file: str) -> Iterable[Task]:
         text = self.forge.read_file(file)
         return checklist(file, text) if text else ()
+
+
+def _unchanged(why: str, state: TaskState) -> DecisionResult:
+    return DecisionResult(why, state, changed=False)
 
 
 def _named(named: str, states: Mapping[str, TaskState], words: Mapping[str, str]) -> str:

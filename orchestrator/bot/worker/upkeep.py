@@ -15,11 +15,10 @@ from orchestrator.core.errors import ForgePermissionError
 from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Iterable, Sequence
 
-    from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
-    from orchestrator.bot.worker.task_rules import Manners
+    from orchestrator.bot.forge.base import Check, Feedback, PullRequest
+    from orchestrator.bot.worker.candidates import TaskSearch
 
 MOST_CHARACTERS = 20_000
 """Of all remarks of one round together."""
@@ -103,16 +102,6 @@ def _texts(value: object, form: str) -> set[str]:
     return {text for text in listed if isinstance(text, str) and re.fullmatch(form, text, re.ASCII)}
 
 
-def _never(number: int, label: str) -> bool:
-    del number, label
-    return False
-
-
-def _nobody_vouches(pull: PullRequest, failed: Sequence[Check]) -> tuple[Check, ...]:
-    del pull, failed
-    return ()
-
-
 class _Failed(NamedTuple):
     """The failed checks that a model is told of by name, and how many others there are."""
 
@@ -122,47 +111,23 @@ class _Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Judges our open pull requests. It asks no model.
+    """Judges our open pull requests. It asks no model."""
 
-    Attributes:
-        may: whether somebody may cause work.
-        clean: a text without what people do not see; told where it stands.
-        clean_name: the same for one line.
-        said: what was said about a pull request, by number.
-        has_conflict: whether one cannot be merged into its base as it is, by number.
-        me: our login, where it is known.
-        now: in UTC.
-        unfinished: keys of tasks on which a cycle left unfinished work; asked where that matters.
-        is_asked: whether a label, on a number, was put on by somebody who may cause work.
-        vouched: those of a pull request's failed checks whose words a model may be told.
-    """
+    search: TaskSearch
 
-    forge: Forge
-    manners: Manners
-    may: Callable[[str], bool]
-    clean: Callable[[str, str], str]
-    clean_name: Callable[[str], str]
-    said: Callable[[int], Sequence[Feedback]]
-    has_conflict: Callable[[int], bool]
-    me: str | None
-    now: datetime
-    unfinished: Callable[[], Collection[str]] = tuple
-    is_asked: Callable[[int, str], bool] = _never
-    vouched: Callable[[PullRequest, Sequence[Check]], Sequence[Check]] = _nobody_vouches
-
-    def look(self, pull: PullRequest) -> Task | NotNow | None:
+    def judge(self, pull: PullRequest) -> Task | NotNow | None:
         """What a pull request wants: work, time, or nothing. None as well for one that is not ours.
 
         Raises:
             ForgeError: the forge failed, or does not tell who may write.
         """
-        nobody_has_a_name = self.forge.token_kind() is TokenKind.NONE and not pull.author
+        nobody_has_a_name = self.search.forge.token_kind() is TokenKind.NONE and not pull.author
         if not (nobody_has_a_name or self._is_me(pull.author)) or key_of(pull.branch) is None:
             return None
-        said = self.said(pull.number)
+        said = self.search.feedback(pull.number)
         state = read_state(said, self._is_me)
         if has_label(pull.labels, REBASE_LABEL):
-            if self.is_asked(pull.number, REBASE_LABEL):
+            if self.search.is_asked(pull.number, REBASE_LABEL):
                 return self._rebase(pull, state)
             # Whoever goes on with it must not take the label for a writer's word that people's commits are free.
             pull = replace(pull, labels=tuple(name for name in pull.labels if name.lower() != REBASE_LABEL))
@@ -175,12 +140,12 @@ class Upkeep:
         review = self._review(pull, said, state)
         if isinstance(review, Task) or (review is not None and review.until is not None):
             return review  # While people are talking nothing is pushed that they would have to read again.
-        if (key_of(pull.branch) or ("", None))[0] in self.unfinished():
+        if self.search.has_unfinished((key_of(pull.branch) or ("", None))[0]):
             return replace(self._task(pull, TaskKind.UNFINISHED, state), status_marker="")
         checks = self._checks(pull, state)
         if isinstance(checks, Task):
             return checks
-        if pull.commit not in state.rebased and self.has_conflict(pull.number):
+        if pull.commit not in state.rebased and self.search.has_conflict(pull.number):
             return self._rebase(pull, state)
         if review is None or checks is None:
             return review or checks
@@ -188,19 +153,21 @@ class Upkeep:
 
     def _is_me(self, author: str) -> bool:
         """Whether somebody is us; any bot may be where the forge does not tell our name."""
-        return author.endswith("[bot]") if self.me is None else author.lower() == self.me.lower()
+        return (
+            author.endswith("[bot]") if self.search.me is None else author.lower() == self.search.me.lower()
+        )
 
     def _review(
         self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
     ) -> Task | NotNow | None:
         words = [one for one in said if self._is_word(one) and _name(one) not in state.acted]
-        words = [one for one in words if self.may(one.author)]
+        words = [one for one in words if self.search.authorization.may_cause_work(one.author)]
         if not words:
             return None
-        if state.rounds >= self.manners.review_rounds:
+        if state.rounds >= self.search.limits.review_rounds:
             return self._enough(pull)
-        quiet_at = max(one.updated_at for one in words) + timedelta(minutes=self.manners.quiet_minutes)
-        if self.now < quiet_at:
+        quiet_at = max(one.updated_at for one in words) + timedelta(minutes=self.search.limits.quiet_minutes)
+        if self.search.now < quiet_at:
             text = f"pull request #{pull.number} is being talked about: its review is answered from {quiet_at:%H:%M} UTC"
             return NotNow(text, quiet_at)
         shown, remarks = self._remarks(pull, words)
@@ -211,7 +178,7 @@ class Upkeep:
     def _is_word(self, one: Feedback) -> bool:
         """Whether it can be a task at all. Praise and what is settled are none."""
         is_settled = one.is_resolved or one.state in {"approved", "dismissed"}
-        is_person = is_somebody_elses(one.author, self.me) and not is_ours(one.body)
+        is_person = is_somebody_elses(one.author, self.search.me) and not is_ours(one.body)
         return bool(one.body.strip()) and is_person and not is_settled
 
     def _remarks(
@@ -222,7 +189,9 @@ class Upkeep:
         remarks: list[Remark] = []
         left = MOST_CHARACTERS
         for one in words:
-            text = self.clean(one.body, f"pull request #{pull.number}, {one.kind} by {one.author}").strip()
+            text = self.search.texts.text(
+                one.body, f"pull request #{pull.number}, {one.kind} by {one.author}"
+            ).strip()
             if one.path:
                 line = f":{one.line}" if one.line is not None else ""
                 text = f"`{self._line(one.path)}{line}`\n\n{text}"
@@ -238,22 +207,22 @@ class Upkeep:
         if pull.commit in state.checked:
             return None
         try:
-            checks = self.forge.checks(pull.commit)
+            checks = self.search.forge.checks(pull.commit)
         except ForgePermissionError as error:
             return NotNow(
                 f"the checks of pull request #{pull.number} are not known: {error}",
                 warning=_UNSEEN.format(error),
             )
-        is_young = pull.updated_at is not None and self.now - pull.updated_at < CHECKS_BEGIN_WITHIN
+        is_young = pull.updated_at is not None and self.search.now - pull.updated_at < CHECKS_BEGIN_WITHIN
         if any(check.state is CheckState.RUNNING for check in checks) or (not checks and is_young):
-            return NotNow("", self.now + LOOK_AGAIN)
+            return NotNow("", self.search.now + LOOK_AGAIN)
         failed = [check for check in checks if check.state is CheckState.FAILED]
         if not failed:
             return None
-        if state.rounds >= self.manners.review_rounds:
+        if state.rounds >= self.search.limits.review_rounds:
             return self._enough(pull)
         after = UpkeepState(state.rounds + 1, state.acted, frozenset({pull.commit}), state.rebased)
-        told = self.vouched(pull, failed)
+        told = self.search.trusted_checks(pull, failed)
         known = _Failed(told, len(failed) - len(told))
         return self._task(pull, TaskKind.CHECKS, after, self._reports(pull, told), known)
 
@@ -263,7 +232,7 @@ class Upkeep:
         left = MOST_CHARACTERS
         for check in failed[:MOST_REMARKS]:
             name = self._line(check.name)
-            text = self.clean(check.summary, f"pull request #{pull.number}, check {name}").strip()
+            text = self.search.texts.text(check.summary, f"pull request #{pull.number}, check {name}").strip()
             if text and left > 0:
                 remarks.append(Remark(name, _cut(text, left), trusted=False))
                 left -= len(remarks[-1].text)
@@ -284,7 +253,7 @@ class Upkeep:
         key, issue = key_of(pull.branch) or ("", None)
         failed = failed or _Failed()
         title = self._line(pull.title, len(pull.title))
-        description = self.clean(
+        description = self.search.texts.text(
             _OURS.sub("", _HIDDEN.sub("", pull.body), count=1), f"pull request #{pull.number}, description"
         ).strip()
         body = render(
@@ -303,13 +272,13 @@ class Upkeep:
         return Task(key, title, body, source, issue, pull.url, remarks, kind, pull, status_marker=marker)
 
     def _enough(self, pull: PullRequest) -> NotNow:
-        rounds = self.manners.review_rounds
+        rounds = self.search.limits.review_rounds
         return NotNow(
             f"pull request #{pull.number} was worked over {rounds} times, as --review-rounds allows: finish it"
         )
 
     def _line(self, text: str, limit: int = _NAME_CHARACTERS) -> str:
-        return _cut(" ".join(self.clean_name(text).replace("`", "'").split()), max(1, limit))
+        return _cut(" ".join(self.search.texts.line(text).replace("`", "'").split()), max(1, limit))
 
 
 def _name(one: Feedback) -> str:

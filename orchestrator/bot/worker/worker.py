@@ -50,58 +50,54 @@ if TYPE_CHECKING:
 
 
 LONGEST_SECONDS = 60.0
-"""So often the time of day is looked at: a clock that was set, or a machine that slept, is noticed."""
+"""The time of day is read so often: a clock that was set, or a machine that slept, is noticed."""
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     pass
 
 
-class Waiting:
-    """Waits by the clock.
+class Waiter:
+    """Waits by the clock: the one place where a worker does nothing.
 
     Args:
-        clock: the time.
-        turned: called whenever the wait begins and at least every `LONGEST_SECONDS` of it, to show that
+        on_turn: called whenever the wait begins and at least every `LONGEST_SECONDS` of it, to show that
             the program is alive.
     """
 
-    def __init__(self, clock: Clock, turned: Callable[[], None] = _nobody) -> None:
+    def __init__(self, clock: Clock, on_turn: Callable[[], None] = _do_nothing) -> None:
         self._clock = clock
-        self._turned = turned
+        self._on_turn = on_turn
         self._woken = asyncio.Event()
-        self._waits = False
+        self._is_waiting = False
 
     @property
-    def is_on(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether somebody waits now."""
-        return self._waits
+        return self._is_waiting
 
     def wake(self) -> None:
         """End the wait that is going on, or the next one."""
         self._woken.set()
 
-    async def until(self, when: datetime | None) -> None:
+    async def wait_until(self, when: datetime | None) -> None:
         """Wait until the time, or until `wake`; without a time until `wake` only.
 
         A clock that is set back meanwhile makes the wait no longer.
         """
-        self._waits = True
+        self._is_waiting = True
         try:
-            await self._until(when)
+            self._on_turn()
+            begun, longest = self._clock.monotonic(), self._left(when)
+            while not self._woken.is_set():
+                left = min(self._left(when), longest - (self._clock.monotonic() - begun))
+                if left <= 0:
+                    return
+                await self._pass(min(left, LONGEST_SECONDS))
+                self._on_turn()
+            self._woken.clear()
         finally:
-            self._waits = False
-
-    async def _until(self, when: datetime | None) -> None:
-        self._turned()
-        begun, longest = self._clock.monotonic(), self._left(when)
-        while not self._woken.is_set():
-            left = min(self._left(when), longest - (self._clock.monotonic() - begun))
-            if left <= 0:
-                return
-            await self._pass(min(left, LONGEST_SECONDS))
-            self._turned()
-        self._woken.clear()
+            self._is_waiting = False
 
     def _left(self, when: datetime | None) -> float:
         return math.inf if when is None else (when - self._clock.now()).total_seconds()
@@ -157,7 +153,7 @@ _OF_THE_TASK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class NeedsPerson:
     """The worker ends: only a person can help. The reason is one line and says what to do."""
 
     reason: str
@@ -165,7 +161,7 @@ class Halt:
 
 def pause_after(
     error: BaseException | None, now: datetime, failures_in_a_row: int, jitter: float
-) -> Pause | Halt | None:
+) -> Pause | NeedsPerson | None:
     """What follows a cycle's error; None is that the next cycle may begin at once.
 
     =======================================  =====================================================
@@ -173,10 +169,10 @@ def pause_after(
     =======================================  =====================================================
     quota or rate limit                      a pause until the time that the server names, else
                                              15 minutes, 30, 60 ... 6 hours
-    quota that only money brings back        `Halt`
+    quota that only money brings back        `NeedsPerson`
     overload, connection, GitHub or remote   a pause until the named time, else 1 minute, 2, 4
     away, GitHub's rate limit                ... 30
-    key, token, permission, configuration    `Halt`
+    key, token, permission, configuration    `NeedsPerson`
     one task's own fault                     None; from the third in a row 15 minutes, 30 ...
     anything else (a full disk, git)         15 minutes, 30, 60 ... 6 hours
     =======================================  =====================================================
@@ -194,9 +190,9 @@ def pause_after(
         return None
     said = _line(error)
     if isinstance(error, SpentQuotaError) and error.resume_at is None:
-        return Halt(f"the model's quota is spent and no time is named when it is free again: {said}")
+        return NeedsPerson(f"the model's quota is spent and no time is named when it is free again: {said}")
     if isinstance(error, _NEEDS_PERSON):
-        return Halt(said)
+        return NeedsPerson(said)
     if isinstance(error, _OF_THE_TASK):
         return _after_tasks(said, now, failures_in_a_row, jitter)
     return Pause(_until(error, now, failures_in_a_row, jitter), said)
@@ -236,14 +232,14 @@ NOTHING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class StartAgain:
     """Another cycle may begin, not before this time."""
 
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class NothingToDo:
     """There is nothing to do until something changes.
 
     Attributes:
@@ -256,18 +252,17 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndAsked:
     """Somebody asked for the end."""
 
 
-Onward: TypeAlias = Again | Rest | Pause | Halt | Ended
+NextStep: TypeAlias = StartAgain | NothingToDo | Pause | NeedsPerson | EndAsked
 
 
-class Pace:
+class NextStepChooser:
     """Decides what follows each cycle of one repository, and counts those that failed one after another.
 
     Args:
-        clock: the time.
         source: spreads workers that failed at the same moment.
     """
 
@@ -276,35 +271,35 @@ class Pace:
         self._source = source
         self._failures = 0
 
-    def after(self, result: CycleResult) -> Onward:
+    def after(self, result: CycleResult) -> NextStep:
         """What follows this cycle. Never another one at once where this one did nothing."""
         match result.outcome:
             case Outcome.PAUSED | Outcome.FAILED:
                 self._failures += 1
                 return self._after_failure(result)
             case Outcome.INTERRUPTED:
-                return Ended()
+                return EndAsked()
             case _:
                 self._failures = 0
         if result.outcome is Outcome.QUESTION:
-            return Rest(asked=True, wake_at=result.wake_at)
+            return NothingToDo(asked=True, wake_at=result.wake_at)
         if result.outcome is Outcome.NO_TASK and (result.task is None or says_no_task(result)):
-            return Rest(wake_at=result.wake_at)
-        return self.again(result)
+            return NothingToDo(wake_at=result.wake_at)
+        return self.start_again(result)
 
-    def again(self, result: CycleResult) -> Again:
+    def start_again(self, result: CycleResult) -> StartAgain:
         """The next cycle, at once if this one did something."""
         did_nothing = result.rounds == 0 and result.pull_request is None
-        return Again(self._clock.now() + timedelta(seconds=NOTHING_SECONDS if did_nothing else 0))
+        return StartAgain(self._clock.now() + timedelta(seconds=NOTHING_SECONDS if did_nothing else 0))
 
-    def _after_failure(self, result: CycleResult) -> Onward:
+    def _after_failure(self, result: CycleResult) -> NextStep:
         now = self._clock.now()
-        onward = pause_after(_cause(result), now, self._failures, self._source.random())
-        if onward is None:
-            return self.again(result)
-        if isinstance(onward, Pause) and result.wake_at is not None:
-            return Pause(max(onward.until, result.wake_at), onward.reason)
-        return onward
+        step = pause_after(_cause(result), now, self._failures, self._source.random())
+        if step is None:
+            return self.start_again(result)
+        if isinstance(step, Pause) and result.wake_at is not None:
+            return Pause(max(step.until, result.wake_at), step.reason)
+        return step
 
 
 def _cause(result: CycleResult) -> BaseException:
@@ -316,88 +311,83 @@ def _cause(result: CycleResult) -> BaseException:
     return BadReplyError(said) if of_the_task else PullwrightError(said)
 
 
-class Tell(Protocol):
+class OnPause(Protocol):
     """Told of every pause before it begins."""
 
     def __call__(self, pause: Pause, after: CycleResult | None) -> None:
         """Take a pause, and the cycle that it follows; None if an earlier run left it."""
 
 
-def _nothing() -> None:
-    pass
-
-
-class Bell:
+class ScheduleSignal:
     """Remembers that a time of the schedule has come, once however often it came, and wakes who waits.
 
     Args:
-        waiting: the wait that it ends.
-        tell: called when somebody begins to wait for it.
+        on_wait: called when somebody begins to wait for it.
     """
 
-    def __init__(self, waiting: Waiting, tell: Callable[[], None]) -> None:
-        self._waiting = waiting
-        self._tell = tell
-        self._rang = False
+    def __init__(self, waiter: Waiter, on_wait: Callable[[], None]) -> None:
+        self._waiter = waiter
+        self._on_wait = on_wait
+        self._has_come = False
 
-    def ring(self, name: str = "") -> None:
-        """A time has come."""
+    def notify(self, name: str = "") -> None:
+        """Say that a time has come."""
         del name
-        self._rang = True
-        self._waiting.wake()
+        self._has_come = True
+        self._waiter.wake()
 
-    async def heard(self, stop: Stop) -> None:
-        """Wait until it rings or rang, or somebody asks for the end."""
-        if not self._rang and not stop():
-            self._tell()
-        while not self._rang and not stop():
-            await self._waiting.until(None)
-        self._rang = False
+    async def wait(self, stop: Stop) -> None:
+        """Wait until a time comes, unless one came already, or until somebody asks for the end."""
+        if not self._has_come and not stop():
+            self._on_wait()
+        while not self._has_come and not stop():
+            await self._waiter.wait_until(None)
+        self._has_come = False
 
 
 @dataclass(slots=True)
-class Rhythm:
+class CycleTiming:
     """When cycles begin.
 
     Attributes:
-        bell: rings at the times of a schedule; None where there is none.
-        left: the pause in which an earlier run ended, if it is not over.
+        signal: set at the times of a schedule; None where there is none.
+        left_pause: the pause in which an earlier run ended, if it is not over.
         renew: called at each time of the schedule before work begins: what was tried may be tried again.
     """
 
     clock: Clock
-    waiting: Waiting
-    pace: Pace
-    tell: Tell
-    bell: Bell | None = None
-    left: Pause | None = None
-    renew: Callable[[], None] = _nothing
+    waiter: Waiter
+    next_steps: NextStepChooser
+    on_pause: OnPause
+    signal: ScheduleSignal | None = None
+    left_pause: Pause | None = None
+    renew: Callable[[], None] = _do_nothing
 
     async def pause(self, pause: Pause, stop: Stop, after: CycleResult | None = None) -> None:
         """Say until when, and wait; somebody who asks for the end ends it."""
-        self.tell(pause, after)
-        await self.rest(Again(pause.until), stop)
+        self.on_pause(pause, after)
+        await self.wait_until(pause.until, stop)
 
-    async def heard(self, stop: Stop) -> bool:
+    async def wait_for_schedule(self, stop: Stop) -> bool:
         """Wait for the next time of the schedule; False where there is none."""
-        if self.bell is None:
+        if self.signal is None:
             return False
-        await self.bell.heard(stop)
+        await self.signal.wait(stop)
         self.renew()
         return True
 
-    async def rest(self, again: Again, stop: Stop) -> None:
+    async def wait_until(self, when: datetime, stop: Stop) -> None:
         """Wait until the next cycle may begin; a clock that is set back meanwhile makes it no longer."""
-        end = self.clock.monotonic() + (again.at - self.clock.now()).total_seconds()
-        while not stop() and self.clock.now() < again.at and self.clock.monotonic() < end:
-            await self.waiting.until(again.at)
+        end = self.clock.monotonic() + (when - self.clock.now()).total_seconds()
+        while not stop() and self.clock.now() < when and self.clock.monotonic() < end:
+            await self.waiter.wait_until(when)
 
 
 async def work(
     cycle: Callable[[], Awaitable[CycleResult]],
     report: Callable[[CycleResult], None],
     stop: Stop,
-    rhythm: Rhythm | None = None,
+    timing: CycleTiming | None = None,
     *,
     max_cycles: int | None = None,
 ) -> CycleResult | None:
@@ -409,10 +399,8 @@ async def work(
 
     Args:
         cycle: runs the next cycle, on a clone of its own.
-        report: told of every result.
         stop: once requested, no further cycle begins. Whoever requests it also wakes the wait.
-        rhythm: when the next one begins; None runs a single cycle.
-        max_cycles: the most cycles that are run, or None.
+        timing: when the next one begins; None runs a single cycle.
 
     Returns:
         The last cycle's result; None if the end was asked for before the first.
@@ -420,38 +408,38 @@ async def work(
     Raises:
         PullwrightError: a single cycle could not even begin. Where there are more, that is a failed one.
     """
-    if rhythm is not None and rhythm.left is not None:
-        await rhythm.pause(rhythm.left, stop)
-    if rhythm is not None:
-        await rhythm.heard(stop)
+    if timing is not None and timing.left_pause is not None:
+        await timing.pause(timing.left_pause, stop)
+    if timing is not None:
+        await timing.wait_for_schedule(stop)
     result: CycleResult | None = None
     done = 0
     while not stop():
         try:
             result = await cycle()
         except PullwrightError as error:
-            if rhythm is None:
+            if timing is None:
                 raise
             result = CycleResult(None, Outcome.FAILED, error=str(error), cause=error)  # before it could begin
         done += 1
         report(result)
-        if rhythm is None or stop() or done == max_cycles or not await _goes_on(result, rhythm, stop):
+        if timing is None or stop() or done == max_cycles or not await _goes_on(result, timing, stop):
             break
     return result
 
 
-async def _goes_on(result: CycleResult, rhythm: Rhythm, stop: Stop) -> bool:
+async def _goes_on(result: CycleResult, timing: CycleTiming, stop: Stop) -> bool:
     """Wait until it is time for the cycle after this one; whether there is one."""
-    onward = rhythm.pace.after(result)
-    if isinstance(onward, Rest) and onward.asked and rhythm.bell is not None:
-        onward = rhythm.pace.again(result)
-    match onward:
-        case Again():
-            await rhythm.rest(onward, stop)
+    step = timing.next_steps.after(result)
+    if isinstance(step, NothingToDo) and step.asked and timing.signal is not None:
+        step = timing.next_steps.start_again(result)
+    match step:
+        case StartAgain():
+            await timing.wait_until(step.at, stop)
         case Pause():
-            await rhythm.pause(onward, stop, result)
-        case Rest():
-            return await rhythm.heard(stop)
+            await timing.pause(step, stop, result)
+        case NothingToDo():
+            return await timing.wait_for_schedule(stop)
         case _:
             return False
     return True

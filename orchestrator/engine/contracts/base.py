@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -9,6 +10,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from orchestrator.core.messages import Message, ToolCall, ToolDefinition, ToolResult
     from orchestrator.engine.models.base import Request, Response
+
+
+THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
+"""What a model thinks aloud at the beginning of a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class Contract(Protocol):
 
     @property
     def go_on(self) -> str:
-        """The words that ask a model to go on which called nothing."""
+        """The words by which a model that called nothing is asked to go on."""
 
     @property
     def wrap_up(self) -> str:
@@ -114,7 +119,7 @@ class Contract(Protocol):
         """Turn a reply into calls. Call ids are unique within the session."""
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
-        """The message that carries results back; `note` is a word from the program to the model."""
+        """The message that carries results back; `note` is a message of the program to the model."""
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """The message that asks for the reply again and names what was wrong."""

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.fence import one_line
+from orchestrator.engine.contracts.base import THOUGHTS, Malformed
 from orchestrator.engine.contracts.plan_json import (
     BrokenJsonError,
     flaws,
@@ -45,7 +46,6 @@ _MOST_STARTS = 50
 _FENCE_CHARS = 20
 _EXCERPT_CHARS = 24
 _LONGEST_EXCERPT_CHARS = 100
-_THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
 _END_OF_THOUGHTS = "</think>"
 _START = re.compile(
     r"""\{[\s,\ufeff]*+(?:["'“”„\u2018]|(?:plan|tool_calls|tool_name)\b|//|/\*|\#)|\[[\s,]*+(?:\{|//|/\*)""",
@@ -83,22 +83,14 @@ class FoundPlan:
     tail: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class NoPlan:
-    """Why there is no value: one line."""
-
-    problem: str
-
-
-def find_plan(text: str, *, ended_early: bool) -> FoundPlan | NoPlan:
+def find_plan(text: str, *, ended_early: bool) -> FoundPlan | Malformed:
     """Find the one plan in a reply.
 
     Args:
-        text: the whole reply.
         ended_early: the provider says that the reply stopped at a limit of length.
     """
     if len(text) > _LONGEST_REPLY_CHARS:
-        return NoPlan(f"reply: longer than {_LONGEST_REPLY_CHARS:,} characters")
+        return Malformed((f"reply: longer than {_LONGEST_REPLY_CHARS:,} characters",))
     text = text.removeprefix("\ufeff")
     try:
         return FoundPlan(parse_json(text), repaired=False)
@@ -107,16 +99,8 @@ def find_plan(text: str, *, ended_early: bool) -> FoundPlan | NoPlan:
     return _Search(text, ended_early=ended_early).run()
 
 
-def _nothing(text: str, *, ended_early: bool) -> str:
-    if ended_early:
-        return "reply: ended before its JSON object began; think less and send a shorter reply"
-    if not text.strip():
-        return "reply: empty"
-    return "reply: no JSON object with `plan` and `tool_calls` in it"
-
-
 def _end_of_thoughts(text: str) -> int:
-    if match := _THOUGHTS.match(text):
+    if match := THOUGHTS.match(text):
         return match.end()
     # Some chat templates open the block in the prompt, so that the reply only closes it.
     end = text.find(_END_OF_THOUGHTS)
@@ -134,46 +118,46 @@ class _Search:
         self._behind_plan = False
         self._skipped = False
 
-    def run(self) -> FoundPlan | NoPlan:
+    def run(self) -> FoundPlan | Malformed:
         place = _end_of_thoughts(self._text)
         for _ in range(_MOST_STARTS):
             match = _START.search(self._text, place)
             start = match.start() if match else len(self._text)
             if problem := self._left_over(place, start):
-                return NoPlan(problem)
+                return Malformed((problem,))
             if match is None:
                 return self._result()
             after = self._take(start)
             if not isinstance(after, int):
                 return after
             place = after
-        return NoPlan(f"reply: holds more than {_MOST_STARTS} JSON objects; send exactly one")
+        return Malformed((f"reply: holds more than {_MOST_STARTS} JSON objects; send exactly one",))
 
-    def _take(self, start: int) -> int | FoundPlan | NoPlan:
+    def _take(self, start: int) -> int | FoundPlan | Malformed:
         """Read what begins here; where it ends, or what the reply comes to."""
         try:
             value, end = parse_json_at(self._text, start)
         except BrokenJsonError as error:
             if not error.mendable:
-                return NoPlan(f"reply: not valid JSON ({error})")
+                return Malformed((f"reply: not valid JSON ({error})",))
             return self._take_broken(start)
         self._add(value, start)
         return end
 
-    def _take_broken(self, start: int) -> int | FoundPlan | NoPlan:
+    def _take_broken(self, start: int) -> int | FoundPlan | Malformed:
         try:
             read = read_tolerantly(self._text, start)
         except BrokenJsonError as error:
             self._skipped = True
             end = None if self._plans() else _end_of_other_data(self._text, start)
-            return NoPlan(_told(self._text, error)) if end is None else end
+            return Malformed((_fault_text(self._text, error),)) if end is None else end
         if not is_plan(read.value) and not read.unfinished:
             self._skipped = True
             return read.end
         if problems := stray_keys(read.value):
-            return NoPlan(problems[0])
+            return Malformed((problems[0],))
         if self._plans():
-            return NoPlan("reply: holds more than one JSON object with calls; send exactly one")
+            return Malformed(("reply: holds more than one JSON object with calls; send exactly one",))
         if read.unfinished or self._ended_early:
             return _cut_off(read, self._text, ended_early=self._ended_early)
         self._add(read.value, start)
@@ -190,15 +174,19 @@ class _Search:
     def _plans(self) -> list[Any]:
         return self._in_fences if len(self._in_fences) == 1 else [*self._plain, *self._in_fences]
 
-    def _result(self) -> FoundPlan | NoPlan:
+    def _result(self) -> FoundPlan | Malformed:
         plans = self._plans()
-        if len(plans) > 1:
-            return NoPlan(f"reply: holds {len(plans)} JSON objects with calls; send exactly one")
-        return (
-            FoundPlan(plans[0], repaired=True)
-            if plans
-            else NoPlan(_nothing(self._text, ended_early=self._ended_early))
-        )
+        if len(plans) == 1:
+            return FoundPlan(plans[0], repaired=True)
+        if plans:
+            problem = f"reply: holds {len(plans)} JSON objects with calls; send exactly one"
+        elif self._ended_early:
+            problem = "reply: ended before its JSON object began; think less and send a shorter reply"
+        elif self._text.strip():
+            problem = "reply: no JSON object with `plan` and `tool_calls` in it"
+        else:
+            problem = "reply: empty"
+        return Malformed((problem,))
 
     def _left_over(self, start: int, end: int) -> str | None:
         """What is wrong with the text between two values, or behind the last one."""
@@ -209,7 +197,7 @@ class _Search:
             match = _JSON_BEHIND.search(text, start, end)
             ends = _END_OF_ANSWER.match(text, start, end) or _SENTENCE.match(text, start, end)
             place = match.start() if match else None if ends else start
-        return None if place is None else _told(text, BrokenJsonError(_LEFT_OVER, place=place))
+        return None if place is None else _fault_text(text, BrokenJsonError(_LEFT_OVER, place=place))
 
 
 def _end_of_other_data(text: str, start: int) -> int | None:
@@ -222,7 +210,7 @@ def _end_of_other_data(text: str, start: int) -> int | None:
     return None
 
 
-def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan | NoPlan:
+def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan | Malformed:
     """Only calls with a comma or the list's end behind them are kept: a cut may have been in a string.
 
     The same goes for the last call of a whole but broken reply that the provider calls cut off.
@@ -241,16 +229,17 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan 
         what_to_do = (
             "send a shorter reply" if ended_early else "send it again, with every string and bracket closed"
         )
-        return NoPlan(
+        problem = (
             f"reply: ended in the middle, behind `{place}`, before its first call was complete; {what_to_do}"
         )
+        return Malformed((problem,))
     plan = "" if isinstance(value, list) else value.get("plan", "")
     plan = "" if flaws(plan) else plan
     tail = None if all_whole else calls[-1]
     return FoundPlan({"plan": plan, "tool_calls": whole}, repaired=True, cut_off=True, tail=tail)
 
 
-def _told(text: str, error: BrokenJsonError) -> str:
+def _fault_text(text: str, error: BrokenJsonError) -> str:
     """Where a fault is, with what stands around it, and what it is: one line."""
     if error.place is None:
         return f"reply: not valid JSON ({error})"

@@ -12,7 +12,7 @@ from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Malformed, Running
-from orchestrator.engine.contracts.find_plan import FoundPlan, NoPlan, call_of, find_plan, plan_of
+from orchestrator.engine.contracts.find_plan import FoundPlan, call_of, find_plan, plan_of
 from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import OutputSchema
 from orchestrator.engine.tools.registry import argument_problems, problems, shortened
@@ -69,8 +69,8 @@ class JsonPlan:
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """The plan in a reply, or every path at which it is wrong. Call ids are `r<round>c<index>`."""
         found = find_plan(response.text, ended_early=response.finish is FinishReason.LENGTH)
-        if isinstance(found, NoPlan):
-            return Malformed((found.problem,))
+        if isinstance(found, Malformed):
+            return found
         if problems := flaws(found.value):
             return Malformed(problems)
         value = plan_of(found.value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, Message, ToolCall
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.base import Actions, Malformed, Running
+from orchestrator.engine.contracts.base import THOUGHTS, Actions, Malformed, Running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ _MARKUP = "`*#:\"'()[]<>,; \t"
 """What stands around a path in the line above a block."""
 _ATTRIBUTE = re.compile(r"(?:title|file|filename|path|name)=", re.IGNORECASE)
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+|[\w@+-][\w.@+-]*\.[A-Za-z]\w*")
-_THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
 _PROBLEM_CHARS = 400
 _TITLE_CHARS = 70
 
@@ -104,7 +103,8 @@ class WholeFile:
         """The calls that write the files of a reply and propose them. Call ids are `r<round>c<index>`."""
         del tools
         self.replies += 1
-        said, blocks = _blocks(_without_thoughts(response.text))
+        thoughts = THOUGHTS.match(response.text)
+        said, blocks = _blocks(response.text[thoughts.end() if thoughts else 0 :])
         if not blocks:
             return Malformed(("reply: it has no code block with a file in it",))
         if response.finish is FinishReason.LENGTH and not blocks[-1].is_closed:
@@ -176,12 +176,6 @@ class WholeFile:
         )
 
 
-def _without_thoughts(text: str) -> str:
-    """A reply without what a model thought aloud before it."""
-    match = _THOUGHTS.match(text)
-    return text[match.end() :] if match else text
-
-
 def _blocks(text: str) -> tuple[str, list[FileBlock]]:
     """What a reply says outside of its blocks, and the blocks. One without an end goes on to the end of the reply.
 
@@ -196,7 +190,7 @@ def _blocks(text: str) -> tuple[str, list[FileBlock]]:
         if match is None or (fence and not match[1].startswith(fence)):
             (lines if fence else said).append(line)
         elif not fence:
-            fence, path, depth, lines = match[1], _named(match[2], said), 0, []
+            fence, path, depth, lines = match[1], _path_of(match[2], said), 0, []
         elif match[2]:
             depth += 1
             lines.append(line)
@@ -216,7 +210,7 @@ def _block(path: str, lines: list[str], *, is_closed: bool) -> FileBlock:
     return FileBlock(path, f"{text}\n" if text else "", is_closed)
 
 
-def _named(info: str, above: list[str]) -> str:
+def _path_of(info: str, above: list[str]) -> str:
     """The path that a block is given behind its fence or alone in the line above, which is then not said; else empty."""
     for word in info.replace(":", " ").split():
         bare = _ATTRIBUTE.sub("", word).strip(_MARKUP)

@@ -93,14 +93,14 @@ def _is_core(name: str) -> bool:
     return name in CORE or name.startswith("LC_")
 
 
-MAX_KEPT_CHARS = 10_000_000
+_MAX_KEPT_CHARS = 10_000_000
 """Of each stream; half from its beginning, half from its end."""
 
 
 class KeptText:
     """The beginning and the end of a long text, in bounded memory."""
 
-    def __init__(self, max_chars: int = MAX_KEPT_CHARS) -> None:
+    def __init__(self, max_chars: int = _MAX_KEPT_CHARS) -> None:
         self._half = max_chars // 2
         self._head: list[str] = []
         self._head_room = self._half

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import GrepOptions
     from orchestrator.engine.environments.files import ConfinedTree
 
-TIME_LIMIT_SECONDS = 20.0
-MAX_FILE_BYTES = 50_000_000
-MAX_LINE_CHARS = 500
-MAX_JSON_LINE_BYTES = 4 * MAX_FILE_BYTES
+_TIME_LIMIT_SECONDS = 20.0
+_MAX_FILE_BYTES = 50_000_000
+_MAX_LINE_CHARS = 500
+_MAX_JSON_LINE_BYTES = 4 * _MAX_FILE_BYTES
 """What is kept of a line of ripgrep's output. A match whose text does not fit is passed over."""
 
 _PLACES = b',"absolute_offset":'
@@ -62,7 +62,7 @@ def glob_files(tree: ConfinedTree, pattern: str, path: str) -> list[str]:
     """
     wanted = PathPattern.for_paths(pattern)
     base = tree.split(path)
-    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    deadline = time.monotonic() + _TIME_LIMIT_SECONDS
     found: list[tuple[int, str]] = []
     for names, entry in walk(tree, base, _rules_for(tree, base)):
         if wanted.matches(names[len(base) :]):
@@ -146,9 +146,9 @@ def _rules_for(tree: ConfinedTree, base: tuple[str, ...]) -> IgnoreRules | None:
 
 
 def _cut_line(line: str) -> str:
-    if len(line) <= MAX_LINE_CHARS:
+    if len(line) <= _MAX_LINE_CHARS:
         return line
-    return f"{line[:MAX_LINE_CHARS]} [... {len(line) - MAX_LINE_CHARS} more characters]"
+    return f"{line[:_MAX_LINE_CHARS]} [... {len(line) - _MAX_LINE_CHARS} more characters]"
 
 
 def _invalid_pattern(reason: str) -> ToolError:
@@ -156,7 +156,9 @@ def _invalid_pattern(reason: str) -> ToolError:
 
 
 def _too_slow() -> ToolError:
-    return ToolError(f"the search took over {TIME_LIMIT_SECONDS:.0f} seconds: narrow the path or the pattern")
+    return ToolError(
+        f"the search took over {_TIME_LIMIT_SECONDS:.0f} seconds: narrow the path or the pattern"
+    )
 
 
 def _grep_in_python(search: _Search) -> list[GrepMatch]:
@@ -165,7 +167,7 @@ def _grep_in_python(search: _Search) -> list[GrepMatch]:
         expression = re.compile(search.pattern, re.IGNORECASE if search.options.case_insensitive else 0)
     except re.error as error:
         raise _invalid_pattern(str(error)) from None
-    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    deadline = time.monotonic() + _TIME_LIMIT_SECONDS
     found: list[GrepMatch] = []
     walked = (names for names, _ in walk(search.tree, search.base, search.rules))
     for names in [search.base] if search.is_file else walked:
@@ -182,7 +184,7 @@ def _grep_in_python(search: _Search) -> list[GrepMatch]:
 
 def _text_lines(tree: ConfinedTree, names: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     try:
-        data = tree.read_names(names, max_bytes=MAX_FILE_BYTES)
+        data = tree.read_names(names, max_bytes=_MAX_FILE_BYTES)
     except ToolError:  # too large, no permission, or removed meanwhile
         return
     if data.startswith(_UTF16_MARKS):
@@ -213,7 +215,7 @@ async def _grep_with_ripgrep(program: str, search: _Search) -> list[GrepMatch]:
     complaints = asyncio.create_task(process.stderr.read())
     found: list[GrepMatch] = []
     try:
-        async with asyncio.timeout(TIME_LIMIT_SECONDS):
+        async with asyncio.timeout(_TIME_LIMIT_SECONDS):
             async for match in _matches_in(process.stdout, search):
                 found.append(match)
                 if len(found) >= search.options.max_results:
@@ -259,7 +261,7 @@ def _ripgrep_arguments(search: _Search) -> list[str]:
         "--no-require-git" if search.rules is not None else "--no-ignore",
         "--crlf",
         "--sort=path",
-        f"--max-filesize={MAX_FILE_BYTES}",
+        f"--max-filesize={_MAX_FILE_BYTES}",
         f"--max-count={options.max_results}",
         "--ignore-case" if options.case_insensitive else "--case-sensitive",
         *(f"--glob={name}" for name in names),
@@ -315,7 +317,7 @@ async def _lines(output: asyncio.StreamReader) -> AsyncIterator[bytes]:
     line = bytearray()
     while chunk := await output.read(_CHUNK_BYTES):
         first, *others = chunk.split(b"\n")
-        line += first[: max(0, MAX_JSON_LINE_BYTES - len(line))]
+        line += first[: max(0, _MAX_JSON_LINE_BYTES - len(line))]
         for other in others:
             yield bytes(line)
             line = bytearray(other)
@@ -326,7 +328,7 @@ def _event(line: bytes) -> Any:
     known, places, _ = line.partition(_PLACES)
     if places:
         return json.loads(known + b"}}")
-    return json.loads(line) if len(line) < MAX_JSON_LINE_BYTES else None
+    return json.loads(line) if len(line) < _MAX_JSON_LINE_BYTES else None
 
 
 def _names(data: Mapping[str, Any]) -> tuple[str, ...]:

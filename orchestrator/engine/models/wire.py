@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
 from orchestrator.core.messages import FinishReason, Message, Role, ToolCall
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, Response
@@ -246,7 +247,7 @@ def endpoint(api_url: str, suffix: str) -> str:
         parts.port  # noqa: B018  raises on a port that is no number
     except ValueError:
         raise problem from None
-    if parts.username is not None or parts.password is not None:
+    if holds_credential(api_url):
         raise ConfigurationError(
             "the API address must not contain a password; put the key into the environment"
         )

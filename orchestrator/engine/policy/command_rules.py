@@ -1,8 +1,10 @@
-"""Which commands may run: levels, and rules on parsed commands.
+"""Which commands may run: levels, rules on parsed commands, and what is blocked at every level.
 
 A rule is read by the parser that reads commands. `*` as a word stands for any number of words, none
 too; inside a word for any characters but `/`. Everything else stands for itself: `"pytest *"`,
 `"git diff *"`, `"FOO=* pytest *"`, `"pytest * > *"`, `"cd * && pytest *"`.
+
+What is blocked everywhere would destroy a machine. That is a seat belt (see `shell`); the sandbox is the wall.
 """
 
 from __future__ import annotations
@@ -10,29 +12,38 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from posixpath import basename
+from functools import lru_cache
+from posixpath import basename, join, normpath
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.policy.blocked import blocked
-from orchestrator.engine.policy.executing import program, starts_others
-from orchestrator.engine.policy.git_options import (
+from orchestrator.engine.policy.program_options import (
     git_refusal,
+    named_only,
+    program_name,
+    starts_others,
+    stays_inside,
     subcommand_at,
     unusual_subcommand,
     without_options,
 )
-from orchestrator.engine.policy.rule_match import Candidate, covers, denies, grants, grants_words
-from orchestrator.engine.policy.shell_scan import scan_deep, tails
-from orchestrator.engine.policy.shell_syntax import QUESTION, Unparsed, parse_line
+from orchestrator.engine.policy.shell import (
+    QUESTION,
+    STAR,
+    TooManyShells,
+    Unparsed,
+    parse_line,
+    scan_deep,
+    tails,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from orchestrator.engine.policy.shell_syntax import Line, SimpleCommand
+    from orchestrator.engine.policy.shell import CommandLine, Redirect, SimpleCommand, Word
 
 _FREE_JOINS = frozenset({"|", "||"})
-"""These join granted commands without a rule that says so."""
+"""Granted commands may be joined by these without a rule for it."""
 
 _MOVES = frozenset({"cd", "pushd", "popd"})
 
@@ -40,7 +51,7 @@ _STEERING_VARIABLE = re.compile(
     r"(?:GIT|LD|DYLD|PYTHON|NODE|NPM|PERL|RUBY|BASH|LESS|PYTEST|MAKE|GREP|RIPGREP|SSH|CURL|TAR|GCC|CC|JAVA)_?.*"
     r"|.*(?:PAGER|EDITOR|VISUAL|SHELL|PATH|OPTIONS|OPTS|FLAGS)|ENV|IFS|PS4|PROMPT_COMMAND|HOME|CDPATH|TMPDIR"
 )
-"""Variables by which programs are made to run others: a star does not stand for their values."""
+"""Variables that can make programs run others. A star does not match their values."""
 
 _MOST_NAMED = 20
 _SHOWN_CHARS = 100
@@ -58,19 +69,19 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CommandRule:
     """A rule: its text, and what it was parsed to."""
 
     text: str
-    line: Line
+    line: CommandLine
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRules:
-    """Which commands are granted, and which are denied whatever is granted. Make it with `parse`."""
+    """The commands that are granted, and those that are denied in any case. Make it with `parse`."""
 
-    allow: tuple[Rule, ...] = ()
-    deny: tuple[Rule, ...] = ()
+    allow: tuple[CommandRule, ...] = ()
+    deny: tuple[CommandRule, ...] = ()
 
     @classmethod
     def parse(cls, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> Self:
@@ -94,7 +105,7 @@ class CommandRules:
         if reason := blocked(command):
             return f"Not run at any level: {reason}."
         if level is Level.DANGEROUS:
-            return self._denied(found.words for found in scan_deep(command) if found.words)
+            return self._denied(found.argv for found in scan_deep(command) if found.argv)
         try:
             line = parse_line(command)
         except Unparsed as error:
@@ -116,7 +127,7 @@ class CommandRules:
 
     @property
     def open(self) -> tuple[str, ...]:
-        """The rules in which a star stands behind a program that is not known to start nothing else."""
+        """The rules with a star behind a program that may start other programs."""
         return tuple(rule.text for rule in self.allow if any(map(_is_open, rule.line.commands)))
 
     def _denied(self, commands: Iterable[Sequence[str]]) -> str | None:
@@ -124,22 +135,22 @@ class CommandRules:
             return None
         for words in commands:
             forms = {tuple(words), (basename(words[0]), *words[1:])}
-            if program(words[0]) == "git":
+            if program_name(words[0]) == "git":
                 forms.add(without_options(("git", *words[1:])))
             for rule in self.deny:
-                if any(denies(rule.line.commands[0], form) for form in forms):
+                if any(_denies(rule.line.commands[0], form) for form in forms):
                     return f"Not run: the rule `{rule.text}` denies it."
         return None
 
-    def _not_granted(self, line: Line) -> str | None:
+    def _not_granted(self, line: CommandLine) -> str | None:
         """Cover the line with rules from left to right; only a free join may lie between two rules."""
-        commands, reach = tuple(map(Candidate.of, line.commands)), {0}
+        commands, reach = tuple(map(_Candidate.of, line.commands)), {0}
         for at in range(len(commands)):
             if at not in reach:
                 continue
             for rule in self.allow:
                 end = at + len(rule.line.commands)
-                if end <= len(commands) and covers(rule.line, commands, line.joins, at):
+                if end <= len(commands) and _covers(rule.line, commands, line.joins, at):
                     if end == len(commands):
                         return None
                     if line.joins[end - 1] in _FREE_JOINS:
@@ -147,13 +158,13 @@ class CommandRules:
         at = max(reach)
         return f"Not run: {self._why(commands[at], line.joins[at : at + 1])}"
 
-    def _why(self, candidate: Candidate, joined: tuple[str, ...]) -> str:
+    def _why(self, candidate: _Candidate, joined: tuple[str, ...]) -> str:
         """What the first command that no rule covers lacks."""
         command = candidate.command
         alone = (rule.line.commands[0] for rule in self.allow if not rule.line.joins)
-        if joined and any(grants(one, candidate) for one in alone):
+        if joined and any(_grants(one, candidate) for one in alone):
             return f"no rule grants {joined[0]} between these commands."
-        bare = any(grants_words(rule.line.commands[0].words, candidate) for rule in self.allow)
+        bare = any(_grants_words(rule.line.commands[0].words, candidate) for rule in self.allow)
         if bare and command.redirects:
             return "no rule grants this redirection; only a relative path inside of the clone can be granted by *."
         if bare and command.assignments:
@@ -169,20 +180,20 @@ def _is_open(command: SimpleCommand) -> bool:
     if not any(word.is_glob for word in (*command.words, *command.assignments)):
         return False
     words = tuple(word.text for word in command.words if not word.is_glob)
-    if words[0] == "git":  # what a star behind it grants, `git_options` says
+    if words[0] == "git":  # what a star behind it grants, `program_options` says
         return unusual_subcommand(words) is not None
     return starts_others(words)
 
 
-def _allow_rule(text: str) -> Rule:
+def _allow_rule(text: str) -> CommandRule:
     rule = _rule(text)
     for command in rule.line.commands:
-        if program(command.argv[0]) == "git" and (reason := git_refusal(_without_stars(command))):
+        if program_name(command.argv[0]) == "git" and (reason := git_refusal(_without_stars(command))):
             raise ConfigurationError(f"the rule {text!r} cannot be: {reason}")
     return rule
 
 
-def _deny_rule(text: str) -> Rule:
+def _deny_rule(text: str) -> CommandRule:
     rule = _rule(text)
     first = rule.line.commands[0]
     if rule.line.joins or first.redirects or first.assignments:
@@ -192,7 +203,7 @@ def _deny_rule(text: str) -> Rule:
     return rule
 
 
-def _rule(text: str) -> Rule:
+def _rule(text: str) -> CommandRule:
     try:
         line = parse_line(text)
     except Unparsed as error:
@@ -209,11 +220,11 @@ def _rule(text: str) -> Rule:
                 raise ConfigurationError(
                     f"the rule {text!r} must say the variable's value: it can run other programs"
                 )
-    return Rule(text.strip(), line)
+    return CommandRule(text.strip(), line)
 
 
 def _without_stars(command: SimpleCommand) -> tuple[str, ...]:
-    """The words of a rule that stand for themselves; a subcommand left open passes as a harmless one."""
+    """The words of a rule without stars. For an open subcommand of `git config` a harmless one is put in."""
     words = tuple(word.text for word in command.words if not word.is_glob)
     if subcommand_at(words) < len(words) and words[-1] == "config":
         return (*words, "get")
@@ -222,10 +233,237 @@ def _without_stars(command: SimpleCommand) -> tuple[str, ...]:
 
 def _git(commands: Iterable[Sequence[str]], *, elsewhere: bool) -> str | None:
     for words in commands:
-        if program(words[0]) != "git":
+        if program_name(words[0]) != "git":
             continue
         if elsewhere:  # a folder that looks like a bare repository has a configuration of its own
             return "Not run: git runs in the root of the clone only; name the folder as an argument."
         if reason := git_refusal(words):
             return f"Not run: {reason}."
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A command that asks to be granted, and the places of words that a rule must name, with the reason."""
+
+    command: SimpleCommand
+    by_name: dict[int, str]
+
+    @classmethod
+    def of(cls, command: SimpleCommand) -> Self:
+        """Look up which words must be named."""
+        argv = command.argv
+        places = named_only(argv)
+        for place, word in enumerate(command.words):
+            folder = word.pattern.partition(STAR)[0].partition(QUESTION)[0]
+            if word.is_glob and ("/" not in folder or word.text[0] == "-"):
+                shown = word.text[:60]
+                places[place] = (
+                    f"{shown} could become an option: put a folder in front of it, as in ./{shown}"
+                )
+        if program_name(argv[0]) == "git" and (unusual := unusual_subcommand(argv)) is not None:
+            places.setdefault(unusual, f"git {argv[unusual][:60]}: a rule must name this subcommand")
+        return cls(command, places)
+
+
+def _covers(rule: CommandLine, commands: Sequence[_Candidate], joins: tuple[str, ...], at: int) -> bool:
+    """Whether a whole rule matches the commands from `at` on, with the same joins between them."""
+    end = at + len(rule.commands)
+    return rule.joins == joins[at : end - 1] and all(map(_grants, rule.commands, commands[at:end]))
+
+
+def _grants(rule: SimpleCommand, candidate: _Candidate) -> bool:
+    """Whether one command of a rule matches one command: words, variables in front, redirections."""
+    command = candidate.command
+    return (
+        rule.words[0].text == command.words[0].text  # most rules end here
+        and len(rule.assignments) == len(command.assignments)
+        and len(rule.redirects) == len(command.redirects)
+        and all(map(_grants_value, rule.assignments, command.assignments))
+        and all(map(_grants_redirect, rule.redirects, command.redirects))
+        and _grants_words(rule.words, candidate)
+    )
+
+
+def _grants_value(rule: Word, word: Word) -> bool:
+    """The value of a variable: nothing is expanded in it but `~`, which the parser refuses."""
+    return _expression(rule.pattern, ".").fullmatch(word.text) is not None
+
+
+def _grants_redirect(rule: Redirect, redirect: Redirect) -> bool:
+    if rule.operator != redirect.operator or redirect.target.is_glob:
+        return False
+    target = redirect.target.text
+    if not rule.target.is_glob:
+        return rule.target.text == target
+    inside = not redirect.copies and stays_inside(target)
+    return inside and (
+        rule.target.pattern == STAR or _expression(rule.target.pattern).fullmatch(target) is not None
+    )
+
+
+def _grants_words(rule: Sequence[Word], candidate: _Candidate) -> bool:
+    """Whether the words of a rule match those of a command. A star matches no word that a rule must name."""
+    words, by_name = candidate.command.words, candidate.by_name
+    reach = {0}
+    for word in rule:
+        if word.pattern == STAR:
+            reach = _star_reach(reach, len(words), by_name)
+        else:
+            reach = {
+                at + 1
+                for at in reach
+                if at < len(words) and _matches_word(word, words[at], named=at in by_name)
+            }
+        if not reach:
+            return False
+    return len(words) in reach
+
+
+def _star_reach(starts: set[int], length: int, by_name: dict[int, str]) -> set[int]:
+    """The places where a star that begins at one of `starts` may end: at the latest before a word that must be named."""
+    reached: set[int] = set()
+    is_open = False
+    for at in range(length + 1):
+        is_open = at in starts or (is_open and at - 1 not in by_name)
+        if is_open:
+            reached.add(at)
+    return reached
+
+
+def _matches_word(rule: Word, word: Word, *, named: bool) -> bool:
+    if not rule.is_glob:
+        return rule.text == word.text and not word.is_glob
+    return not named and _expression(rule.pattern).fullmatch(word.pattern) is not None
+
+
+@lru_cache(maxsize=4096)
+def _expression(pattern: str, letter: str = "[^/]") -> re.Pattern[str]:
+    """A word with stars, for the `pattern` of a word: what the shell would expand is no letter of a rule's.
+
+    Between two stars the first place that fits is taken for good, so that the time is linear.
+    """
+    first, *others = map(re.escape, pattern.split(STAR))
+    if not others:
+        return re.compile(first)
+    *middle, last = others
+    parts = "".join(f"(?>{letter}*?{part})" for part in middle if part)
+    return re.compile(f"{first}{parts}{letter}*{last}", re.DOTALL)
+
+
+def _denies(rule: SimpleCommand, words: Sequence[str]) -> bool:
+    """Whether a rule that denies matches these words. Here a star inside a word matches `/` too."""
+    reach = {0}
+    for word in rule.words:
+        if word.pattern == STAR:
+            reach = set(range(min(reach), len(words) + 1))
+            continue
+        expression = _expression(word.pattern, ".")
+        reach = {at + 1 for at in reach if at < len(words) and expression.fullmatch(words[at])}
+        if not reach:
+            return False
+    return len(words) in reach
+
+
+LONGEST_COMMAND = 8_192
+"""Characters."""
+
+_FORMATS = re.compile(r"(?:mkfs|newfs)(?:[._].*)?|mke2fs|mkswap|wipefs")
+_HOME = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/|$)")
+_ANYWHERE = "/home/somebody"
+_STARS = re.compile(r"[.?!\[\]]*\*[.?!*\[\]]*")
+_DEVICE = re.compile(r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|dm-|loop)[\w/-]*")
+_OWNERS = frozenset({"chmod", "chown", "chgrp"})
+
+# A function that starts itself twice, or in the background; the body is looked at up to its first brace.
+_FUNCTION = re.compile(r"(?:function\s+)?([^\s(){}<>;|&\"'`$#]{1,64})\s*\(\s*\)\s*[{(](?=([^{}]{0,2000}))")
+_WORDED = re.compile(r"function\s+([^\s(){}<>;|&\"'`$#]{1,64})\s*[{(](?=([^{}]{0,2000}))")
+_ITSELF = re.compile(r"\$\{?0\}?\"?\s*[|&]\s*\"?(?:\./)?\$\{?0\b")
+
+
+def blocked(command: str) -> str | None:
+    """Why a command is never run, or None.
+
+    These are: more than 8,192 characters; deleting `/`, all of it or the home folder with everything below;
+    changing the mode or owner of `/` and everything below; making file systems; `dd` from or onto a
+    device; writing over a disk; fork bombs; more shells inside of shells than are looked into.
+    """
+    if len(command) > LONGEST_COMMAND:
+        return f"a command may have {LONGEST_COMMAND:,} characters, and this one has {len(command):,}"
+    if "\0" in command:
+        return "a command has no NUL characters"
+    if _is_bomb(command):
+        return "a function that starts itself again and again is a fork bomb"
+    try:
+        return _destruction(command)
+    except TooManyShells:
+        return "shells inside of shells, more or deeper than can be looked into"
+
+
+def _destruction(command: str) -> str | None:
+    folder = _ANYWHERE
+    for found in scan_deep(command):
+        if reason := _destroys(found.argv, folder):
+            return reason
+        for target in found.targets:
+            if _DEVICE.fullmatch(target):
+                return f"{target} is a disk"
+        if found.argv[:1] == ("cd",):
+            folder = normpath(join(folder, _HOME.sub(_ANYWHERE, found.argv[-1], count=1)))
+    return None
+
+
+def _is_bomb(command: str) -> bool:
+    if "(" not in command and "function" not in command:
+        return _ITSELF.search(command) is not None
+    for definition in (_FUNCTION, _WORDED):
+        for found in definition.finditer(command):
+            name = re.escape(found[1])
+            again = rf"(?<![\w./-]){name}\s*(?:\|&?\s*{name}(?![\w./-])|&(?!&))"
+            if re.search(again, found[2]):
+                return True
+    return _ITSELF.search(command) is not None
+
+
+def _destroys(words: Sequence[str], folder: str) -> str | None:
+    if not words:
+        return None
+    name, rest = basename(words[0]), words[1:]
+    if _FORMATS.fullmatch(name):
+        return f"{name} makes a file system"
+    if name == "dd" and any(word.startswith("if=") or _DEVICE.match(word[3:]) for word in rest):
+        return "dd if= reads or writes whole devices; use head, tail or cp"
+    is_rm = name == "rm" and _recursive(rest, "rR")
+    is_find = name == "find" and bool({"-delete", "rm"} & {*rest})
+    if (is_rm and _names_root(rest, folder, home=True)) or (
+        is_find and _names_root(rest[:1], folder, home=True)
+    ):
+        return f"{name} would delete the whole file system or the home folder"
+    if name in _OWNERS and _recursive(rest, "R") and _names_root(rest, folder, home=False):
+        return f"{name} would change the whole file system"
+    return None
+
+
+def _recursive(words: Sequence[str], letters: str) -> bool:
+    """Whether an option asks for everything below; long options may be cut short."""
+    for word in words:
+        if word.startswith("--"):
+            if len(word) > len("--") and "--recursive".startswith(word):
+                return True
+        elif word.startswith("-") and any(letter in word for letter in letters):
+            return True
+    return False
+
+
+def _names_root(words: Sequence[str], folder: str, *, home: bool) -> bool:
+    """Whether a word is the path of `/`, of everything in it, or (if `home`) of the home folder."""
+    return any(_is_root(word, folder, home=home) for word in words if not word.startswith("-"))
+
+
+def _is_root(path: str, folder: str, *, home: bool) -> bool:
+    at_home = _HOME.match(path) is not None
+    whole = normpath(join(folder, _HOME.sub(_ANYWHERE, path, count=1))) if path else folder
+    above, _, last = whole.rpartition("/")
+    if _STARS.fullmatch(last):
+        whole = above or "/"
+    return not whole.strip("/") or (home and at_home and whole == _ANYWHERE)

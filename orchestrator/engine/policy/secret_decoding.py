@@ -1,4 +1,4 @@
-"""Reads a text as whoever undoes its escapes: the letters that they stand for, in their places."""
+"""Undoes escapes of many kinds: each becomes the letter that it means, in its place."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _LAST_CODE_POINT = 0x10FFFF
 _TAG_OFFSET = 0xE0000
 """Tag characters are ASCII, moved: https://www.unicode.org/charts/PDF/UE0000.pdf."""
 _SELECTOR_OFFSET = 0xE0100 - 16
-"""Selectors stand for bytes where text is hidden in them: https://www.unicode.org/charts/PDF/UE0100.pdf."""
+"""Selectors mean bytes where text is hidden in them: https://www.unicode.org/charts/PDF/UE0100.pdf."""
 _NAMED_LETTER = re.compile(r"\b(?:LATIN|REGIONAL INDICATOR)\b.* ([A-Z])(?: WITH .*)?$")
 
 
 def decoded(data: bytes) -> tuple[bytes, list[Span]]:
-    """The text in which a letter stands where its spelling began, and where spellings were.
+    """Undo the escapes. Returned are the text, with each letter where its escape began, and the places of the escapes.
 
     The length stays the same: what is left of a spelling is filled up with NUL. Undone are escapes with backslashes,
     percent signs and equals signs, HTML entities, numbers that are written as code, binary numbers, the offsets and
@@ -75,7 +75,7 @@ def decoded(data: bytes) -> tuple[bytes, list[Span]]:
     lines = b"\n" + text.translate(_LINES, b" \t[(\"'")
     of_lines: list[Rule] = [(_DUMP, _numbers)] if b"\n222222" in lines.replace(b"1", b"2") else []
     if lines.count(b"\n1") > 1:
-        of_lines.append((_LINE_NUMBER, _line_break))
+        of_lines.append((_LINE_NUMBER, lambda _: b"\n"))
     if of_lines:
         # Every line begins behind a line break, which is quick to find, and ends before one.
         inside: list[Span] = []
@@ -123,7 +123,7 @@ def _rewritten(
 
 
 def _with_plain_letters(text: bytes, places: list[Span]) -> bytes:
-    """The text with ASCII where a character stands for it."""
+    """Replace characters that are another form of ASCII letters."""
     out = bytearray(text)
     wide = text.translate(_ASCII_OR_NOT)
     start = wide.find(b"\x80")
@@ -168,16 +168,8 @@ def _character(number: int, match: Match) -> bytes:
     return plain_letters(chr(number)).encode("utf-8", "surrogatepass")
 
 
-def _binary(match: Match) -> bytes:
-    return bytes((int(match[1], 2),))
-
-
 def _byte(match: Match) -> bytes:
     return bytes((int(match[1], 16),)) if match[1] else b""
-
-
-def _code_point(match: Match) -> bytes:
-    return _character(int(match[1], 16), match)
 
 
 def _bits(match: Match) -> bytes:
@@ -191,16 +183,8 @@ def _numbers(match: Match) -> bytes:
     return b"\n".ljust(match.start(kind) - match.start(), b"\0") + match[kind] if kind else b"\n"
 
 
-def _line_break(_match: Match) -> bytes:
-    return b"\n"
-
-
-def _nothing(_match: Match) -> bytes:
-    return b""
-
-
 class _Letters(dict[int, str]):
-    """For each character the ASCII letters or digits that it stands for, in as many bytes as it has itself."""
+    """For each character the ASCII letters or digits that it means, filled up to the length of its own UTF-8."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -211,7 +195,7 @@ class _Letters(dict[int, str]):
 
 
 def _ascii_of(char: str) -> str:
-    """The ASCII that a character stands for: empty where it shows nothing, itself where it is another letter."""
+    """The ASCII that a character means: empty if it shows nothing, the character itself if it is another letter."""
     for offset in (_TAG_OFFSET, _SELECTOR_OFFSET):
         letter = chr(max(ord(char) - offset, 0))
         if letter.isascii() and letter.isalnum():
@@ -233,14 +217,14 @@ def _ascii_of(char: str) -> str:
 _LETTERS = _Letters()
 
 _BEFORE = {_CODE_POINT: (b"Uu", 1), _CALL: (string.ascii_letters.encode() + b"_.", 40)}
-"""What stands before a match and belongs to it, with its most bytes: the U of a code point, a function's name."""
+"""What may come before a match and belongs to it, with its greatest length: the U of a code point, a function's name."""
 _RULES: tuple[Rule, ...] = (
     (_BACKSLASH, _backslash),
     (_ENTITY, _entity),
     (_PERCENT, _byte),
     (_QUOTED_PRINTABLE, _byte),
-    (_CODE_POINT, _code_point),
-    (_CALL, _nothing),
-    (_NUMBER, _nothing),
-    (_BINARY_NUMBER, _binary),
+    (_CODE_POINT, lambda match: _character(int(match[1], 16), match)),
+    (_CALL, lambda _: b""),
+    (_NUMBER, lambda _: b""),
+    (_BINARY_NUMBER, lambda match: bytes((int(match[1], 2),))),
 )

@@ -274,15 +274,15 @@ class ValueIndex:
         text, places = decoded(data)
         if not places:
             return
-        parts = list(_around(places, len(data)))
-        starts = list(accumulate((end - start + 1 for start, end in parts), initial=0))
-        for first, last in self._spans_in(_APART.join(text[start:end] for start, end in parts)):
-            number = bisect_right(starts, first) - 1
-            shift = parts[number][0] - starts[number]
-            end = last + shift
-            while end < len(text) and not text[end]:
-                end += 1  # what is left of the last letter's spelling
-            yield first + shift, end
+        near = (
+            (max(first - _AROUND_BYTES, 0), min(last + _AROUND_BYTES, len(data)))
+            for first, last in sorted(places)
+        )
+        for start, end in spans_in_parts(text, list(merged_spans(near)), _APART, self._spans_in):
+            last = end
+            while last < len(text) and not text[last]:
+                last += 1  # what is left of the last letter's spelling
+            yield start, last
 
     def _spans_in(self, data: bytes) -> Iterator[Span]:
         packed = data.replace(b"\0", b"") if self._exact else data
@@ -298,23 +298,34 @@ class ValueIndex:
                 yield place, folded.place(last - 1) + 1
 
 
-def _around(places: list[Span], size: int) -> Iterator[Span]:
-    """The parts of a text in which something was decoded, with what may belong to it; in order, apart."""
-    waiting: Span | None = None
-    for first, last in sorted(places):
-        start, end = max(first - _AROUND_BYTES, 0), min(last + _AROUND_BYTES, size)
-        if waiting and start <= waiting[1]:
-            waiting = waiting[0], max(end, waiting[1])
+def merged_spans(spans: Iterable[Span], gap: int = 0) -> Iterator[Span]:
+    """Join spans, which come in order, where they overlap, touch, or lie no further apart than a gap."""
+    merged: Span | None = None
+    for start, end in spans:
+        if merged is None:
+            merged = start, end
+        elif start <= merged[1] + gap:
+            merged = merged[0], max(merged[1], end)
         else:
-            if waiting:
-                yield waiting
-            waiting = start, end
-    if waiting:
-        yield waiting
+            yield merged
+            merged = start, end
+    if merged is not None:
+        yield merged
+
+
+def spans_in_parts(
+    data: bytes, parts: Sequence[Span], apart: bytes, find: Callable[[bytes], Iterator[Span]]
+) -> Iterator[Span]:
+    """Search parts of a text together, with one byte between them. The spans are those of the whole text."""
+    starts = list(accumulate((end - start + 1 for start, end in parts), initial=0))
+    for first, last in find(apart.join(data[start:end] for start, end in parts)):
+        number = bisect_right(starts, first) - 1
+        shift = parts[number][0] - starts[number]
+        yield first + shift, last + shift
 
 
 def _number_runs(text: bytes, size: int) -> Iterator[Span]:
-    """Where so many digits, hexadecimal ones among them, stand in a row."""
+    """Where at least so many hexadecimal digits come in a row."""
     digits = text.translate(_HEX_OR_NOT)
     start = digits.find(b"1" * size)
     while start >= 0:
@@ -425,7 +436,7 @@ class _Folded:
         self._kept: list[int] = []
 
     def place(self, at: int) -> int:
-        """Where the letter with this number stands in the text itself."""
+        """The place of the letter with this number in the text."""
         number = bisect_right(self._starts, at) - 1
         if number != self._number:
             start = number * _BLOCK_BYTES

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, cached_property
 from typing import Any
 
 from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT
-from orchestrator.engine.policy.secret_patterns import PatternIndex
-from orchestrator.engine.policy.secret_values import ValueIndex
-
-__all__ = ["REPLACEMENT", "RedactedStream", "Redactor", "map_strings"]
+from orchestrator.engine.policy.secret_values import ValueIndex, merged_spans, spans_in_parts
 
 _WORD = re.compile(rb"[A-Za-z]{3,24}")
 _MAX_DEPTH = 200
@@ -46,10 +45,6 @@ class Redactor:
     def _values(self) -> ValueIndex:  # made when it is needed first: that takes a while
         return ValueIndex(self._known, harmless=REPLACEMENT)
 
-    @cached_property
-    def _patterns(self) -> PatternIndex:
-        return PatternIndex()
-
     def redact(self, text: str) -> str:
         """The text with every secret replaced by `REPLACEMENT`."""
         data = text.encode("utf-8", "surrogatepass")
@@ -70,17 +65,17 @@ class Redactor:
 
     def redact_value(self, value: Any) -> Any:
         """A copy of a JSON-like value with every string redacted, keys too. Tuples become lists."""
-        return map_strings(value, self.redact)
+        return _map_strings(value, self.redact)
 
     def spans(self, data: bytes) -> list[_Span]:
         """Where a text's UTF-8 has secrets: in order, apart, at the borders of characters."""
-        return list(_merge(_whole_characters(data, span) for span in self._found(data)))
+        return list(merged_spans(_whole_characters(data, span) for span in sorted(self._found(data))))
 
     def _found(self, data: bytes) -> Iterator[_Span]:
         if len(data) < MIN_SECRET_CHARS:  # most words of a journal
             return
         yield from self._values.spans(data)
-        yield from self._patterns.spans(data)
+        yield from _credentials(data)
 
 
 def _whole_characters(data: bytes, span: _Span) -> _Span:
@@ -93,26 +88,11 @@ def _whole_characters(data: bytes, span: _Span) -> _Span:
     return start, end
 
 
-def _merge(spans: Iterable[_Span]) -> Iterator[_Span]:
-    """Join spans that overlap or touch; the result is in order."""
-    merged: _Span | None = None
-    for start, end in sorted(spans):
-        if merged is None:
-            merged = start, end
-        elif start <= merged[1]:
-            merged = merged[0], max(merged[1], end)
-        else:
-            yield merged
-            merged = start, end
-    if merged is not None:
-        yield merged
-
-
 class RedactedStream:
     """Redacts a text that comes in pieces, where a secret may be cut in two.
 
-    Held back are the last words, and a secret that may go on; a word or a secret of more than
-    `MOST_HELD_CHARS` is let go in parts. The time for a piece does not grow with what came before.
+    The last words, and a secret that may go on, are held back. A word or a secret of more than
+    `MOST_HELD_CHARS` is released in parts. The time for a piece does not grow with what came before.
 
     Args:
         redactor: finds the secrets.
@@ -135,13 +115,13 @@ class RedactedStream:
         self._held_chars += len(piece)
         if self._held_chars <= self.MOST_HELD_CHARS and not any(map(str.isspace, piece)):
             return ""
-        return self._let_go(everything=False)
+        return self._release(everything=False)
 
     def end(self) -> str:
-        """What is left."""
-        return self._let_go(everything=True)
+        """The rest of the text."""
+        return self._release(everything=True)
 
-    def _let_go(self, *, everything: bool) -> str:
+    def _release(self, *, everything: bool) -> str:
         held = "".join(self._held)
         text = self._shown + held
         data = text.encode("utf-8", "surrogatepass")
@@ -176,7 +156,7 @@ class RedactedStream:
         return cut
 
 
-def map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> Any:
+def _map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> Any:
     """A copy of a JSON-like value in which every string, keys too, went through `change`."""
     if _depth > _MAX_DEPTH:
         return _TOO_DEEP
@@ -188,11 +168,287 @@ def map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> An
             name = change(str(key))
             while name in result:  # two keys that differed in the secret only
                 name += "'"
-            result[name] = map_strings(item, change, _depth + 1)
+            result[name] = _map_strings(item, change, _depth + 1)
         return result
     if isinstance(value, list | tuple):
         items = []
         for item in value:
-            items.append(map_strings(item, change, _depth + 1))  # noqa: PERF401  a comprehension costs a frame a level
+            items.append(_map_strings(item, change, _depth + 1))  # noqa: PERF401  a comprehension costs a frame a level
         return items
     return value
+
+
+RUN_CHARS = 16
+"""Most credentials have so many characters of a token in a row. Only the text near such a run is searched."""
+
+_CONTEXT_BYTES = 80
+_LONGEST_WORD_CHARS = 24
+_MIN_DISTINCT = 8
+_MIN_CHANGES = 5
+_CHANGE = re.compile(rb"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9]|[a-z][A-Z0-9])|[0-9](?=[A-Za-z])")
+# What tokens are made of, without and with the characters that separate their parts.
+_TOKEN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+_RUN_MAP = bytes(97 if byte in _TOKEN else 32 for byte in range(256))
+_END_MAP = bytes(97 if byte in _TOKEN + b"+/=.~%" else 32 for byte in range(256))
+_RUN = b"a" * RUN_CHARS
+_MORE_THAN_WORDS = re.compile(rb"[A-Z0-9]|[a-z]{25}")
+
+
+class _Looks(Enum):
+    """What a match has to look like besides."""
+
+    ANY = 0
+    MORE_THAN_WORDS = 1
+    DRAWN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """What a kind of credential looks like.
+
+    Attributes:
+        needles: in small letters; each text that matches has one of them. Looking for them is cheap, the
+            more so the fewer and rarer their letters are.
+        regex: matches UTF-8 in linear time. Where it has a group, only the group is secret.
+        looks: what the secret has to look like besides.
+        run: so many letters, digits, `-` and `_` in a row are in each text that matches.
+        inside: the needle stands in the long run itself, not only near it.
+    """
+
+    needles: tuple[bytes, ...]
+    regex: bytes
+    looks: _Looks = _Looks.ANY
+    run: int = 0
+    inside: bool = False
+
+
+_ASSIGNED = rb"[\"']?[ \t]{0,8}(?::|=>?|:=)[ \t]{0,8}[\"']?"
+
+# Every expression keeps to two rules, so that time is linear: a repeat either cannot give back
+# what it took, or has an upper bound; and no start is tried twice over the same long run.
+# Those of this list are tried near long runs only.
+_GITHUB = (b"gh",)
+_WORDS, _DRAWN = _Looks.MORE_THAN_WORDS, _Looks.DRAWN
+_IN_RUNS = (
+    # GitHub: https://docs.github.com/en/authentication/keeping-your-account-and-data-secure/about-authentication-to-github
+    # `ghs_` tokens may carry a JWT of some hundred characters: no length is assumed.
+    _Pattern(_GITHUB, rb"gh[pousr]_(?<![A-Za-z]gh[pousr]_)[A-Za-z0-9._-]{20,}+"),
+    _Pattern(_GITHUB, rb"gh[pousr]_[A-Za-z0-9._-]{20,}+", _WORDS),  # glued to a word
+    _Pattern((b"github_pat_",), rb"github_pat_[A-Za-z0-9_]{20,}+", inside=True),
+    # OpenAI, Anthropic and their kin; programs and packages have names that begin so, too.
+    _Pattern((b"sk-",), rb"sk-(?<![A-Za-z0-9]sk-)[A-Za-z0-9_-]{20,}+", _WORDS),
+    # Google: https://cloud.google.com/docs/authentication/api-keys and the OAuth formats of its libraries.
+    _Pattern((b"aiza",), rb"AIza[A-Za-z0-9_-]{30,}+", inside=True),
+    _Pattern((b"ya29.",), rb"ya29\.[A-Za-z0-9_-]{20,}+"),
+    _Pattern((b"gocspx-",), rb"GOCSPX-[A-Za-z0-9_-]{20,}+", inside=True),
+    _Pattern((b"1//0",), rb"1//0[A-Za-z0-9_-]{40,}+"),
+    # AWS: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers.html#identifiers-prefixes
+    _Pattern((b"akia", b"asia"), rb"A[KS]IA(?<![A-Z0-9]A[KS]IA)[A-Z0-9]{16}(?![A-Z0-9])"),
+    _Pattern(
+        (b"secret",), rb"(?i:aws_?secret_?access_?key)" + _ASSIGNED + rb"([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
+    ),
+    _Pattern((b"session",), rb"(?i:aws_?session_?token)" + _ASSIGNED + rb"([A-Za-z0-9/+=]{60,}+)"),
+    # Azure: https://learn.microsoft.com/en-us/azure/storage/common/storage-sas-overview
+    _Pattern((b"accountkey",), rb"(?i:AccountKey)=([A-Za-z0-9+/]{60,}+={0,2})"),
+    _Pattern((b"sig=",), rb"(?<![A-Za-z0-9_])sig=([A-Za-z0-9%+/=]{40,}+)", _DRAWN),
+    _Pattern((b"q~",), rb"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,}+"),
+    # Slack: https://docs.slack.dev/authentication/tokens
+    _Pattern((b"xox", b"xapp-"), rb"(?:xox[a-z]|xapp)-[A-Za-z0-9-]{10,}+"),
+    _Pattern((b"hooks.slack",), rb"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/]{30,}+)"),
+    # GitLab: https://docs.gitlab.com/security/tokens/#token-prefixes
+    _Pattern(
+        (b"gl",), rb"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|soat|oas)-[A-Za-z0-9_-][A-Za-z0-9_.-]{15,}+", _WORDS
+    ),
+    # Package registries: npm, PyPI, RubyGems, Docker Hub; Hugging Face.
+    _Pattern((b"npm_",), rb"npm_(?<![A-Za-z0-9]npm_)[A-Za-z0-9]{36,}+", inside=True),
+    _Pattern((b"pypi-agei",), rb"pypi-AgEI[A-Za-z0-9_-]{30,}+"),
+    _Pattern((b"rubygems_",), rb"rubygems_[a-f0-9]{40,}+", inside=True),
+    _Pattern((b"dckr_",), rb"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}+", inside=True),
+    _Pattern((b"hf_",), rb"hf_(?<![A-Za-z0-9]hf_)[A-Za-z0-9]{30,}+", inside=True),
+    # Stripe https://docs.stripe.com/keys, SendGrid, Twilio, Shopify.
+    _Pattern((b"k_live_", b"k_test_"), rb"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+"),
+    _Pattern((b"whsec_",), rb"whsec_[A-Za-z0-9+/=]{24,}+"),
+    _Pattern((b"sg.",), rb"SG\.(?<![A-Za-z0-9_]SG\.)[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,}+"),
+    _Pattern((b"sk",), rb"SK(?<![A-Za-z0-9]SK)[0-9a-f]{32}(?![A-Za-z0-9])"),
+    _Pattern((b"shp",), rb"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32,}+"),
+    # DigitalOcean, HashiCorp Vault, Databricks, Atlassian, Linear.
+    _Pattern((b"_v1_",), rb"do[opr]_v1_[a-f0-9]{40,}+", inside=True),
+    _Pattern(
+        (b"hvs.", b"hvb.", b"hvr."), rb"hv[sbr]\.(?<![A-Za-z0-9_.]hv[sbr]\.)[A-Za-z0-9_-]{20,}+", _WORDS
+    ),
+    _Pattern((b"dapi",), rb"dapi(?<![A-Za-z0-9]dapi)[0-9a-f]{32}(?:-[0-9]{1,2})?", inside=True),
+    _Pattern((b"atatt3",), rb"ATATT3[A-Za-z0-9_=-]{40,}+"),
+    _Pattern((b"lin_api_",), rb"lin_api_[A-Za-z0-9]{32,}+", inside=True),
+    # Telegram https://core.telegram.org/bots/api#authorizing-your-bot and Discord.
+    _Pattern((b":aa",), rb"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{32,}+"),
+    _Pattern(
+        (b".",),
+        rb"(?<![A-Za-z0-9_-])[MNO][A-Za-z0-9_-]{22,30}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}+",
+        _DRAWN,
+        run=27,
+    ),
+    _Pattern((b"/api/webhooks/",), rb"discord(?:app)?\.com/api/webhooks/[0-9]{10,25}/([A-Za-z0-9_-]{40,}+)"),
+    _Pattern((b"age-secret-key-1",), rb"AGE-SECRET-KEY-1[A-Za-z0-9]{40,}+"),
+    # Figma, Groq, xAI, Replicate, Perplexity, Notion, Postman, New Relic, Sentry, Grafana, PlanetScale, Supabase,
+    # Fly, Square, 1Password, Doppler, Terraform, Mailchimp, Artifactory.
+    _Pattern(
+        tuple(
+            b"figd_ gsk_ xai- r8_ pplx- ntn_ pmak- nrak- sntry glc_ glsa_ pscale_ sbp_ fm2_ sq0 ops_eyj".split()
+        ),
+        rb"(?:figd_|gsk_|xai-|r8_|pplx-|ntn_|PMAK-|NRAK-|sntry[su]_|glc_|glsa_|pscale_[a-z]{2,5}_|sbp_|fm2_"
+        rb"|sq0[a-z]{3}-|ops_eyJ)(?<![A-Za-z0-9]r8_)[A-Za-z0-9_-]{24,}+[A-Za-z0-9+/=_-]*+",
+        _DRAWN,
+        inside=True,
+    ),
+    _Pattern(
+        (b"dp.",), rb"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[A-Za-z0-9_-]{1,40}\.)?[A-Za-z0-9]{40,}+", _DRAWN
+    ),
+    _Pattern((b".atlasv1.",), rb"[A-Za-z0-9]{10,20}\.atlasv1\.[A-Za-z0-9_=-]{40,}+"),
+    _Pattern((b"-us",), rb"(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9])", inside=True),
+    _Pattern((b"akc", b"ap"), rb"(?<![A-Za-z0-9])(?:AKC|AP[0-9A-F])[A-Za-z0-9]{27,}+", _DRAWN, inside=True),
+    # JWT, RFC 7519: two base64url objects (`{"` is `eyJ`) and a signature; also where its beginning was
+    # cut off, as far as into the payload if the signature is as long as one of RSA or ECDSA.
+    _Pattern(
+        (b".eyj",),
+        rb"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]*eyJ)[A-Za-z0-9_-]++\.eyJ[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]{8,}+",
+    ),
+    _Pattern(
+        (b".eyj",),
+        rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]*+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{20,}+",
+        _DRAWN,
+    ),
+    _Pattern((b".",), rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]{85,}+", _DRAWN, run=85),
+    # Headers and settings with a name that says it.
+    _Pattern((b"bearer",), rb"(?i:bearer)[ \t]{1,8}([A-Za-z0-9._~+/=-]{20,}+)"),
+    _Pattern(
+        (b"api-key", b"private-token"),
+        rb"(?i:x-goog-api-key|api-key|private-token)" + _ASSIGNED + rb"([A-Za-z0-9._~+/=-]{16,}+)",
+    ),
+    # https://docs.npmjs.com/cli/configuring-npm/npmrc#auth-related-configuration
+    _Pattern(
+        (b"_auth", b"_password"),
+        rb"_(?i:authToken|auth|password)[ \t]{0,8}=[ \t]{0,8}\"?([A-Za-z0-9._~+/=-]{16,}+)",
+        _WORDS,
+    ),
+    _Pattern(
+        (b"passw", b"secret", b"token", b"key", b"credential"),
+        rb"(?i:passw(?:or)?d|secret|token|api_?key|access_?key|private_?key|credentials?)"
+        + _ASSIGNED
+        + rb"(?<=[\"'])([A-Za-z0-9+/_=.~-]{16,256})(?=[\"'])",
+        _DRAWN,
+    ),
+    # The same in an environment's file, where nothing stands in quotes.
+    _Pattern(
+        (b"_key=", b"oken=", b"cret=", b"word="),
+        rb"=(?<=(?:_KEY|OKEN|CRET|WORD)=)([A-Za-z0-9+/_=.~-]{20,256}+)(?![(\[\"'])",
+        _DRAWN,
+    ),
+)
+# These may be short, or several lines long.
+_ANYWHERE = (
+    # Private keys, RFC 7468, whole or cut off, also quoted, numbered or escaped.
+    _Pattern(
+        (b"-----",),
+        rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----"
+        rb"(?>[A-Za-z0-9+/=\s:;,.\\\"'>|()]*+(?:-(?!----)[A-Za-z0-9+/=\s:;,.\\\"'>|()]*+)*)"
+        rb"(?:-----END [A-Z0-9 ]{0,60}-----)?",
+    ),
+    # Headers, as a server, curl or a program's source writes them. `{token}` and `<token>` are no values.
+    _Pattern(
+        (b"horiz",),
+        rb"(?i:authorization)"
+        + _ASSIGNED
+        + rb"(?i:bearer|basic|token|digest)[ \t]{1,8}([A-Za-z0-9._~+/=-]{8,}+)",
+    ),
+    # Credentials in a URL: the password, or a long user name without one.
+    _Pattern((b"://",), rb"://[^\s/?#@:\"'<>]{0,256}:(?![$\[{<*])([^\s/?#@\"'<>]{1,1024})@"),
+    _Pattern((b"://",), rb"://([A-Za-z0-9._~%+-]{20,1024})@"),
+    # Settings of a database driver, and .netrc
+    # https://www.gnu.org/software/inetutils/manual/html_node/The-_002enetrc-file.html
+    _Pattern(
+        (b"ssw", b"pwd"),
+        rb";[ \t]{0,4}(?i:password|pwd)[ \t]{0,4}=[ \t]{0,4}(?![$\[{<*%])([^;\s\"']{4,256})",
+    ),
+    _Pattern(
+        (b"ssw",),
+        rb"machine[ \t]{1,8}[^\s]{1,256}\s{1,8}login\s{1,8}[^\s]{1,256}\s{1,8}password\s{1,8}(?![$\[{<*%])([^\s]{4,256})",
+    ),
+)
+
+
+def _has_more_than_words(text: bytes) -> bool:
+    """Whether this is not just words: it has a digit or a capital, or runs on for too long."""
+    if not text.islower() or any(byte in b"0123456789" for byte in text):
+        return True
+    return any(len(part) > _LONGEST_WORD_CHARS for part in re.split(rb"[._-]", text))
+
+
+def _looks_drawn(text: bytes) -> bool:
+    """Whether small letters, capitals and digits change places as in no name and no number."""
+    return len(set(text)) >= _MIN_DISTINCT and len(_CHANGE.findall(text)) >= _MIN_CHANGES
+
+
+_Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks, bytes, bool]
+
+
+@cache
+def _compiled() -> tuple[list[_Compiled], list[_Compiled]]:
+    """The patterns of `_IN_RUNS` and of `_ANYWHERE`; made when they are needed first: that takes a while."""
+    in_runs, anywhere = (
+        [(one.needles, re.compile(one.regex), one.looks, b"a" * one.run, one.inside) for one in group]
+        for group in (_IN_RUNS, _ANYWHERE)
+    )
+    return in_runs, anywhere
+
+
+def _credentials(data: bytes) -> Iterator[_Span]:
+    """Where the UTF-8 text holds something that looks like a credential."""
+    in_runs, anywhere = _compiled()
+    yield from _matches(anywhere, data, b"")
+    words: list[bytes] = []
+    if regions := list(merged_spans(_regions(data, words), gap=1)):
+        long_runs = b" ".join(words)
+        yield from spans_in_parts(data, regions, b"\n", lambda near: _matches(in_runs, near, long_runs))
+
+
+def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterator[_Span]:
+    """Where the patterns match; `words` are the long runs in the data alone."""
+    small, small_words = data.lower(), words.lower()
+    runs: bytes | None = None
+    found: dict[tuple[bytes, bool], bool] = {}
+    for needles, regex, looks, run, inside in patterns:
+        for needle in needles:
+            there = found.get((needle, inside))
+            if there is None:
+                there = found[needle, inside] = needle in (small_words if inside else small)
+            if there:
+                break
+        else:
+            continue
+        if run:
+            runs = data.translate(_RUN_MAP) if runs is None else runs
+            if run not in runs:
+                continue
+        for match in regex.finditer(data):
+            secret = match[regex.groups]
+            if looks is _Looks.MORE_THAN_WORDS and not _has_more_than_words(secret):
+                continue
+            if looks is _Looks.DRAWN and not _looks_drawn(secret):
+                continue
+            yield match.span(regex.groups)
+
+
+def _regions(data: bytes, words: list[bytes]) -> Iterator[_Span]:
+    """Find long runs of characters of tokens, with the text before them.
+
+    The runs themselves are added to `words`.
+    """
+    runs, ends = data.translate(_RUN_MAP), data.translate(_END_MAP)
+    at = runs.find(_RUN)
+    while at >= 0:
+        end = (runs.find(b" ", at) + 1 or len(runs) + 1) - 1
+        if _MORE_THAN_WORDS.search(data, at, end):
+            words.append(data[at:end])
+            end = (ends.find(b" ", end) + 1 or len(ends) + 1) - 1
+            yield max(at - _CONTEXT_BYTES, 0), end + 1
+        at = runs.find(_RUN, end)

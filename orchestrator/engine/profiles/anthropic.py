@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
-from orchestrator.engine.tools.core_set import edit_file, glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.edit import edit_string
+from orchestrator.engine.tools.files import overwrite_file, read_text_or_image
 from orchestrator.engine.tools.registry import with_custom
+from orchestrator.engine.tools.search import glob, grep
+from orchestrator.engine.tools.shell import shell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +23,8 @@ COMMAND_TIMEOUT_MS = 120_000
 
 def anthropic_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     """The tools of section 3.5 of the coding agent loop specification, without those for subagents."""
-    return (read_file(), write_file(), edit_file(), shell(), grep(output_modes=True), glob(), *web)
+    look = grep("core/grep", output_modes=True), glob("core/glob")
+    return (read_text_or_image(), overwrite_file(), edit_string(), shell(), *look, *web)
 
 
 def anthropic(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.catalog import ModelFacts
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.registry import ToolRegistry
+    from orchestrator.engine.web.base import WebAccess
 
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
@@ -135,12 +136,25 @@ def make_profile(
         custom: tools of the host, after the others; of two with one name the host's is taken.
         dangerous: whether the model is shown dangerous tools.
     """
-    own = find_spec(f"{__package__}.{name}") is not None
+    own = _has_module(name)
     module = name if own else "planner"  # which imports this module
     make = getattr(import_module(f"{__package__}.{module}"), module)
     named = {} if own else {"name": name}
     made: Profile = make(web=(*web, *_added_tools(name)), custom=custom, dangerous=dangerous, **named)
     return made
+
+
+def web_tools_of(profile: str, access: WebAccess) -> tuple[Tool, ...]:
+    """Make the web tools of a profile: by `NAME_web_tools` of its module, if there is one, else the planner's."""
+    from orchestrator.engine.tools.web import web_tools
+
+    module = import_module(f"{__package__}.{profile}") if _has_module(profile) else None
+    made: tuple[Tool, ...] = getattr(module, f"{profile}_web_tools", web_tools)(access)
+    return made
+
+
+def _has_module(profile: str) -> bool:
+    return find_spec(f"{__package__}.{profile}") is not None
 
 
 def _added_tools(profile: str) -> tuple[Tool, ...]:

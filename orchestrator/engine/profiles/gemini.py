@@ -5,38 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
-from orchestrator.engine.tools.core_set import (
-    edit_file_counted,
-    glob,
-    grep,
-    list_dir,
-    read_file,
-    read_many_files,
-    shell,
-    write_file,
-)
+from orchestrator.engine.tools.edit import edit_string_counted
+from orchestrator.engine.tools.files import overwrite_file, read_many_files, read_text_or_image
 from orchestrator.engine.tools.registry import with_custom
+from orchestrator.engine.tools.search import glob, grep, list_dir
+from orchestrator.engine.tools.shell import shell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.web.base import WebAccess
 
 
 def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     """The tools of section 3.6 of the coding agent loop specification, without those for subagents."""
     return (
-        read_file(),
+        read_text_or_image(),
         read_many_files(),
-        write_file(),
-        edit_file_counted(),
+        overwrite_file(),
+        edit_string_counted(),
         shell(),
-        grep(),
-        glob(),
-        list_dir(),
+        grep("core/grep"),
+        glob("core/glob"),
+        list_dir("core/list_dir", needs_path=True),
         *web,
     )
+
+
+def gemini_web_tools(access: WebAccess) -> tuple[Tool, ...]:
+    """`web_search`, if there is an engine for it, and `web_fetch`, as Google's models know them."""
+    from orchestrator.engine.tools.web import PageReader, searches, web_fetch
+
+    return *searches(access), web_fetch(PageReader(access))
 
 
 def gemini(

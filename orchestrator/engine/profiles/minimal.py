@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
+from orchestrator.engine.tools.control import submit as submit_tool
+from orchestrator.engine.tools.files import read_text_or_image
 from orchestrator.engine.tools.patches.apply import apply_unified_patch
 from orchestrator.engine.tools.registry import with_custom
-from orchestrator.engine.tools.step_set import grep_files, list_dir, read_file, shell_command
-from orchestrator.engine.tools.step_set import submit as submit_tool
+from orchestrator.engine.tools.search import grep_files, list_dir_in_pages
+from orchestrator.engine.tools.shell import shell_command
 
 if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
@@ -16,7 +18,14 @@ if TYPE_CHECKING:
 
 def minimal_tools(web: tuple[Tool, ...] = (), *, submit: bool = False) -> tuple[Tool, ...]:
     """The tools of that specification; `submit` only if it is enabled."""
-    tools = (shell_command(), read_file(), list_dir(), grep_files(), apply_unified_patch(), *web)
+    tools = (
+        shell_command(),
+        read_text_or_image(),
+        list_dir_in_pages(),
+        grep_files(),
+        apply_unified_patch(),
+        *web,
+    )
     return (*tools, submit_tool()) if submit else tools
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
-from orchestrator.engine.tools.core_set import glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.files import overwrite_file, read_text_or_image
 from orchestrator.engine.tools.patches.apply import apply_patch
 from orchestrator.engine.tools.registry import with_custom
+from orchestrator.engine.tools.search import glob, grep
+from orchestrator.engine.tools.shell import shell
 
 if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 def openai_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     """The tools of section 3.4 of the coding agent loop specification, without those for subagents."""
-    return (read_file(), apply_patch(), write_file(), shell(), grep(), glob(), *web)
+    look = grep("core/grep"), glob("core/glob")
+    return (read_text_or_image(), apply_patch(), overwrite_file(), shell(), *look, *web)
 
 
 def openai(

@@ -81,7 +81,7 @@ class Budget:
         wrapping_up: the limit for which the wrap-up turn was given, once it was.
         wrapped_up: its reply came: no further request goes out.
         reserved: what is set aside for requests that are under way, here and below.
-        waiting: are told when something of it is released.
+        waiting: are set when something of it is released.
         started: in seconds of the clock.
     """
 
@@ -106,7 +106,7 @@ class Budget:
         self.started = self.clock.monotonic()
 
     def change(self, limits: Limits, wrap_up_share: float) -> None:
-        """Set other caps from now on. A session that was told to wrap up may go on if they leave room."""
+        """Set other caps from now on. A session that was asked to wrap up may go on if they leave room."""
         if (limits, wrap_up_share) == (self.limits, self.wrap_up_share):
             return
         self.limits, self.wrap_up_share = limits, wrap_up_share
@@ -360,7 +360,7 @@ _REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
 
 
 class NoRoomError(Exception):
-    """An attempt failed, and the budget has no room to ask again. It does not leave the session."""
+    """An attempt failed, and the budget has no room to ask again. This error does not leave the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,9 +376,8 @@ class Reservation:
     """The worst case of one request, set aside under every cap until the request is over.
 
     `with reservation:` settles it however the request ends. One that was sent and neither answered nor turned away
-    may have been worked on and will be billed, so it costs the worst case of its input and what was heard
-    of its reply. Where nothing was heard that says nothing, as much is made in silence: it costs the longest
-    reply.
+    may have been worked on and will be billed, so it costs the worst case of its input and what came in of its
+    reply. Where nothing came in, it costs the longest reply: a provider may make one before it sends any of it.
 
     Attributes:
         need: of the model that is asked.
@@ -392,7 +391,7 @@ class Reservation:
     wrap_up: bool
     is_sent: bool = False
     _reserved: Amount | None = None
-    _heard_bytes: int = 0
+    _received_bytes: int = 0
 
     @property
     def is_lowered(self) -> bool:
@@ -409,9 +408,9 @@ class Reservation:
         self._reserved, _last = _amounts(self.budget, self.need, self.reply_tokens)
         self.budget.reserve(self._reserved)
 
-    def heard(self, text: str) -> None:
+    def received(self, text: str) -> None:
         """A piece of the reply came in."""
-        self._heard_bytes += len(text.encode("utf-8", "surrogatepass"))
+        self._received_bytes += len(text.encode("utf-8", "surrogatepass"))
 
     def failed(self, error: ModelError | None = None) -> Amount | None:
         """An attempt failed. What it is counted with, as it may be billed; None if it costs nothing.
@@ -438,7 +437,7 @@ class Reservation:
         self.reserve()
 
     def _may_be_billed(self, error: BaseException | None) -> bool:
-        if self._heard_bytes:
+        if self._received_bytes:
             return True
         status = error.status if isinstance(error, ModelError) else None
         if status in _REDIRECTS:
@@ -478,9 +477,11 @@ class Reservation:
             self._reserved = None
 
     def _spend_uncertain(self, error: BaseException | None) -> Amount:
-        unheard = 0 if isinstance(error, ContentFilterError) else self.reply_tokens  # it refused to make any
-        made = min(self.reply_tokens, -(-self._heard_bytes // BYTES_PER_TOKEN) or unheard)
-        self._heard_bytes = 0
+        in_silence = (
+            0 if isinstance(error, ContentFilterError) else self.reply_tokens
+        )  # it refused to make any
+        made = min(self.reply_tokens, -(-self._received_bytes // BYTES_PER_TOKEN) or in_silence)
+        self._received_bytes = 0
         lost = Amount(self.need.input_tokens + made, self.need.usd(made))
         self.budget.spend_uncertain(lost)
         return lost

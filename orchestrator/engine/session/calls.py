@@ -72,7 +72,7 @@ class FailedCalls:
         return bool(self._answers)
 
     def answer(self, call: ToolCall, message: str) -> str:
-        """What the model is told of a call that failed; that it was told the same before, if it was.
+        """What the model is told of a call that failed, also that it got the same answer before.
 
         The answer tells, not the call: a call that is nearly the same fails for the same reason.
         """
@@ -80,12 +80,12 @@ class FailedCalls:
         return message if count == 1 else f"{message}\n\n{render('agent/failed_again', count=count)}"
 
     def note(self, name: str, message: str) -> int:
-        """Take note of an answer; how often it was given."""
+        """Count an answer, and give how often it was given."""
         self._answers[name, message] += 1
         return self._answers[name, message]
 
     def forget(self) -> None:
-        """Take note that something was changed, after which the same call may do."""
+        """Forget all answers, because something was changed: the same call may succeed now."""
         self._answers.clear()
 
 
@@ -101,12 +101,12 @@ class Repetition:
         self._recent: deque[bytes] = deque(maxlen=self.window)
 
     def add(self, call: ToolCall) -> None:
-        """Take note of a call."""
+        """Add a call to the window."""
         said = json.dumps([call.name, dict(call.arguments)], sort_keys=True, default=str)
         self._recent.append(hashlib.sha256(said.encode("utf-8", "replace")).digest())
 
     def found(self) -> bool:
-        """Whether the whole window repeats one, two or three calls. After a yes the window begins anew.
+        """Whether the whole window repeats one, two or three calls. Once it was found, the window begins anew.
 
         The pattern need not fit the window evenly: ten calls of a cycle of three are a loop.
         """
@@ -168,7 +168,7 @@ class ToolRunner:
     async def run(self, call: ToolCall) -> CallEnd:
         """Run one call. A tool that fails, breaks or hangs gives a result that says so.
 
-        None runs any more once the limit of refused calls is reached. However a call ends, its end is told.
+        Once the limit of refused calls is reached, no call runs. Every call emits its end.
 
         Raises:
             ForgeError, WorkspaceError, JournalError, SandboxMissingError: the host's own trouble, which no model can

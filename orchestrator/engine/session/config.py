@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MOST_WRAP_UP_SHARE = 0.5
 
-_WHOLE = {
+_LEAST = {
     "max_turns": 0,
     "max_tool_rounds_per_input": 0,
     "max_subagent_depth": 0,
@@ -45,27 +45,27 @@ _WHOLE = {
     "max_denials": 0,
     "max_output_tokens": 1,
     "reply_tokens": 1,
+    "max_usd": 0,
+    "max_minutes": 0,
+    "wrap_up_share": 0,
+    "temperature": 0,
+    "top_p": 0,
 }
-"""The smallest whole number that each setting may be."""
+"""The smallest number that each setting may be."""
 
-_NUMBERS = {"max_usd": 0, "max_minutes": 0, "wrap_up_share": 0, "temperature": 0, "top_p": 0}
-"""The smallest number, which may have a fraction."""
+_MAY_BE_FRACTIONS = frozenset({"max_usd", "max_minutes", "wrap_up_share", "temperature", "top_p"})
 
-_ALWAYS_SET = frozenset(
-    {
-        "max_subagent_depth",
-        "default_command_timeout_ms",
-        "max_command_timeout_ms",
-        "loop_detection_window",
-        "wrap_up_share",
-    }
-)
-"""Settings of which there is always one; None of the others is no limit, or the provider's own."""
+_MAY_BE_NONE = _LEAST.keys() - {
+    "max_subagent_depth",
+    "default_command_timeout_ms",
+    "max_command_timeout_ms",
+    "loop_detection_window",
+    "wrap_up_share",
+}
+"""Settings of which None is no limit, or the provider's own."""
 
 
-def _check(name: str, value: object, least: int, *, whole: bool = True, optional: bool = True) -> None:
-    if value is None and optional:
-        return
+def _check_number(name: str, value: object, least: int, *, whole: bool = True) -> None:
     if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:  # no NaN is
         number = "a whole number of" if whole else "a number,"
         raise ConfigurationError(f"{name} must be {number} {least} or more, not {value!r}")
@@ -131,9 +131,10 @@ class SessionConfig:
     user_instructions: str = ""
 
     def __post_init__(self) -> None:
-        for name, least in (_WHOLE | _NUMBERS).items():
-            optional = name not in _ALWAYS_SET
-            _check(name, getattr(self, name), least, whole=name in _WHOLE, optional=optional)
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None or name not in _MAY_BE_NONE:
+                _check_number(name, value, least, whole=name not in _MAY_BE_FRACTIONS)
         for name in ("enable_loop_detection", "stream"):
             check_flag(name, getattr(self, name))
         check_kind("user_instructions", self.user_instructions, str, "a text")
@@ -145,7 +146,7 @@ class SessionConfig:
             check_kind(name, getattr(self, name), Mapping, 'a number by tool, such as {"shell": 50_000}')
             for tool, most in getattr(self, name).items():
                 if most is not None or name == "tool_output_limits":  # which always has one
-                    _check(f"{name}[{tool!r}]", most, 0, optional=False)
+                    _check_number(f"{name}[{tool!r}]", most, 0)
         effort: object = self.reasoning_effort
         if effort is not None and (not isinstance(effort, str) or not effort.strip()):
             raise ConfigurationError(
@@ -209,16 +210,18 @@ class Host:
             names. A `Gatekeeper` is `Host(gate=keeper, shows=keeper.shows)`.
         clean: a text as the model may see it, by what it is (`the answer of read_file`) and what it says. The
             event of a call has the text as it was.
-        price: what a reply cost; None takes the profile's word.
+        price: what a reply cost; None takes the profile's.
         stopped: whether somebody asked for an end after the round that is running.
-        may_end: asked when a reply in words would end the work; see `Hooks.may_end`.
-        is_done: whether all of the work has left the session; see `Hooks.is_done`.
-        wrap_up: what the model is told before its last turn; empty takes `prompts/agent/wrap_up.md`.
+        may_end: asked when a reply in words would end the work; gives what to tell the model instead, or None where
+            it may end.
+        is_done: whether all of the work has left the session, so that a reply which calls nothing ends it.
+        wrap_up: what the model is told before its last turn; empty takes the contract's words, or
+            `prompts/agent/wrap_up.md`.
         other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
         system: makes the whole system prompt from the tools shown; None has the session build it.
         ledger: what tools remember.
         emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
-        owns_environment: the session makes the environment ready, and lets go of it at its end. Of two
+        owns_environment: the session makes the environment ready, and cleans it up at its end. Of two
             sessions in one environment neither may own it.
 
     Raises:

@@ -29,7 +29,7 @@ class EventBus:
         self._is_over = False
 
     def __call__(self, event: Event) -> None:
-        """Tell an event of this session. What comes from a tool that did not stop with it is not told."""
+        """Pass on an event of this session. After the end nothing is passed on, as of a tool that did not stop in time."""
         if self._is_over:
             return
         match event:
@@ -38,7 +38,7 @@ class EventBus:
             case ToolCallEnded(call_id):
                 call = next((call for call in self._open_calls if call.call_id == call_id), None)
                 if call is None:
-                    return  # it was told by `end_calls`
+                    return  # `end_calls` has emitted it
                 self._open_calls.remove(call)
             case _:
                 pass
@@ -47,12 +47,12 @@ class EventBus:
         self._pass_on(SessionEvent(self._session, self._clock.now(), event))
 
     def end_calls(self, why: str) -> None:
-        """Tell the end of calls that did not stop when they were asked to."""
+        """Emit the end of calls that did not stop when they were asked to."""
         for call in tuple(self._open_calls):
             self(ToolCallEnded(call.call_id, call.name, CallStatus.INTERRUPTED, why))
 
     def forward(self, event: SessionEvent) -> None:
-        """Tell an event of a subagent."""
+        """Pass on an event of a subagent."""
         if self._is_over:
             return
         if self._emit:
@@ -74,7 +74,7 @@ class EventBus:
         self._queues.discard(queue)
 
     def end(self) -> None:
-        """End all queues after what they still hold; nothing is told any more."""
+        """End all queues after what they still hold; nothing is passed on any more."""
         self._is_over = True
         for queue in self._queues:
             queue.put_nowait(None)

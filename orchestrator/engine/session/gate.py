@@ -89,12 +89,12 @@ class Gatekeeper:
         if not self.shows(tool):
             return not_available(call)
         if tool.dangerous and _takes_command(tool):
-            return self._of_command(call)
-        if call.name in WEB_TOOLS and any(map(self._leaks, _texts(call.arguments))):
+            return self._refuse_command(call)
+        if call.name in WEB_TOOLS and any(map(self._holds_secret, _texts(call.arguments))):
             return Refusal("Not run: the arguments hold a secret, which does not leave.", Defence.SECRETS)
         return None
 
-    def _of_command(self, call: ToolCall) -> str | None:
+    def _refuse_command(self, call: ToolCall) -> str | None:
         command = call.arguments.get(_COMMAND)
         if not isinstance(command, str):
             return Refusal("Not run: the command is no text.", Defence.COMMANDS)
@@ -102,7 +102,7 @@ class Gatekeeper:
         reason = self.rules.refusal(command, self.level, elsewhere=elsewhere)
         return Refusal(reason, Defence.COMMANDS) if reason else None
 
-    def _leaks(self, text: str) -> bool:
+    def _holds_secret(self, text: str) -> bool:
         return self.holds_secret(text) or ("%" in text and self.holds_secret(unquote(text)))
 
 

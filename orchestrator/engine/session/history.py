@@ -45,9 +45,9 @@ class TurnKind(StrEnum):
     ASSISTANT = "assistant"
     TOOL_RESULTS = "tool_results"
     SYSTEM = "system"
-    """A word of the program: that a reply was cut off, empty, or not in the contract's form."""
+    """A message of the program: that a reply was cut off, empty, or not in the contract's form."""
     STEERING = "steering"
-    """A word from outside while the session was at work, or the warning of a loop. The user's to the model."""
+    """A message from outside while the session was at work, or the warning of a loop. The model sees a user's message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class EndKind(StrEnum):
     COMPLETED = "completed"
     """The model answered in words and called nothing."""
     AWAITING = "awaiting"
-    """So it did, and its words are a question."""
+    """The same, and its words are a question."""
     FINISH = "finish"
     QUESTION = "question"
     LIMIT = "limit"
@@ -231,11 +231,11 @@ class _Loop:
 
     async def _round(self, request: NextRequest) -> SessionEnd | None:
         """One request, if the limits allow it, and what follows from its reply; None to go on."""
-        room = await self._authorize(request)
-        if isinstance(room, LimitReached):
-            return self._limit(room)
+        reservation = await self._authorize(request)
+        if isinstance(reservation, LimitReached):
+            return self._limit(reservation)
         try:
-            response = await self._send(request, room)
+            response = await self._send(request, reservation)
         except NoRoomError:
             return None
         except ModelError as error:
@@ -293,14 +293,14 @@ class _Loop:
         proposes, finishes = "create_pull_request" in names, names & {"finish", "submit"}
         return render("agent/wrap_up", proposes=proposes, finishes=finishes)
 
-    async def _send(self, request: NextRequest, room: Reservation) -> Response:
+    async def _send(self, request: NextRequest, reservation: Reservation) -> Response:
         share = request.context_share(self.history)
         if share > CONTEXT_WARNING_SHARE and not self.warned_of_context:
             self.emit(Warned(f"Context usage at ~{share:.0%} of context window"))
         self.warned_of_context = share > CONTEXT_WARNING_SHARE
         messages = self.history.context(request.contract)
         return await SentRequest(
-            request, messages, self.history, room, self.emit, self.inputs.clock.now
+            request, messages, self.history, reservation, self.emit, self.inputs.clock.now
         ).reply()
 
     async def _act(self, request: NextRequest, response: Response, reading: Actions) -> SessionEnd | None:
@@ -338,7 +338,7 @@ class _Loop:
     async def _without_calls(
         self, request: NextRequest, response: Response, reading: Actions
     ) -> SessionEnd | None:
-        """A reply in words: the end, a pause of the provider's, or something to be asked about."""
+        """Handle a reply in words: it is the end, or a pause of the provider, or the model is asked to go on."""
         text, text_ends = response.text.strip(), request.contract.text_ends
         if response.finish is FinishReason.PAUSE:
             return self._idle()  # the vendor wants the same conversation again, with what it said so far
@@ -396,7 +396,7 @@ class _Loop:
         return SessionEnd(EndKind.OVERFLOW, text)
 
     async def _empty(self, request: NextRequest, response: Response, reading: ReadReply) -> SessionEnd | None:
-        """A reply without a word and without a call: the end where all is done, else it is asked for again."""
+        """Handle a reply without words and calls: it is the end where all is done, else it is asked for again."""
         _require_no_refusal(response)
         if await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, "")
@@ -415,7 +415,7 @@ class _Loop:
     async def _malformed(
         self, request: NextRequest, response: Response, reading: Malformed
     ) -> SessionEnd | None:
-        """A reply that cannot be read. Where all is done, words that cannot be meant as a plan are the end."""
+        """Handle a reply that cannot be read. Where all is done, words that cannot be meant as a plan are the end."""
         is_last = self.rejected + 1 >= BAD_REPLIES_IN_A_ROW
         if (is_last or "{" not in response.text) and await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, response.text.strip())

@@ -125,13 +125,13 @@ class RequestTemplate:
 
     fixed: Request
     runner: ToolRunner
-    _setting: SessionParts
+    _parts: SessionParts
     _shown: tuple[ToolDefinition, ...]
     _fixed_bytes: int
 
     def next(self, model: Model, price: ReplyPrice, config: SessionConfig) -> NextRequest:
         """How the next round asks, with what may change between two rounds."""
-        profile = self._setting.profile
+        profile = self._parts.profile
         own = profile.is_made_for(model)
         temperature = config.temperature
         # After a call failed, the likeliest reply was the wrong one.
@@ -146,7 +146,7 @@ class RequestTemplate:
         )
         return NextRequest(
             model=model,
-            contract=self._setting.contract,
+            contract=self._parts.contract,
             tools=self._shown,
             fixed=fixed,
             stream=config.stream and (profile.supports_streaming or not own),
@@ -164,17 +164,17 @@ class RequestTemplate:
             ConfigurationError: one differs that the system prompt or the tools shown were made from.
         """
         for name in _IN_PROMPT:
-            if getattr(config, name) != getattr(self._setting.config, name):
+            if getattr(config, name) != getattr(self._parts.config, name):
                 raise ConfigurationError(
                     f"{name} is part of the prompt, which is fixed once the session has started: start a new "
                     "session with it, or tell the model with steer()"
                 )
-        self.runner.times = config.command_times(self._setting.profile)
+        self.runner.times = config.command_times(self._parts.profile)
         self.runner.limits = config.output_limits
 
 
 async def make_template(
-    setting: SessionParts, model_name: str, emit: Emit, more_tools: Iterable[Tool], budget: Budget
+    parts: SessionParts, model_name: str, emit: Emit, more_tools: Iterable[Tool], budget: Budget
 ) -> RequestTemplate:
     """Build the system prompt and the tools. The environment is ready.
 
@@ -183,11 +183,11 @@ async def make_template(
         more_tools: come after the profile's.
         budget: counts the calls that are refused.
     """
-    profile, config, host = setting.profile, setting.config, setting.host
+    profile, config, host = parts.profile, parts.config, parts.host
     tools = ToolRegistry.unchecked([*profile.tools, *more_tools])
     shown = tuple(tool.definition for tool in tools if host.shows(tool))
     request = Request(
-        system=host.system(shown) if host.system else await _system(setting, model_name, shown),
+        system=host.system(shown) if host.system else await _system(parts, model_name, shown),
         messages=(),
         parallel_tool_calls=None if profile.supports_parallel_tool_calls else False,
         provider_options=profile.provider_options,
@@ -195,7 +195,7 @@ async def make_template(
     runner = ToolRunner(
         tools,
         host.gate,
-        setting.environment,
+        parts.environment,
         host.ledger,
         emit,
         config.command_times(profile),
@@ -204,27 +204,27 @@ async def make_template(
         budget=budget,
         clean=host.clean,
     )
-    request = setting.contract.shape(request, shown)
-    return RequestTemplate(request, runner, setting, shown, fixed_bytes(request))
+    request = parts.contract.shape(request, shown)
+    return RequestTemplate(request, runner, parts, shown, fixed_bytes(request))
 
 
-async def _system(setting: SessionParts, model_name: str, shown: tuple[ToolDefinition, ...]) -> str:
-    profile = setting.profile
+async def _system(parts: SessionParts, model_name: str, shown: tuple[ToolDefinition, ...]) -> str:
+    profile = parts.profile
     orientation = await orient(
-        setting.environment,
+        parts.environment,
         documents=profile.documents,
         from_root=profile.documents_from_root,
-        clock=setting.clock,
+        clock=parts.clock,
         model_name=model_name,
         knowledge_cutoff=profile.knowledge_cutoff,
     )
     prompt = system_prompt(
         profile,
-        contract_words=setting.contract.describe(shown),
+        contract_words=parts.contract.describe(shown),
         orientation=orientation,
-        user_instructions=setting.config.user_instructions,
+        user_instructions=parts.config.user_instructions,
     )
-    return setting.host.clean("the system prompt", prompt)
+    return parts.host.clean("the system prompt", prompt)
 
 
 @dataclass(slots=True)
@@ -240,7 +240,7 @@ class SentRequest:
     next: NextRequest
     messages: Sequence[Message]
     history: History
-    room: Reservation
+    reservation: Reservation
     emit: Emit
     now: Callable[[], datetime]
     asked: str = field(init=False)
@@ -256,19 +256,24 @@ class SentRequest:
             ModelError: the provider gave no answer.
             NoRoomError: the budget does not allow another attempt.
         """
-        fixed, room, budget, meter = self.next.fixed, self.room, self.room.budget, self.history.meter
+        fixed, reservation, budget, meter = (
+            self.next.fixed,
+            self.reservation,
+            self.reservation.budget,
+            self.history.meter,
+        )
         longest = fixed.max_output_tokens
-        if room.is_lowered:
-            longest = min(room.reply_tokens, longest or room.reply_tokens)
+        if reservation.is_lowered:
+            longest = min(reservation.reply_tokens, longest or reservation.reply_tokens)
         request = replace(fixed, messages=self.messages, max_output_tokens=longest)
-        with room:
+        with reservation:
             budget.rounds += 1
-            self.emit(TurnStarted(budget.rounds, room.worst.tokens, room.worst.usd))
-            room.is_sent = True
+            self.emit(TurnStarted(budget.rounds, reservation.worst.tokens, reservation.worst.usd))
+            reservation.is_sent = True
             response = await (self._in_pieces(request) if self.next.stream else self._in_one(request))
             usd = self.next.price(response.usage)
             lost_its_count = not response.is_counted and meter.has_count_of(self.asked)
-            room.settle(response.usage, usd, is_known=not lost_its_count)
+            reservation.settle(response.usage, usd, is_known=not lost_its_count)
         budget.wrapped_up = budget.wrapping_up is not None
         turn = Turn(TurnKind.ASSISTANT, response.message, self.now(), response.usage, response.id)
         self.history.add(turn)
@@ -294,13 +299,13 @@ class SentRequest:
                 begun = True
                 match event:
                     case TextPiece(text):
-                        self._heard(text)
+                        self._received(text)
                         self.emit(TextDelta(text))
                     case ReasoningPiece(text):
-                        self._heard(text)
+                        self._received(text)
                         self.emit(ReasoningDelta(text))
                     case CallPiece(text):
-                        self._heard(text)
+                        self._received(text)
                     case Restarted():
                         self._restarted()
                         begun = False
@@ -308,9 +313,9 @@ class SentRequest:
                         return response
         raise ProviderError("the model's stream ended without a reply")
 
-    def _heard(self, text: str) -> None:
+    def _received(self, text: str) -> None:
         self.is_counted = False
-        self.room.heard(text)
+        self.reservation.received(text)
 
     def _retried(self, event: Waiting | Relaxed | Switched) -> None:
         """An attempt failed, and the next one is made after a while, in another form, or elsewhere."""
@@ -319,25 +324,25 @@ class SentRequest:
             return
         if isinstance(event, Waiting):
             self._count(event.error, event.seconds)
-            need = self.room.need
+            need = self.reservation.need
         else:
             self._count(event.error)
             self.asked = event.to
             need = self.next.need(self.history, model=event.to)
-        if self.is_counted or need.input_tokens > self.room.need.input_tokens:
-            self.room.renew(need)
+        if self.is_counted or need.input_tokens > self.reservation.need.input_tokens:
+            self.reservation.renew(need)
 
     def _restarted(self) -> None:
         """What was shown of the reply is void. The attempt is counted, if it was not when it failed."""
         if not self.is_counted:
             self._count(None)
-            self.room.renew()
+            self.reservation.renew()
         self.is_counted = False
         self.emit(Warned("the stream broke; the reply is asked for again"))
 
     def _count(self, error: ModelError | None, seconds: float | None = None) -> None:
         """Count an attempt that may be billed, and say so where a journal can tell it after a crash."""
-        lost = self.room.failed(error)
+        lost = self.reservation.failed(error)
         self.is_counted = lost is not None
         if lost is not None:
             reason = "the stream broke" if error is None else str(error)

@@ -71,7 +71,7 @@ class Session:
         await session.close()
 
     Args:
-        profile: tools and words; `profile.model` is asked unless `model` is given.
+        profile: tools and prompt; `profile.model` is asked unless `model` is given.
         environment: where tools act.
         model: asked in place of the profile's.
         contract: how replies become calls; by default the vendor's function calling, one call a step

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 _MOST_MISSED = 5
 _MAX_COMPARED_CHARS = 4_000
 _ALIKE = 0.95
+TEXT: JsonObject = {"type": "string"}
+FLAG: JsonObject = {"type": "boolean"}
+FROM_ONE: JsonObject = {"type": "integer", "minimum": 1}
+"""The commonest schemas of a parameter."""
+
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_TIMEOUT_MS = 600_000
 
@@ -171,7 +176,7 @@ def define(
     properties: Mapping[str, JsonObject],
     required: tuple[str, ...] = (),
     *,
-    words: str | None = None,
+    prompt: str | None = None,
 ) -> ToolDefinition:
     """Build a definition whose words come from a file in `prompts/tools/`.
 
@@ -179,9 +184,9 @@ def define(
         name: the tool's name.
         properties: JSON Schema of each parameter, without `description`.
         required: the parameters that must be given.
-        words: the prompt file, without folder and `.md`; `name` if it is None.
+        prompt: the prompt file, without folder and `.md`; `name` if it is None.
     """
-    told = tool_words(words or name)
+    told = tool_words(prompt or name)
     described = {key: {**schema, "description": told.parameters[key]} for key, schema in properties.items()}
     schema = {
         "type": "object",
@@ -290,3 +295,9 @@ def truncate_lines(output: str, max_lines: int) -> str:
         return output
     head = max_lines // 2
     return "\n".join([*lines[:head], f"[... {omitted} lines omitted ...]", *lines[head + omitted :]])
+
+
+def integer(arguments: Mapping[str, Any], name: str) -> int | None:
+    """A whole number that was passed, which JSON may spell `5.0`; None if it was left out."""
+    value = arguments.get(name)
+    return None if value is None else int(value)

@@ -1,11 +1,21 @@
-"""`run_tests`, `create_pull_request`, `ask_question` and `finish`: the calls by which a session gets somewhere."""
+"""`run_tests`, `create_pull_request`, `ask_question`, `finish` and `submit`: the calls by which a session gets somewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.engine.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.base import (
+    TEXT,
+    Ends,
+    Failed,
+    Ok,
+    Order,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,8 +62,7 @@ def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         return await propose_changes(propose, arguments["title"], arguments["body"])
 
-    text = {"type": "string"}
-    definition = define("create_pull_request", {"title": text, "body": text}, ("title", "body"))
+    definition = define("create_pull_request", {"title": TEXT, "body": TEXT}, ("title", "body"))
     return Tool(definition, execute, order=Order.LAST, is_timed=is_timed)
 
 
@@ -63,9 +72,8 @@ def ask_question() -> Tool:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         return ask(arguments["question_text"], arguments.get("choices") or ())
 
-    text: JsonObject = {"type": "string"}
-    choices: JsonObject = {"type": "array", "items": text, "maxItems": MAX_CHOICES}
-    properties = {"question_text": text, "choices": choices}
+    choices: JsonObject = {"type": "array", "items": TEXT, "maxItems": MAX_CHOICES}
+    properties = {"question_text": TEXT, "choices": choices}
     definition = define("ask_question", properties, ("question_text",))
     return Tool(definition, execute, order=Order.LAST)
 
@@ -76,7 +84,17 @@ def finish(may_finish: MayFinish) -> Tool:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         return await end_session(may_finish, arguments.get("reason") or "")
 
-    return Tool(define("finish", {"reason": {"type": "string"}}), execute, order=Order.LAST)
+    return Tool(define("finish", {"reason": TEXT}), execute, order=Order.LAST)
+
+
+def submit() -> Tool:
+    """`submit(answer)`: ends the session with an answer."""
+
+    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        return Ends("finish", arguments["answer"])
+
+    definition = define("submit", {"answer": TEXT}, ("answer",), prompt="step/submit")
+    return Tool(definition, execute, order=Order.LAST)
 
 
 async def propose_changes(propose: Propose, title: str, body: str) -> ToolOutcome:

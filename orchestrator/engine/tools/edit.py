@@ -7,7 +7,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
-from orchestrator.engine.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.base import (
+    FLAG,
+    FROM_ONE,
+    TEXT,
+    Failed,
+    Ok,
+    Order,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+    integer,
+)
 from orchestrator.engine.tools.matching import (
     MAX_PLACES,
     Found,
@@ -32,6 +44,8 @@ from orchestrator.engine.tools.textfile import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from orchestrator.core.messages import JsonObject, ToolDefinition
 
 MAX_BYTES = 10_000_000
 _MOST_PLACES = 10
@@ -62,19 +76,54 @@ class EditTerms:
 
 
 _PLANNER = EditTerms()
+_BY_FLAG = EditTerms("old_string", "new_string", "set replace_all", counted=True)
+_BY_NUMBER = EditTerms("old_string", "new_string", "set expected_replacements to their number", counted=True)
 
 
-def edit_file(words: str = "edit_file") -> Tool:
+def edit_file(prompt: str = "edit_file") -> Tool:
     """The tool that replaces a piece of a file. `words` is its file in `prompts/tools/`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, old, new = arguments["path"], arguments["old_text"], arguments["new_text"]
         return await edit_text(context, path, old, new, places=None if arguments.get("replace_all") else 1)
 
-    text = {"type": "string"}
-    properties = {"path": text, "old_text": text, "new_text": text, "replace_all": {"type": "boolean"}}
-    definition = define("edit_file", properties, ("path", "old_text", "new_text"), words=words)
+    properties = {"path": TEXT, "old_text": TEXT, "new_text": TEXT, "replace_all": FLAG}
+    definition = define("edit_file", properties, ("path", "old_text", "new_text"), prompt=prompt)
     return Tool(definition, execute, order=Order.ALONE)
+
+
+def edit_string() -> Tool:
+    """`edit_file(file_path, old_string, new_string, replace_all?)`: one place, or all."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        places = None if arguments.get("replace_all") else 1
+        return await _edit_string(context, arguments, places, _BY_FLAG)
+
+    return Tool(_string_definition("replace_all", FLAG, "core/edit_file"), execute, order=Order.ALONE)
+
+
+def edit_string_counted() -> Tool:
+    """Gemini's `edit_file(file_path, old_string, new_string, expected_replacements?)`: so many places."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await _edit_string(
+            context, arguments, integer(arguments, "expected_replacements") or 1, _BY_NUMBER
+        )
+
+    definition = _string_definition("expected_replacements", FROM_ONE, "core/edit_file_counted")
+    return Tool(definition, execute, order=Order.ALONE)
+
+
+def _string_definition(name: str, schema: JsonObject, prompt: str) -> ToolDefinition:
+    properties = {"file_path": TEXT, "old_string": TEXT, "new_string": TEXT, name: schema}
+    return define("edit_file", properties, ("file_path", "old_string", "new_string"), prompt=prompt)
+
+
+async def _edit_string(
+    context: ToolContext, arguments: Mapping[str, Any], places: int | None, terms: EditTerms
+) -> ToolOutcome:
+    old, new = arguments["old_string"], arguments["new_string"]
+    return await edit_text(context, arguments["file_path"], old, new, places=places, terms=terms)
 
 
 async def edit_text(  # noqa: PLR0913  the last two by name

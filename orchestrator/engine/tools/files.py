@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
 from orchestrator.core.messages import Image
-from orchestrator.engine.policy.secrets import REPLACEMENT
-from orchestrator.engine.policy.syntax import newly_unreadable
+from orchestrator.core.redaction import REPLACEMENT
+from orchestrator.engine.policy.file_syntax import newly_unreadable
 from orchestrator.engine.tools.base import (
     DEFAULT_MAX_CHARS,
+    FROM_ONE,
+    TEXT,
     Failed,
     Ok,
     Order,
@@ -22,6 +24,7 @@ from orchestrator.engine.tools.base import (
     ToolContext,
     ToolOutcome,
     define,
+    integer,
 )
 from orchestrator.engine.tools.search import inside
 from orchestrator.engine.tools.textfile import (
@@ -323,30 +326,69 @@ def read_file() -> Tool:
     """The tool that shows a file, with line numbers."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await read_path(context, arguments["path"], arguments.get("offset"), arguments.get("limit"))
+        return await read_path(
+            context, arguments["path"], integer(arguments, "offset"), integer(arguments, "limit")
+        )
 
-    line_number = {"type": "integer", "minimum": 1}
     properties: dict[str, JsonObject] = {
-        "path": {"type": "string"},
-        "offset": line_number,
-        "limit": line_number,
+        "path": TEXT,
+        "offset": FROM_ONE,
+        "limit": FROM_ONE,
     }
     return Tool(define("read_file", properties, ("path",)), execute)
 
 
-def write_file(words: str = "write_file", *, keeps_tail: bool = False) -> Tool:
+def write_file(prompt: str = "write_file", *, keeps_tail: bool = False) -> Tool:
     """The tool that creates or replaces a file.
 
     Args:
-        words: its file in `prompts/tools/`.
+        prompt: its file in `prompts/tools/`.
         keeps_tail: see `write_text`.
     """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await write_text(context, arguments["path"], arguments["content"], keeps_tail=keeps_tail)
 
-    properties = {"path": {"type": "string"}, "content": {"type": "string"}}
-    definition = define("write_file", properties, ("path", "content"), words=words)
+    properties = {"path": TEXT, "content": TEXT}
+    definition = define("write_file", properties, ("path", "content"), prompt=prompt)
+    return Tool(definition, execute, order=Order.ALONE)
+
+
+def read_text_or_image() -> Tool:
+    """`read_file(file_path, offset?, limit?)`: numbered lines of a text file, or an image."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        offset, limit = integer(arguments, "offset"), integer(arguments, "limit")
+        return await read_path(context, arguments["file_path"], offset, limit, reading=GENEROUS)
+
+    properties = {"file_path": TEXT, "offset": FROM_ONE, "limit": FROM_ONE}
+    return Tool(define("read_file", properties, ("file_path",), prompt="core/read_file"), execute)
+
+
+def read_many_files() -> Tool:
+    """`read_many_files(paths)`: several files in one answer, by path or file pattern."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await read_many(context, arguments["paths"])
+
+    paths = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": MAX_FILES}
+    return Tool(
+        define("read_many_files", {"paths": paths}, ("paths",), prompt="core/read_many_files"), execute
+    )
+
+
+def overwrite_file() -> Tool:
+    """`write_file(file_path, content)`: creates a file or replaces all of it."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await overwrite_text(context, arguments["file_path"], arguments["content"])
+
+    definition = define(
+        "write_file",
+        {"file_path": TEXT, "content": TEXT},
+        ("file_path", "content"),
+        prompt="core/write_file",
+    )
     return Tool(definition, execute, order=Order.ALONE)
 
 

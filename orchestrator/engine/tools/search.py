@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.engine.environments.base import GrepOptions
-from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.base import (
+    FLAG,
+    FROM_ONE,
+    TEXT,
+    Ok,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+    integer,
+)
 from orchestrator.engine.tools.textfile import as_written
 
 if TYPE_CHECKING:
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
 MAX_DEPTH = 10
 MAX_RESULTS = 1_000
 DEFAULT_RESULTS = 100
+DEFAULT_ENTRIES = 100
 MAX_ENTRIES = 1_000
 
 MAX_COUNTED_LINES = 50_000
@@ -31,6 +42,8 @@ SEARCHED_MAX_BYTES = 50_000_000
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _ROOT = "."
+_DEPTH: JsonObject = {**FROM_ONE, "maximum": MAX_DEPTH}
+_RESULTS: JsonObject = {**FROM_ONE, "maximum": MAX_RESULTS}
 
 
 class GrepMode(StrEnum):
@@ -41,51 +54,88 @@ class GrepMode(StrEnum):
     COUNT = "count"
 
 
-def list_dir() -> Tool:
-    """The tool that lists a folder."""
+def list_dir(prompt: str = "list_dir", *, needs_path: bool = False) -> Tool:
+    """`list_dir(path, depth?)`: one entry a line."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await list_folder(context, arguments.get("path") or _ROOT, depth=arguments.get("depth") or 1)
+        depth = integer(arguments, "depth") or 1
+        return await list_folder(context, arguments.get("path") or _ROOT, depth=depth)
 
-    properties: dict[str, JsonObject] = {
-        "path": {"type": "string"},
-        "depth": {"type": "integer", "minimum": 1, "maximum": MAX_DEPTH},
-    }
-    return Tool(define("list_dir", properties), execute)
+    definition = define(
+        "list_dir", {"path": TEXT, "depth": _DEPTH}, ("path",) if needs_path else (), prompt=prompt
+    )
+    return Tool(definition, execute)
 
 
-def grep() -> Tool:
-    """The tool that searches in files."""
+def list_dir_in_pages() -> Tool:
+    """`list_dir(dir_path, offset?, limit?, depth?)`: entries of a folder, in pages."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await list_page(
+            context,
+            arguments["dir_path"],
+            offset=integer(arguments, "offset") or 1,
+            limit=integer(arguments, "limit") or DEFAULT_ENTRIES,
+            depth=integer(arguments, "depth") or 1,
+        )
+
+    properties = {"dir_path": TEXT, "offset": FROM_ONE, "limit": FROM_ONE, "depth": _DEPTH}
+    return Tool(define("list_dir", properties, ("dir_path",), prompt="step/list_dir"), execute)
+
+
+def grep(prompt: str = "grep", *, output_modes: bool = False) -> Tool:
+    """`grep(pattern, path?, glob_filter?, case_insensitive?, max_results?)`.
+
+    Args:
+        output_modes: a parameter `output_mode` more: `content`, `files_with_matches` or `count`.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         options = GrepOptions(
             glob_filter=arguments.get("glob_filter") or None,
             case_insensitive=arguments.get("case_insensitive") or False,
-            max_results=arguments.get("max_results") or DEFAULT_RESULTS,
+            max_results=integer(arguments, "max_results") or DEFAULT_RESULTS,
         )
-        return await search_files(context, arguments["pattern"], arguments.get("path") or _ROOT, options)
+        mode = GrepMode(arguments.get("output_mode") or GrepMode.CONTENT)
+        return await search_by_mode(
+            context, arguments["pattern"], arguments.get("path") or _ROOT, options, mode
+        )
 
-    text = {"type": "string"}
     properties: dict[str, JsonObject] = {
-        "pattern": text,
-        "path": text,
-        "glob_filter": text,
-        "case_insensitive": {"type": "boolean"},
-        "max_results": {"type": "integer", "minimum": 1, "maximum": MAX_RESULTS},
+        "pattern": TEXT,
+        "path": TEXT,
+        "glob_filter": TEXT,
+        "case_insensitive": FLAG,
+        "max_results": _RESULTS,
     }
-    return Tool(define("grep", properties, ("pattern",)), execute)
+    if output_modes:
+        properties["output_mode"] = {"type": "string", "enum": [str(mode) for mode in GrepMode]}
+    return Tool(define("grep", properties, ("pattern",), prompt=prompt), execute)
 
 
-def glob() -> Tool:
-    """The tool that finds files by name."""
+def grep_files() -> Tool:
+    """`grep_files(pattern, path?, include?, limit?)`: matching lines."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        limit = integer(arguments, "limit") or DEFAULT_RESULTS
+        options = GrepOptions(glob_filter=arguments.get("include") or None, max_results=limit)
+        path = arguments.get("path") or _ROOT
+        return await search_files(context, arguments["pattern"], path, options, limit_name="limit")
+
+    properties = {"pattern": TEXT, "path": TEXT, "include": TEXT, "limit": _RESULTS}
+    return Tool(define("grep_files", properties, ("pattern",), prompt="step/grep_files"), execute)
+
+
+def glob(prompt: str = "glob") -> Tool:
+    """`glob(pattern, path?)`: files by name, newest first."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments.get("path")
         pattern = arguments["pattern"] if path else inside(context, arguments["pattern"])
         return await find_files(context, pattern, path or _ROOT)
 
-    text = {"type": "string"}
-    return Tool(define("glob", {"pattern": text, "path": text}, ("pattern",)), execute)
+    properties = {"pattern": TEXT, "path": TEXT}
+    return Tool(define("glob", properties, ("pattern",), prompt=prompt), execute)
 
 
 async def list_folder(context: ToolContext, path: str, *, depth: int) -> ToolOutcome:

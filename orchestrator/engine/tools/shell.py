@@ -6,29 +6,67 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments.sandbox.proxy import explain_refused
-from orchestrator.engine.tools.base import MAX_TIMEOUT_MS, Failed, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.base import (
+    FROM_ONE,
+    MAX_TIMEOUT_MS,
+    TEXT,
+    Failed,
+    Ok,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+    integer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
 
-DEFAULT_TIMEOUT_MS = 120_000
+_DEFAULT_TIMEOUT_MS = 120_000
 
 _SHOWN_HOSTS = 10
 _NOTHING_PRINTED = "The command printed nothing.\n"
 
 
-def run_shell_command(default_timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Tool:
+def run_shell_command() -> Tool:
     """The tool that runs a command in the root of the clone."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        timeout_ms = arguments.get("timeout_ms") or default_timeout_ms
+        timeout_ms = integer(arguments, "timeout_ms") or _DEFAULT_TIMEOUT_MS
         return await run_command(context, arguments["command"], timeout_ms=timeout_ms)
 
-    timeout = {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS}
-    properties: dict[str, JsonObject] = {"command": {"type": "string"}, "timeout_ms": timeout}
+    timeout = {**FROM_ONE, "maximum": MAX_TIMEOUT_MS}
+    properties: dict[str, JsonObject] = {"command": TEXT, "timeout_ms": timeout}
     return Tool(define("run_shell_command", properties, ("command",)), execute, dangerous=True)
+
+
+def shell() -> Tool:
+    """`shell(command, timeout_ms?, description?)`. Dangerous."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await run_command(context, arguments["command"], timeout_ms=integer(arguments, "timeout_ms"))
+
+    properties = {"command": TEXT, "timeout_ms": FROM_ONE, "description": TEXT}
+    return Tool(define("shell", properties, ("command",), prompt="core/shell"), execute, dangerous=True)
+
+
+def shell_command() -> Tool:
+    """`shell_command(command, workdir?, timeout_ms?, max_output_chars?)`. Dangerous."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await run_command(
+            context,
+            arguments["command"],
+            timeout_ms=integer(arguments, "timeout_ms"),
+            working_dir=arguments.get("workdir") or None,
+            max_output_chars=integer(arguments, "max_output_chars"),
+        )
+
+    properties = {"command": TEXT, "workdir": TEXT, "timeout_ms": FROM_ONE, "max_output_chars": FROM_ONE}
+    definition = define("shell_command", properties, ("command",), prompt="step/shell_command")
+    return Tool(definition, execute, dangerous=True)
 
 
 async def run_command(

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
-from orchestrator.engine.policy.syntax import newly_unreadable
+from orchestrator.engine.policy.file_syntax import newly_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments.commands import start_program
-from orchestrator.engine.tools.base import OTHER_MAX_CHARS, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.base import (
+    FROM_ONE,
+    OTHER_MAX_CHARS,
+    TEXT,
+    Ok,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+)
 from orchestrator.engine.web.base import PageKind
 
 if TYPE_CHECKING:
@@ -242,8 +251,8 @@ def web_search(access: WebAccess) -> Tool:
         return await search_web(access, arguments["query"], DEFAULT_HITS if most is None else most)
 
     properties: dict[str, JsonObject] = {
-        "query": {"type": "string"},
-        "max_results": {"type": "integer", "minimum": 1, "maximum": MAX_HITS},
+        "query": TEXT,
+        "max_results": {**FROM_ONE, "maximum": MAX_HITS},
     }
     return Tool(define("web_search", properties, ("query",)), execute)
 
@@ -255,11 +264,10 @@ def web_open(reader: PageReader, *, name: str = "web_open") -> Tool:
         del context
         return await open_page(reader, arguments["url"], arguments.get("offset"), arguments.get("limit"))
 
-    line_number = {"type": "integer", "minimum": 1}
     properties: dict[str, JsonObject] = {
-        "url": {"type": "string"},
-        "offset": line_number,
-        "limit": {**line_number, "maximum": MAX_LINES},
+        "url": TEXT,
+        "offset": FROM_ONE,
+        "limit": {**FROM_ONE, "maximum": MAX_LINES},
     }
     return Tool(define(name, properties, ("url",)), execute)
 
@@ -277,11 +285,10 @@ def web_find(reader: PageReader, *, seconds: float = FIND_SECONDS) -> Tool:
         )
         return await find_in_page(reader, arguments["url"], arguments["pattern"], options)
 
-    text = {"type": "string"}
     properties: dict[str, JsonObject] = {
-        "url": text,
-        "pattern": text,
-        "max_results": {"type": "integer", "minimum": 1, "maximum": MAX_PLACES},
+        "url": TEXT,
+        "pattern": TEXT,
+        "max_results": {**FROM_ONE, "maximum": MAX_PLACES},
         "context_lines": {"type": "integer", "minimum": 0, "maximum": MAX_CONTEXT_LINES},
     }
     return Tool(define("web_find", properties, ("url", "pattern")), execute)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
 from tests.doubles.github import people
+from tests.doubles.github.in_memory import InMemoryGitHub
 from tests.doubles.github.people import collaborate
 from tests.doubles.github.server import GitHub
 from tests.unit.bot.git.rig import clone, make_source
@@ -39,6 +40,8 @@ class World:
     github: GitHub
     repo: Repo
     forge: GitHubForge
+    memory: InMemoryGitHub
+    """The same without HTTP, for tests of rules."""
 
     def issue(self, author: str = "mallory", title: str = "Broken", body: str | None = "It fails.") -> Issue:
         return self.github.add_issue(self.repo, title, body, author=author)
@@ -73,8 +76,8 @@ class World:
 
 def _open(github: GitHub, name: str) -> GitHubForge:
     clock = ManualClock()
-    patience = Patience(clock, clock.advance, pacing_seconds=0)
-    return GitHubForge(name, GitHubToken(github.token()), patience, api_url_for(github.web_url))
+    timing = CallTiming(clock, clock.advance, pacing_seconds=0)
+    return GitHubForge(name, GitHubToken(github.token()), timing, api_url_for(github.web_url))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +107,7 @@ def world(place: GitHub) -> Iterator[World]:
     collaborate(repo, "helper[bot]", "write")
     collaborate(repo, "carla", "Community lead", based_on="write")
     collaborate(repo, "rita", "write-docs", based_on="read")
-    world = World(place, repo, _open(place, "octo/demo"))
+    world = World(place, repo, _open(place, "octo/demo"), InMemoryGitHub(place, repo))
     yield world
     world.forge.close()
     assert place.violations == []

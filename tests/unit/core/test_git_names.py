@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bot.git.adopt import unsound
-from orchestrator.bot.policy.protected import PathPolicy
+from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
 from orchestrator.engine.environments.files import split_path
-from orchestrator.engine.policy.executing import stays_inside
+from orchestrator.engine.policy.program_options import stays_inside
 from tests.tables import table
 from tests.unit.bot.git.rig import git
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import ConfigurationError
 
 DEFAULT_API_URL = "https://api.github.com"
@@ -43,7 +44,7 @@ def api_url_for(github_url: str) -> str:
         raise ConfigurationError(
             "--github-url is not an address: give one like https://github.example.com"
         ) from None
-    if "@" in parts.netloc:
+    if holds_credential(parts.geturl()):
         raise ConfigurationError(
             f"--github-url holds a credential: take it out, and set {TOKEN_VARIABLE} instead"
         )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """What goes to GitHub. `doing` is for messages, after "cannot".
 
     A GraphQL query has its words in `body`, no path, and changes nothing although it is a POST.
@@ -51,7 +51,7 @@ class Request:
         return self.method != "GET" and not self.is_graphql
 
 
-class Line(Protocol):
+class Transport(Protocol):
     """A connection to one server under one name."""
 
     @property
@@ -62,7 +62,7 @@ class Line(Protocol):
     def token_variable(self) -> str:
         """The environment variable that a token for this server is set in, for messages."""
 
-    def send(self, request: Request) -> Reply:
+    def send(self, request: ApiRequest) -> Reply:
         """One request, one reply, whatever its status.
 
         Raises:
@@ -70,7 +70,7 @@ class Line(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 SECONDARY_LIMIT_SECONDS = 60.0
@@ -113,7 +113,7 @@ class Reply:
                 yield str(error)
 
 
-def refusal(
+def error_of_reply(
     reply: Reply, doing: str, now: datetime, *, has_token: bool, variable: str = TOKEN_VARIABLE
 ) -> ForgeError:
     """The error that a reply of status 300 or more stands for.
@@ -154,7 +154,7 @@ def refusal(
     return error
 
 
-def query_refusal(reply: Reply, doing: str, now: datetime) -> ForgeError | None:
+def error_of_query(reply: Reply, doing: str, now: datetime) -> ForgeError | None:
     """The error in the answer to a GraphQL query, which comes with status 200; None if there is none.
 
     A part of an answer beside an error is no answer. The types are named at
@@ -225,7 +225,7 @@ MOST_CHARACTERS = 50_000_000
 Key: TypeAlias = tuple[str, ...]
 
 
-class ReplyMemory:
+class ReplyCache:
     """The replies that were used last; the others are forgotten.
 
     Args:
@@ -265,22 +265,22 @@ T = TypeVar("T")
 _WRONG_FORM = (KeyError, TypeError, ValueError, AttributeError)
 BACKOFF_SECONDS = (1.0, 2.0, 4.0)
 MOST_PAGES = 1000
-LONGEST_SILENCE_SECONDS = 3600.0
-"""Nothing is sent before a limit ends; but a quota lasts an hour, so no reply silences us for longer."""
+LONGEST_LIMIT_SECONDS = 3600.0
+"""Nothing is sent before a limit ends; but a quota lasts an hour, so no reply stops us for longer."""
 _MOST_LIMITS_IN_A_CALL = 5
 _NEXT_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="next"')
 _LAST_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="last"')
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class CallTiming:
     """How calls behave in time.
 
     Attributes:
         clock: for pacing and for limits.
         sleep: waits that many seconds; may be interrupted by raising.
         on_wait: told before each wait for a limit or an outage: seconds, and why.
-        on_odd: told of an item of a list that has not GitHub's form and is left out, once.
+        on_unreadable: told of an item of a list that has not GitHub's form and is left out, once.
         longest_wait_seconds: a call that would wait longer in all for a rate limit raises instead.
         pacing_seconds: between two writes, as GitHub asks:
             docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
@@ -289,7 +289,7 @@ class Patience:
     clock: Clock
     sleep: Callable[[float], None]
     on_wait: Callable[[float, str], None] = lambda _seconds, _reason: None
-    on_odd: Callable[[str], None] = lambda _text: None
+    on_unreadable: Callable[[str], None] = lambda _text: None
     longest_wait_seconds: float = 120.0
     pacing_seconds: float = 1.0
 
@@ -303,21 +303,21 @@ class _Page(Generic[T]):
 
 
 class Calls:
-    """Makes calls on a line until there is an answer or an error that a person can use.
+    """Makes calls until there is an answer or an error that a person can use.
 
     Threads may share it: requests go out one at a time, and a limit that one of them meets
-    silences all of them.
+    stops all of them.
     """
 
-    def __init__(self, line: Line, patience: Patience) -> None:
-        self._line = line
-        self._patience = patience
+    def __init__(self, transport: Transport, timing: CallTiming) -> None:
+        self._transport = transport
+        self._timing = timing
         self._last_write: float | None = None
         self._lock = threading.RLock()
-        self._memory = ReplyMemory()
+        self._cache = ReplyCache()
         self._traffic = Traffic()
         self._told: set[str] = set()
-        self._silent_until: dict[bool, float] = {}
+        self._limited_until: dict[bool, float] = {}
         """For REST (False) and for GraphQL (True): the monotonic second at which a limit ends."""
 
     def traffic(self) -> Traffic:
@@ -326,7 +326,7 @@ class Calls:
             return self._traffic
 
     def call(
-        self, request: Request, *, accept: tuple[int, ...] = (), repeatable: bool | None = None
+        self, request: ApiRequest, *, accept: tuple[int, ...] = (), repeatable: bool | None = None
     ) -> Reply:
         """Make a call.
 
@@ -347,7 +347,7 @@ class Calls:
                 limits += 1
                 seconds = self._until(error)
                 waited += seconds
-                if waited > self._patience.longest_wait_seconds or limits > _MOST_LIMITS_IN_A_CALL:
+                if waited > self._timing.longest_wait_seconds or limits > _MOST_LIMITS_IN_A_CALL:
                     raise
                 self.wait(seconds, str(error))
             except ForgeUnavailableError as error:
@@ -356,14 +356,14 @@ class Calls:
                     raise
                 self.wait(delay, str(error))
 
-    def get(self, request: Request, *, accept: tuple[int, ...] = ()) -> Reply:
+    def get(self, request: ApiRequest, *, accept: tuple[int, ...] = ()) -> Reply:
         """The reply to a GET. One that is known and has not changed costs nothing of GitHub's quota.
 
         docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
         """
         key = (request.path, *(f"{name}={value}" for name, value in sorted(request.query.items())))
         with self._lock:
-            known = self._memory.get(key)
+            known = self._cache.get(key)
         if known is None or not (known.status < HTTPStatus.MULTIPLE_CHOICES or known.status in accept):
             headers, also = request.headers, accept
         else:
@@ -373,22 +373,22 @@ class Calls:
         if reply.status == HTTPStatus.NOT_MODIFIED and known is not None:
             return known
         with self._lock:
-            self._memory.put(key, reply)
+            self._cache.put(key, reply)
         return reply
 
-    def look(self, request: Request, reader: Callable[[Any], T]) -> T:
+    def read_cached(self, request: ApiRequest, reader: Callable[[Any], T]) -> T:
         """As `read`, for a GET whose reply is kept, as by `get`."""
-        return self.understood(self.get(request), request.doing, reader)
+        return self.parsed(self.get(request), request.doing, reader)
 
-    def read(self, request: Request, reader: Callable[[Any], T], *, repeatable: bool | None = None) -> T:
+    def read(self, request: ApiRequest, reader: Callable[[Any], T], *, repeatable: bool | None = None) -> T:
         """Make a call and turn its JSON into a value. `repeatable` as in `call`.
 
         Raises:
             ForgeError: the JSON has not the form that GitHub's has.
         """
-        return self.understood(self.call(request, repeatable=repeatable), request.doing, reader)
+        return self.parsed(self.call(request, repeatable=repeatable), request.doing, reader)
 
-    def understood(self, reply: Reply, doing: str, reader: Callable[[Any], T]) -> T:
+    def parsed(self, reply: Reply, doing: str, reader: Callable[[Any], T]) -> T:
         """A reply's JSON as a value; `reader` may raise what a wrong form makes it raise."""
         try:
             return reader(reply.json())
@@ -399,7 +399,7 @@ class Calls:
 
     def pages(
         self,
-        request: Request,
+        request: ApiRequest,
         reader: Callable[[Any], T],
         *,
         most: int = MOST_PAGES,
@@ -416,7 +416,7 @@ class Calls:
 
     def first_pages(
         self,
-        request: Request,
+        request: ApiRequest,
         reader: Callable[[Any], T],
         *,
         most: int,
@@ -425,21 +425,21 @@ class Calls:
     ) -> tuple[list[T], bool]:
         """As `pages`, and whether that was the whole list."""
         found: list[T] = []
-        step = Request("GET", request.path, request.doing, {**request.query, "per_page": "100"})
+        step = ApiRequest("GET", request.path, request.doing, {**request.query, "per_page": "100"})
         for _ in range(most):
             page = self._page(step, reader, empty, skips=skips)
             found += page.items
             if page.next is None:
                 return found, True
-            step = Request("GET", page.next, request.doing)
+            step = ApiRequest("GET", page.next, request.doing)
         return found, False
 
-    def last_pages(self, request: Request, reader: Callable[[Any], T], *, most: int) -> list[T]:
+    def last_pages(self, request: ApiRequest, reader: Callable[[Any], T], *, most: int) -> list[T]:
         """The last pages of a list, in its order, a hundred items each, at most `most` of them."""
 
         def page(number: int) -> _Page[T]:
             query = {**request.query, "per_page": "100", "page": str(number)}
-            return self._page(Request("GET", request.path, request.doing, query), reader, ())
+            return self._page(ApiRequest("GET", request.path, request.doing, query), reader, ())
 
         first = page(1)
         numbers = range(max(2, first.last - most + 1), first.last + 1)
@@ -448,17 +448,17 @@ class Calls:
 
     def wait(self, seconds: float, reason: str) -> None:
         """Say why, and wait."""
-        self._patience.on_wait(seconds, reason)
-        self._patience.sleep(seconds)
+        self._timing.on_wait(seconds, reason)
+        self._timing.sleep(seconds)
 
     def _page(
-        self, request: Request, reader: Callable[[Any], T], empty: tuple[int, ...], *, skips: bool = False
+        self, request: ApiRequest, reader: Callable[[Any], T], empty: tuple[int, ...], *, skips: bool = False
     ) -> _Page[T]:
         reply = self.get(request, accept=empty)
         if reply.status in empty:
             return _Page((), None)
         read_all = partial(self._each, request.doing, reader) if skips else partial(_all, reader)
-        items = self.understood(reply, request.doing, read_all)
+        items = self.parsed(reply, request.doing, read_all)
         link = _NEXT_LINK.search(reply.headers.get("link", ""))
         return _Page(items, link[1] if link else None, _last_page(reply))
 
@@ -471,12 +471,12 @@ class Calls:
                 found.append(reader(item))
             except _WRONG_FORM as error:
                 wrong = error
-                self._tell_odd(doing, item)
+                self._tell_unreadable(doing, item)
         if wrong is not None and not found:
             raise wrong
         return tuple(found)
 
-    def _tell_odd(self, doing: str, item: Any) -> None:
+    def _tell_unreadable(self, doing: str, item: Any) -> None:
         number = item.get("number") if isinstance(item, dict) else None
         named = f"#{number}" if isinstance(number, int) else "an item"
         text = f"{named} is left out, because the server's answer about it has not GitHub's form: {doing}"
@@ -484,66 +484,70 @@ class Calls:
             is_new = text not in self._told
             self._told.add(text)
         if is_new:
-            self._patience.on_odd(text)
+            self._timing.on_unreadable(text)
 
-    def _once(self, request: Request, accept: tuple[int, ...]) -> Reply:
+    def _once(self, request: ApiRequest, accept: tuple[int, ...]) -> Reply:
         with self._lock:
-            self._keep_silence(request)
+            self._refuse_during_limit(request)
             reply = self._sent(request)
-            now = self._patience.clock.now()
+            now = self._timing.clock.now()
             error: ForgeError | None = None
             if reply.status >= HTTPStatus.MULTIPLE_CHOICES and reply.status not in accept:
-                line = self._line
-                variable = line.token_variable
-                error = refusal(reply, request.doing, now, has_token=line.has_token, variable=variable)
+                error = error_of_reply(
+                    reply,
+                    request.doing,
+                    now,
+                    has_token=self._transport.has_token,
+                    variable=self._transport.token_variable,
+                )
             elif request.is_graphql:
-                error = query_refusal(reply, request.doing, now)
+                error = error_of_query(reply, request.doing, now)
             if isinstance(error, ForgeRateLimitError):
-                self._begin_silence(request, reply, error)
+                self._note_limit(request, reply, error)
         if error is not None:
             raise error
         return reply
 
-    def _sent(self, request: Request) -> Reply:
+    def _sent(self, request: ApiRequest) -> Reply:
         if request.writes:
             self._pace()
         spent = self._traffic
         self._traffic = replace(spent, requests=spent.requests + 1, writes=spent.writes + int(request.writes))
         try:
-            reply = self._line.send(request)
+            reply = self._transport.send(request)
         finally:
             if request.writes:
-                self._last_write = self._patience.clock.monotonic()
+                self._last_write = self._timing.clock.monotonic()
         if reply.status == HTTPStatus.NOT_MODIFIED:
             self._traffic = replace(self._traffic, unchanged=self._traffic.unchanged + 1)
         return reply
 
-    def _keep_silence(self, request: Request) -> None:
+    def _refuse_during_limit(self, request: ApiRequest) -> None:
         """Raise for a limit that has not ended yet: requests during a limit make it longer."""
-        rest = self._silent_until.get(request.is_graphql, 0.0) - self._patience.clock.monotonic()
+        rest = self._limited_until.get(request.is_graphql, 0.0) - self._timing.clock.monotonic()
         if rest > 0:
-            ends = self._patience.clock.now() + timedelta(seconds=rest)
+            ends = self._timing.clock.now() + timedelta(seconds=rest)
             text = f"cannot {request.doing} before {ends:%Y-%m-%d %H:%M:%S} UTC: rate limit (said before)"
             raise ForgeRateLimitError(text, resume_at=ends)
 
-    def _begin_silence(self, request: Request, reply: Reply, error: ForgeRateLimitError) -> None:
+    def _note_limit(self, request: ApiRequest, reply: Reply, error: ForgeRateLimitError) -> None:
         """A spent quota is that of one interface; a secondary limit is about both."""
-        seconds = min(self._until(error), LONGEST_SILENCE_SECONDS)
+        seconds = min(self._until(error), LONGEST_LIMIT_SECONDS)
         is_quota = reply.headers.get("x-ratelimit-remaining") == "0"
         for interface in (request.is_graphql,) if is_quota else (False, True):
-            self._silent_until[interface] = self._patience.clock.monotonic() + seconds
+            self._limited_until[interface] = self._timing.clock.monotonic() + seconds
 
     def _pace(self) -> None:
         if self._last_write is not None:
-            ready = self._last_write + self._patience.pacing_seconds
-            rest = ready - self._patience.clock.monotonic()
+            ready = self._last_write + self._timing.pacing_seconds
+            rest = ready - self._timing.clock.monotonic()
             if rest > 0:
-                self._patience.sleep(rest)
+                self._timing.sleep(rest)
 
     def _until(self, error: ForgeRateLimitError) -> float:
         if error.resume_at is None:
             return 0.0
-        return max(1.0, (error.resume_at - self._patience.clock.now()).total_seconds())
+        return max(1.0, (error.resume_at - self._timing.clock.now()).total_seconds())
 
 
 def _all(reader: Callable[[Any], T], data: list[Any]) -> tuple[T, ...]:

@@ -11,12 +11,18 @@ from orchestrator.bot.forge.base import Credential, TokenKind, Traffic
 from orchestrator.bot.forge.github.address import DEFAULT_API_URL, TOKEN_VARIABLE, git_host_of
 from orchestrator.bot.forge.github.parsing import to_text
 from orchestrator.bot.forge.github.pull_requests import RestPullRequests
-from orchestrator.bot.forge.github.token import kind_of
-from orchestrator.bot.forge.github.transport import GitHubApp, GitHubAuth, GitHubToken, app_line, token_line
+from orchestrator.bot.forge.github.token import token_kind_of
+from orchestrator.bot.forge.github.transport import (
+    AppTransport,
+    GitHubApp,
+    GitHubAuth,
+    GitHubToken,
+    open_transport,
+)
 from orchestrator.core.errors import ConfigurationError, ForgeError
 
 if TYPE_CHECKING:
-    from orchestrator.bot.forge.github.calls import Patience
+    from orchestrator.bot.forge.github.calls import CallTiming
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
 
@@ -27,7 +33,7 @@ class GitHubForge(RestPullRequests):
     Args:
         name: `owner/name`. A former name is followed to the present one.
         auth: who we are; None for nobody.
-        patience: how calls behave in time.
+        timing: how calls behave in time.
         api_url: the REST interface's address, as `api_url_for` gives it.
         in_workflow: whether this runs in GitHub Actions, whose token looks like any app's.
         token_variable: where a token for this server is set, for messages.
@@ -41,7 +47,7 @@ class GitHubForge(RestPullRequests):
         self,
         name: str,
         auth: GitHubAuth,
-        patience: Patience,
+        timing: CallTiming,
         api_url: str = DEFAULT_API_URL,
         *,
         in_workflow: bool = False,
@@ -54,11 +60,10 @@ class GitHubForge(RestPullRequests):
             raise ConfigurationError(f"{token_variable} holds characters that no token has: copy it again")
         self._token = token
         self._api_url = api_url
-        self._app_line = app_line(name, auth, patience, api_url) if isinstance(auth, GitHubApp) else None
-        line = self._app_line or token_line(api_url, token, token_variable)
-        kind = TokenKind.APP if self._app_line else kind_of(token, in_workflow=in_workflow)
-        super().__init__(name, line, patience, is_app=kind in {TokenKind.APP, TokenKind.WORKFLOW})
-        self._kind, self._in_workflow = kind, in_workflow and self._app_line is None
+        self._app = AppTransport(name, auth, timing, api_url) if isinstance(auth, GitHubApp) else None
+        transport = self._app or open_transport(api_url, token, token_variable)
+        kind = TokenKind.APP if self._app else token_kind_of(token, in_workflow=in_workflow)
+        super().__init__(name, transport, timing, kind, in_workflow and self._app is None)
         self._missing: dict[str, str | None] = {}
         """Files that are not there, and the default branch's head at which they are known not to be."""
 
@@ -68,14 +73,11 @@ class GitHubForge(RestPullRequests):
     def traffic(self) -> Traffic:
         """The requests so far, those for an app's token among them."""
         own = super().traffic()
-        spent = self._app_line.traffic() if self._app_line else Traffic()
-        return Traffic(
-            own.requests + spent.requests, own.unchanged + spent.unchanged, own.writes + spent.writes
-        )
+        return own + self._app.traffic() if self._app else own
 
     def credential(self) -> Credential | None:
         """What git shows to the server; None without a token."""
-        token = self._app_line.token() if self._app_line else self._token
+        token = self._app.token() if self._app else self._token
         return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
 
     def read_file(self, path: str) -> str | None:
@@ -94,4 +96,4 @@ class GitHubForge(RestPullRequests):
             self._missing[path] = head
             return None
         self._missing.pop(path, None)
-        return self._calls.understood(reply, request.doing, to_text)
+        return self._calls.parsed(reply, request.doing, to_text)

@@ -8,8 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from orchestrator.bot.forge.base import Edit, Issue, IssueHistory, Permission
-from orchestrator.bot.forge.github.calls import Line, Request
+from orchestrator.bot.forge.base import Edit, Issue, IssueHistory, Permission, TokenKind
 from orchestrator.bot.forge.github.parsing import (
     LOGIN,
     LabelEvent,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.forge.base import Comment
-    from orchestrator.bot.forge.github.calls import Patience
+    from orchestrator.bot.forge.github.calls import CallTiming, Transport
 
 LONGEST_COMMENT = 65_536
 """Characters that GitHub takes as a comment or as a pull request's body."""
@@ -90,8 +89,15 @@ class _KnownEdits:
 class RestIssues(RestToken):
     """Issues, their comments, labels and history. Pull requests share their numbers, comments and labels."""
 
-    def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
-        super().__init__(name, line, patience, is_app=is_app)
+    def __init__(
+        self,
+        name: str,
+        transport: Transport,
+        timing: CallTiming,
+        kind: TokenKind,
+        in_workflow: bool,  # noqa: FBT001
+    ) -> None:
+        super().__init__(name, transport, timing, kind, in_workflow)
         self._permissions: dict[str, tuple[Permission, float]] = {}
         self._edits: dict[int, _KnownEdits] = {}
 
@@ -106,13 +112,11 @@ class RestIssues(RestToken):
         return sorted(issues, key=lambda issue: (issue.created_at, issue.number))
 
     def issue(self, number: int) -> Issue:
-        """One issue.
-
-        Raises:
-            ForgeNotFoundError: there is none, it is a pull request, or it went to another repository.
-        """
+        """One issue."""
         request = self._request("GET", f"/issues/{number}", f"read issue #{number}")
-        issue, place = self._calls.look(request, lambda data: (to_issue(data), str(data["repository_url"])))
+        issue, place = self._calls.read_cached(
+            request, lambda data: (to_issue(data), str(data["repository_url"]))
+        )
         if not place.lower().endswith(f"/repos/{self._name}".lower()):
             raise ForgeNotFoundError(
                 f"cannot {request.doing}: it was transferred to {place.partition('/repos/')[2]}"
@@ -125,9 +129,6 @@ class RestIssues(RestToken):
         """What a person or bot may do, asked once an hour. `NONE` for a name that nobody can have.
 
         docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
-
-        Raises:
-            ForgePermissionError: the token may not ask.
         """
         if not LOGIN.fullmatch(login):
             return Permission.NONE
@@ -143,9 +144,6 @@ class RestIssues(RestToken):
         """Who put the label on an issue, and who edited it, read now.
 
         What an issue's unchanged state stands for is not asked again.
-
-        Raises:
-            ForgeNotFoundError: there is no such issue.
         """
         events, all_events = self._events_of(number)
         labels = [event for event in events if isinstance(event, LabelEvent)]
@@ -155,11 +153,7 @@ class RestIssues(RestToken):
         return IssueHistory(by, at, (*renames, *body_edits), is_complete=all_events and all_edits)
 
     def labelled_by(self, number: int, label: str) -> str | None:
-        """Who put a label on that is on an issue or pull request now; None also where too much has happened to it.
-
-        Raises:
-            ForgeNotFoundError: there is none of this number.
-        """
+        """Who put a label on that is on an issue or pull request now; None also where too much has happened to it."""
         events, is_complete = self._events_of(number)
         by, _ = _labelled((event for event in events if isinstance(event, LabelEvent)), label)
         return by if is_complete else None
@@ -182,11 +176,11 @@ class RestIssues(RestToken):
 
         def ours() -> Comment | None:
             return next(
-                iter(self._own(issue, lambda said: same_lines(said).rpartition("\n")[2] == marker)), None
+                iter(self._own(issue, lambda said: normalized(said).rpartition("\n")[2] == marker)), None
             )
 
         comment, _ = self._ensure(ours, lambda: self._comment(issue, text))
-        return self._changed(comment, issue, text).url
+        return self._updated(comment, issue, text).url
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
         """Put a section into our one comment, or replace it there; an empty one removes it.
@@ -202,7 +196,7 @@ class RestIssues(RestToken):
                 return self._thread_url(number)
             made, _ = self._ensure(
                 lambda: next(iter(self._own_comments(number)), None),
-                lambda: self._comment(number, composed(alone, key)),
+                lambda: self._comment(number, compose_comment(alone, key)),
             )
             ours = [made]
         first, *others = ours
@@ -212,7 +206,7 @@ class RestIssues(RestToken):
             sections |= {name: text for name, text in found.items() if name not in sections}
         wanted = with_section(sections, key, body)
         if wanted:
-            self._changed(first, number, composed(wanted, key))
+            self._updated(first, number, compose_comment(wanted, key))
         for comment in others if wanted else (first, *others):
             self._delete(comment, number)
         return first.url if wanted else self._thread_url(number)
@@ -254,7 +248,7 @@ class RestIssues(RestToken):
             ) from None
         if reply.status == HTTPStatus.NOT_FOUND:
             return Permission.NONE
-        return self._calls.understood(reply, request.doing, lambda data: to_permission(data, login))
+        return self._calls.parsed(reply, request.doing, lambda data: to_permission(data, login))
 
     def _edits_of(self, number: int) -> tuple[list[Edit], bool]:
         """The body's edits, and whether these are all. GraphQL has no ETags, but the issue has.
@@ -276,16 +270,11 @@ class RestIssues(RestToken):
 
     def _body_edits(self, number: int) -> tuple[list[Edit], bool]:
         """The body's edits, and whether these are all."""
-        doing = f"read the edits of issue #{number} of {self._name}"
-        owner, name = self._name.split("/")
+        doing = f"read the edits of issue #{number}"
         found: list[Edit] = []
         after: str | None = None
         for _ in range(MOST_EDIT_PAGES):
-            variables = {"owner": owner, "name": name, "number": number, "after": after}
-            body = {"query": BODY_EDITS, "variables": variables}
-            page = self._calls.read(Request("POST", "", doing, body=body, is_graphql=True), _to_edit_page)
-            if page is None:
-                raise ForgeNotFoundError(f"cannot {doing}: there is no such issue")
+            page = self._query(BODY_EDITS, number, doing, _to_edit_page, after=after)
             found += page.edits
             if not page.is_complete or page.next is None:
                 return found, page.is_complete
@@ -307,8 +296,8 @@ class RestIssues(RestToken):
         me = self.own_login()
         return [one for one in found if (is_bot(one.author) if me is None else one.author == me)]
 
-    def _changed(self, comment: Comment, number: int, text: str) -> Comment:
-        if same_lines(comment.body) == same_lines(text):
+    def _updated(self, comment: Comment, number: int, text: str) -> Comment:
+        if normalized(comment.body) == normalized(text):
             return comment
         place, doing = f"/issues/comments/{comment.id}", f"update the comment on #{number}"
         return self._calls.read(self._request("PATCH", place, doing, body={"body": text}), to_comment)
@@ -371,11 +360,11 @@ def sections_of(comment: str) -> dict[str, str] | None:
 
     Who wrote the comment is another question: anybody can write this form.
     """
-    text = same_lines(comment)
+    text = normalized(comment)
     body, _, last = text.rpartition("\n")
     older = _OLDER.fullmatch(last)
     if older is not None:
-        return {unquote(older[1]): _harmless(body)}
+        return {unquote(older[1]): _without_markers(body)}
     if last != MARKER:
         return None
     _, *parts = _SECTION.split(body)
@@ -384,7 +373,7 @@ def sections_of(comment: str) -> dict[str, str] | None:
 
 def is_of_one_key(comment: str) -> bool:
     """Whether it is a comment of an earlier version."""
-    return _OLDER.fullmatch(same_lines(comment).rpartition("\n")[2]) is not None
+    return _OLDER.fullmatch(normalized(comment).rpartition("\n")[2]) is not None
 
 
 def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, str]:
@@ -393,12 +382,12 @@ def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, 
     Nothing in a body begins an HTML comment afterwards, so that no text of a model or a stranger
     makes a marker.
     """
-    text = _harmless(body)
+    text = _without_markers(body)
     changed = {**sections, key[:_LONGEST_KEY]: text}
     return {name: section for name, section in changed.items() if section}
 
 
-def composed(sections: Mapping[str, str], newest: str) -> str:
+def compose_comment(sections: Mapping[str, str], newest: str) -> str:
     """The comment's text. Where it would be too long the other sections are cut before the newest is."""
     newest = newest[:_LONGEST_KEY]
     others = [key for key in sections if key != newest][-_MOST_SECTIONS:]
@@ -409,21 +398,21 @@ def composed(sections: Mapping[str, str], newest: str) -> str:
     # The newest takes what it needs; of the others the short ones leave room for the long ones.
     order = [*(key for key in kept if key == newest), *sorted(others, key=lambda key: len(sections[key]))]
     for left, key in zip(range(len(order), 0, -1), order, strict=True):
-        texts[key] = _closed(sections[key], room if key == newest else room // left)
+        texts[key] = _shortened(sections[key], room if key == newest else room // left)
         room -= len(texts[key])
     return "".join(f"{heads[key]}{texts[key]}\n\n" for key in kept) + MARKER
 
 
-def same_lines(text: str) -> str:
+def normalized(text: str) -> str:
     """Text as it is compared: GitHub's web pages write other line ends, and trim."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
-def _harmless(body: str) -> str:
-    return same_lines(body).replace("<!--", "&lt;!--")
+def _without_markers(body: str) -> str:
+    return normalized(body).replace("<!--", "&lt;!--")
 
 
-def _closed(text: str, most: int) -> str:
+def _shortened(text: str, most: int) -> str:
     """The text in that many characters. A block of code that it leaves open would swallow what comes after it."""
     fence = _open_fence(text)
     if len(text) + len(fence) <= most:

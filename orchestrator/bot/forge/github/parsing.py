@@ -100,6 +100,11 @@ def to_time(text: str) -> datetime:
     return time
 
 
+def to_time_or_none(text: str | None) -> datetime | None:
+    """The same, or None where there is no text."""
+    return to_time(text) if text else None
+
+
 def to_comment(data: Mapping[str, Any]) -> Comment:
     """A comment."""
     return Comment(
@@ -108,7 +113,7 @@ def to_comment(data: Mapping[str, Any]) -> Comment:
         body=data["body"] or "",
         created_at=to_time(data["created_at"]),
         url=data["html_url"],
-        updated_at=_to_time_or_none(data.get("updated_at")),
+        updated_at=to_time_or_none(data.get("updated_at")),
     )
 
 
@@ -131,23 +136,15 @@ def to_issue(data: Mapping[str, Any]) -> Issue | None:
         author=to_login(data["user"]),
         url=data["html_url"],
         created_at=to_time(data["created_at"]),
-        assignees=tuple(_to_name(user) for user in data.get("assignees") or ()),
-        updated_at=_to_time_or_none(data.get("updated_at")),
+        # An assignee is never nobody, whether or not the account may do anything.
+        assignees=tuple(to_login(user) or str(user["login"]) for user in data.get("assignees") or ()),
+        updated_at=to_time_or_none(data.get("updated_at")),
     )
 
 
 def to_labels(data: Iterable[Any]) -> tuple[str, ...]:
     """The names of labels."""
     return tuple(label if isinstance(label, str) else label["name"] for label in data)
-
-
-def _to_name(user: Mapping[str, Any]) -> str:
-    """Somebody who is named, whether or not the account may do anything: an assignee is never nobody."""
-    return to_login(user) or str(user["login"])
-
-
-def _to_time_or_none(text: str | None) -> datetime | None:
-    return to_time(text) if text else None
 
 
 def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
@@ -165,8 +162,8 @@ def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
         commit=data["head"]["sha"],
         author=to_login(data.get("user")),
         labels=to_labels(data.get("labels") or ()),
-        created_at=_to_time_or_none(data.get("created_at")),
-        updated_at=_to_time_or_none(data.get("updated_at")),
+        created_at=to_time_or_none(data.get("created_at")),
+        updated_at=to_time_or_none(data.get("updated_at")),
     )
 
 

@@ -17,8 +17,7 @@ from orchestrator.bot.forge.base import (
     PullRequest,
     PullRequestState,
 )
-from orchestrator.bot.forge.github.calls import Request
-from orchestrator.bot.forge.github.issues import RestIssues, same_lines
+from orchestrator.bot.forge.github.issues import RestIssues, normalized
 from orchestrator.bot.forge.github.parsing import (
     to_labels,
     to_listed_pull_request,
@@ -26,12 +25,12 @@ from orchestrator.bot.forge.github.parsing import (
     to_own_pull_request,
     to_pull_request,
     to_time,
+    to_time_or_none,
 )
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
 LINKED = """
 query($owner: String!, $name: String!, $number: Int!) {
@@ -114,7 +113,7 @@ class RestPullRequests(RestIssues):
         pull, created = self._ensure(
             lambda: self._open_pull_request(proposal), lambda: self._create_pull_request(proposal)
         )
-        same = (pull.title, same_lines(pull.body)) == (proposal.title, same_lines(proposal.body))
+        same = (pull.title, normalized(pull.body)) == (proposal.title, normalized(proposal.body))
         if created or same:
             return pull, created
         request = self._request(
@@ -126,12 +125,7 @@ class RestPullRequests(RestIssues):
         return self._calls.read(request, to_pull_request), False
 
     def close_pull_request(self, number: int) -> PullRequest:
-        """Close a pull request without merging it, as docs.github.com/rest/pulls/pulls#update-a-pull-request has it.
-
-        Raises:
-            ForgeNotFoundError: there is none of this number.
-            ForgeError: it is merged.
-        """
+        """Close a pull request without merging it, as docs.github.com/rest/pulls/pulls#update-a-pull-request has it."""
         self._need_token("close a pull request")
         doing = f"close pull request #{number}"
         request = self._request("PATCH", f"/pulls/{number}", doing, body={"state": "closed"})
@@ -141,35 +135,15 @@ class RestPullRequests(RestIssues):
         return pull
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Open pull requests, of anybody and from anywhere, that say they close this issue.
-
-        Raises:
-            ForgeNotFoundError: there is no such issue.
-        """
-        found = self._queried(LINKED, number, f"read what is linked to issue #{number}", to_linked)
-        if found is None:
-            raise ForgeNotFoundError(f"no issue #{number} in {self._name}")
-        return found
+        """Open pull requests, of anybody and from anywhere, that say they close this issue."""
+        return self._query(LINKED, number, f"read what is linked to issue #{number}", to_linked)
 
     def feedback(self, number: int) -> list[Feedback]:
-        """What people said about a pull request, oldest first; at most the newest 100 of each kind.
-
-        Raises:
-            ForgeNotFoundError: there is no such pull request.
-        """
-        doing = f"read what is said about pull request #{number}"
-        found = self._queried(FEEDBACK, number, doing, to_feedback)
-        if found is None:
-            raise ForgeNotFoundError(f"no pull request #{number} in {self._name}")
-        return found
+        """What people said about a pull request, oldest first; at most the newest 100 of each kind."""
+        return self._query(FEEDBACK, number, f"read what is said about pull request #{number}", to_feedback)
 
     def checks(self, commit: str) -> list[Check]:
-        """The newest run of each check of a commit, and its statuses. Empty where there are none.
-
-        Raises:
-            ForgeNotFoundError: there is no such commit.
-            ForgePermissionError: the token may not read some of them, and none of the others failed.
-        """
+        """The newest run of each check of a commit, and its statuses. Empty where there are none."""
         newest: dict[tuple[str, str], tuple[str, int, Check]] = {}
         unreadable: ForgePermissionError | None = None
         for part in _PARTS:
@@ -205,7 +179,7 @@ class RestPullRequests(RestIssues):
         place = f"/compare/{quote(base, safe='')}...{quote(commit, safe='')}"
         request = self._request("GET", place, f"compare {commit[:12]} with {base}")
         try:
-            changed = self._calls.look(request, _to_paths)
+            changed = self._calls.read_cached(request, _to_paths)
         except (ForgeNotFoundError, ForgePermissionError):
             return True
         return len(changed) >= _MOST_COMPARED or any(path.startswith(_WORKFLOWS) for path in changed)
@@ -248,28 +222,16 @@ class RestPullRequests(RestIssues):
         """Whether GitHub says that a pull request cannot be merged into its base as it is.
 
         While GitHub still finds out, it is said to have none.
-
-        Raises:
-            ForgeNotFoundError: there is no such pull request.
         """
         request = self._request("GET", f"/pulls/{number}", f"read pull request #{number}")
-        return self._calls.look(request, lambda data: str(data["mergeable_state"]) == "dirty")
-
-    def _queried(self, query: str, number: int, doing: str, reader: Callable[[Any], T]) -> T:
-        if not self._is_resolved:
-            self.repository()
-        owner, name = self._name.split("/")
-        variables = {"owner": owner, "name": name, "number": number}
-        body = {"query": query, "variables": variables}
-        doing = f"{doing} of {self._name}"
-        return self._calls.read(Request("POST", "", doing, body=body, is_graphql=True), reader)
+        return self._calls.read_cached(request, lambda data: str(data["mergeable_state"]) == "dirty")
 
     def _listed(self, rest: str, doing: str, reader: Callable[[Any], tuple[int, Sequence[T]]]) -> list[T]:
         """The items of a list that is wrapped with its total count, of its first pages."""
         found: list[T] = []
         for page in range(1, MOST_CHECK_PAGES + 1):
             request = self._request("GET", rest, doing, query={"per_page": "100", "page": str(page)})
-            total, items = self._calls.look(request, reader)
+            total, items = self._calls.read_cached(request, reader)
             found += items
             if not items or len(found) >= total:
                 break
@@ -309,7 +271,7 @@ class RestPullRequests(RestIssues):
             if "already exists" in reply.messages():
                 return None
             raise ForgeError(f"cannot {request.doing}: GitHub rejected it ({reply.messages()})")
-        return self._calls.understood(reply, doing, to_pull_request)
+        return self._calls.parsed(reply, doing, to_pull_request)
 
 
 def _to_paths(data: Mapping[str, Any]) -> list[str]:
@@ -335,7 +297,7 @@ def _to_run(run: Mapping[str, Any]) -> _Entry:
         state=state,
         summary="\n\n".join(words),
         url=run["html_url"] or run["details_url"] or "",
-        ended_at=_to_time(run["completed_at"]),
+        ended_at=to_time_or_none(run["completed_at"]),
         app=str(app.get("slug") or ""),
         app_id=int(app.get("id") or 0),
     )
@@ -373,10 +335,6 @@ _PARTS = (
     _Part("checks", "check-runs", "runs", _to_runs),
     _Part("statuses", "status", "statuses", _to_statuses),
 )
-
-
-def _to_time(text: str | None) -> datetime | None:
-    return to_time(text) if text else None
 
 
 def to_linked(data: Mapping[str, Any]) -> list[PullRequest] | None:

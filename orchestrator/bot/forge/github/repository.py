@@ -8,9 +8,14 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from orchestrator.bot.forge.github.calls import BACKOFF_SECONDS, Calls, Line, Patience, Request
+from orchestrator.bot.forge.github.calls import BACKOFF_SECONDS, ApiRequest, Calls, CallTiming, Transport
 from orchestrator.bot.forge.github.parsing import to_repository
-from orchestrator.core.errors import ForgeAuthenticationError, ForgeError, ForgeUnavailableError
+from orchestrator.core.errors import (
+    ForgeAuthenticationError,
+    ForgeError,
+    ForgeNotFoundError,
+    ForgeUnavailableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,18 +31,17 @@ _NEWEST = {"sort": "updated", "direction": "desc", "per_page": "100"}
 
 
 class RestRepository:
-    """One repository, seen through any line that carries requests.
+    """One repository, seen through any transport that carries requests.
 
     Args:
         name: `owner/name`. A former name is followed to the present one.
-        line: carries and signs the requests.
-        patience: how calls behave in time.
-        is_app: the line speaks for an app, which has no user name.
+        transport: carries and signs the requests.
+        timing: how calls behave in time.
     """
 
-    def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
-        self._name, self._line, self._is_app = name, line, is_app
-        self._calls, self._clock = Calls(line, patience), patience.clock
+    def __init__(self, name: str, transport: Transport, timing: CallTiming) -> None:
+        self._name, self._transport = name, transport
+        self._calls, self._clock = Calls(transport, timing), timing.clock
         self._is_resolved = False
         self._default_branch: str | None = None
         self._has_issues = True
@@ -45,13 +49,13 @@ class RestRepository:
         self._head_seen: tuple[str | None, float] = (None, 0.0)
 
     def close(self) -> None:
-        """Let go of connections."""
-        self._line.close()
+        """Close the connections."""
+        self._transport.close()
 
     def repository(self) -> Repository:
         """The repository itself, under its present name."""
-        request = Request("GET", f"/repos/{self._name}", f"open the repository {self._name}")
-        repository, has_issues = self._calls.look(
+        request = ApiRequest("GET", f"/repos/{self._name}", f"open the repository {self._name}")
+        repository, has_issues = self._calls.read_cached(
             request,
             lambda data: (
                 to_repository(data, is_empty=data["size"] == 0 and self._is_empty(data)),
@@ -96,23 +100,37 @@ class RestRepository:
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-    ) -> Request:
+    ) -> ApiRequest:
         """A request below the repository, under its present name: a redirection would lose the query."""
         if not self._is_resolved:
             self.repository()
-        return Request(method, f"/repos/{self._name}{rest}", f"{doing} of {self._name}", query or {}, body)
+        return ApiRequest(method, f"/repos/{self._name}{rest}", f"{doing} of {self._name}", query or {}, body)
+
+    def _query(
+        self, query: str, number: int, doing: str, reader: Callable[[Any], T | None], **more: str | None
+    ) -> T:
+        """Ask GraphQL about an issue or a pull request; `reader` gives None where there is none."""
+        if not self._is_resolved:
+            self.repository()
+        owner, name = self._name.split("/")
+        body = {"query": query, "variables": {"owner": owner, "name": name, "number": number, **more}}
+        doing = f"{doing} of {self._name}"
+        found = self._calls.read(ApiRequest("POST", "", doing, body=body, is_graphql=True), reader)
+        if found is None:
+            raise ForgeNotFoundError(f"cannot {doing}: there is none of this number")
+        return found
 
     def _need_token(self, doing: str) -> None:
-        if not self._line.has_token:
+        if not self._transport.has_token:
             raise ForgeAuthenticationError(
-                f"cannot {doing} in {self._name} without a token: set {self._line.token_variable}"
+                f"cannot {doing} in {self._name} without a token: set {self._transport.token_variable}"
             )
 
     def _is_empty(self, data: Mapping[str, Any]) -> bool:
         """GitHub says `main` for a repository without a commit, and size 0 for a new one with some."""
         path = f"/repos/{data['full_name']}/git/ref/heads/{quote(data['default_branch'])}"
         reply = self._calls.get(
-            Request("GET", path, f"look into {self._name}"),
+            ApiRequest("GET", path, f"look into {self._name}"),
             accept=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
         )
         return reply.status != HTTPStatus.OK
@@ -151,7 +169,7 @@ class RestRepository:
             self._has_issues = False
             request = self._request("GET", "/pulls", "look for changes", query=query)
             reply = self._calls.get(request)
-        found = self._calls.understood(
+        found = self._calls.parsed(
             reply, request.doing, lambda data: [(str(item["url"]), _changing(item)) for item in data]
         )
         if not all(self._is_ours(url) for url, _ in found):
@@ -169,7 +187,7 @@ class RestRepository:
         reply = self._calls.get(request, accept=_NONE)
         if reply.status in _NONE:
             return None
-        url, commit = self._calls.understood(
+        url, commit = self._calls.parsed(
             reply, request.doing, lambda data: (str(data["url"]), str(data["object"]["sha"]))
         )
         return f"{self._default_branch} {commit}" if self._is_ours(url) else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from orchestrator.bot.forge.base import TokenKind
-from orchestrator.bot.forge.github.calls import Line, Request
+from orchestrator.bot.forge.github.calls import ApiRequest, Transport
 from orchestrator.bot.forge.github.parsing import LOGIN
 from orchestrator.bot.forge.github.repository import RestRepository
 from orchestrator.core.errors import (
@@ -25,7 +25,7 @@ from orchestrator.core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.bot.forge.github.calls import Patience
+    from orchestrator.bot.forge.github.calls import CallTiming
 
 WORKFLOW_LOGIN = "github-actions[bot]"
 ACTIONS_APP_ID = "15368"
@@ -41,6 +41,8 @@ _PREFIXES = {
 }
 """github.blog/engineering/behind-githubs-new-authentication-token-formats"""
 _APP_ID = re.compile(r"ghs_([0-9]+)_")
+_APPS = frozenset({TokenKind.APP, TokenKind.WORKFLOW})
+"""They have no user name."""
 _EXPIRY_FORM = "%Y-%m-%d %H:%M:%S %z"
 _LATEST_RESET = 10**11
 """In seconds since 1970: what lies behind it is no time."""
@@ -51,6 +53,15 @@ BYPASSES = frozenset({"always", "exempt"})
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """Requests an hour: `remaining` of `limit` are left until `reset`."""
+
+    limit: int
+    remaining: int
+    reset: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class TokenFacts:
     """What GitHub says about a token. None is what it does not say.
 
@@ -58,27 +69,21 @@ class TokenFacts:
         kind: whose authority it has.
         scopes: of a classic or an OAuth token; it may have none.
         expires_at: of a personal access token that expires.
-        rate_limit: requests an hour; `rate_remaining` of them are left until `rate_reset`.
+        quotas: the limits of requests by interface; empty where the server has none.
         server_date: the server's clock when it answered.
     """
 
     kind: TokenKind
     scopes: tuple[str, ...] | None = None
     expires_at: datetime | None = None
-    rate_limit: int | None = None
-    rate_remaining: int | None = None
-    rate_reset: datetime | None = None
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
     server_date: datetime | None = None
 
 
-def kind_of(token: str, *, in_workflow: bool = False) -> TokenKind:
+def token_kind_of(token: str, *, in_workflow: bool = False) -> TokenKind:
     """The kind of a token by its form.
 
     A workflow's token and another app's look the same where they do not name the app.
-
-    Args:
-        token: the token, or nothing.
-        in_workflow: whether this runs in GitHub Actions.
     """
     if not token:
         return TokenKind.NONE
@@ -103,16 +108,7 @@ class RepositoryFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
-    """Requests an hour: `remaining` of `limit` are left until `reset`."""
-
-    limit: int
-    remaining: int
-    reset: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
+class BranchRule:
     """A rule for a branch, of the ruleset with this number. `kind` and `parameters` are GitHub's words for it."""
 
     kind: str
@@ -156,19 +152,30 @@ class Rule:
 
 
 class RestToken(RestRepository):
-    """Whose the token is."""
+    """Whose the token is, and what it may do.
 
-    def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
-        super().__init__(name, line, patience, is_app=is_app)
-        self._kind = TokenKind.OTHER if line.has_token else TokenKind.NONE
-        self._in_workflow = False
+    Args:
+        kind: by the token's form.
+        in_workflow: whether this runs in GitHub Actions, whose token looks like any app's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        transport: Transport,
+        timing: CallTiming,
+        kind: TokenKind,
+        in_workflow: bool,  # noqa: FBT001
+    ) -> None:
+        super().__init__(name, transport, timing)
+        self._kind, self._in_workflow = kind, in_workflow
         self._login: str | None = None
         self._login_is_known = False
 
     def own_login(self) -> str | None:
         """Our name as an author, a bot's with `[bot]`; asked once. None without a token, or if GitHub does not tell."""
-        if not self._login_is_known and self._line.has_token:
-            self._login = (None if self._is_app else self._user()) or self._viewer()
+        if not self._login_is_known and self._transport.has_token:
+            self._login = (None if self._kind in _APPS else self._user()) or self._viewer()
             self._login_is_known = True
         return self._login
 
@@ -177,7 +184,7 @@ class RestToken(RestRepository):
 
         In a workflow its own token and that of another app may have the same form: our name tells them apart.
         """
-        if self._in_workflow and self._kind in {TokenKind.WORKFLOW, TokenKind.APP}:
+        if self._in_workflow and self._kind in _APPS:
             login = self.own_login()
             if login is not None:
                 return TokenKind.WORKFLOW if login == WORKFLOW_LOGIN else TokenKind.APP
@@ -192,20 +199,17 @@ class RestToken(RestRepository):
             ForgeAuthenticationError: it is not valid.
         """
         kind = self.token_kind()
-        request = Request("GET", "/rate_limit", "ask about the token")
+        request = ApiRequest("GET", "/rate_limit", "ask about the token")
         reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
-        limit: Mapping[str, int] = {}
+        quotas: Mapping[str, Quota] = {}
         if reply.status != HTTPStatus.NOT_FOUND:
-            limit = self._calls.understood(reply, request.doing, _to_limit)
+            quotas = self._calls.parsed(reply, request.doing, _to_quotas)
         scopes = reply.headers.get("x-oauth-scopes")
-        reset = limit.get("reset")
         return TokenFacts(
             kind=kind,
             scopes=None if scopes is None else tuple(filter(None, map(str.strip, scopes.split(",")))),
             expires_at=to_expiry(reply.headers.get("github-authentication-token-expiration", "")),
-            rate_limit=limit.get("limit"),
-            rate_remaining=limit.get("remaining"),
-            rate_reset=None if reset is None else datetime.fromtimestamp(reset, UTC),
+            quotas=quotas,
             server_date=_to_date(reply.headers.get("date", "")),
         )
 
@@ -217,15 +221,7 @@ class RestToken(RestRepository):
         """
         branch = self.repository().default_branch
         request = self._request("GET", "", "look at the repository")
-        return self._calls.look(request, lambda data: _to_facts(data, branch))
-
-    def quotas(self) -> Mapping[str, Quota]:
-        """The limits of requests by interface; empty where the server has none."""
-        request = Request("GET", "/rate_limit", "ask about the limits")
-        reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
-        if reply.status == HTTPStatus.NOT_FOUND:
-            return {}
-        return self._calls.understood(reply, request.doing, _to_quotas)
+        return self._calls.read_cached(request, lambda data: _to_facts(data, branch))
 
     def try_reading(self, part: str) -> None:
         """Read the first of the `issues` or `pulls`.
@@ -243,7 +239,7 @@ class RestToken(RestRepository):
         request = self._request("GET", f"/labels/{quote(label, safe='')}", "look for the label")
         return self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,)).status == HTTPStatus.OK
 
-    def rules(self, branch: str) -> Sequence[Rule]:
+    def rules(self, branch: str) -> Sequence[BranchRule]:
         """The active rules for a branch, which need not exist. Empty where the server knows no rules.
 
         Old-style branch protection is not among them: only administrators may read it.
@@ -256,10 +252,6 @@ class RestToken(RestRepository):
         """The rule that refuses a new branch for sure, in words, or None.
 
         Where the rules cannot be read, the push tells.
-
-        Raises:
-            ForgeAuthenticationError: the token is worth nothing.
-            ForgeRateLimitError: GitHub wants no request now.
         """
         try:
             refusing = [rule for rule in self.rules(branch) if rule.refuses(branch, email)]
@@ -305,7 +297,7 @@ class RestToken(RestRepository):
     def _user(self) -> str | None:
         """A person's name. None for a token that speaks for no person."""
         try:
-            request = Request("GET", "/user", "ask whose the token is")
+            request = ApiRequest("GET", "/user", "ask whose the token is")
             return self._calls.read(request, lambda data: str(data["login"]))
         except ForgePermissionError:
             return None
@@ -313,7 +305,7 @@ class RestToken(RestRepository):
     def _viewer(self) -> str | None:
         """An app's name, as of a workflow's token."""
         body = {"query": VIEWER, "variables": {}}
-        request = Request("POST", "", "ask whose the token is", body=body, is_graphql=True)
+        request = ApiRequest("POST", "", "ask whose the token is", body=body, is_graphql=True)
         try:
             login = self._calls.read(request, lambda data: str(data["data"]["viewer"]["login"]))
         except (ForgeAuthenticationError, ForgeRateLimitError, ForgeUnavailableError):
@@ -344,14 +336,6 @@ def to_expiry(text: str) -> datetime | None:
         return None
 
 
-def _to_limit(data: Mapping[str, Any]) -> Mapping[str, int]:
-    core = data["resources"]["core"]
-    limit = {name: int(core[name]) for name in ("limit", "remaining", "reset")}
-    if not 0 <= limit["reset"] < _LATEST_RESET:
-        raise ValueError(limit["reset"])
-    return limit
-
-
 def _to_date(text: str) -> datetime | None:
     try:
         found = parsedate_to_datetime(text)
@@ -374,16 +358,22 @@ def _to_facts(data: Mapping[str, Any], branch: str | None) -> RepositoryFacts:
 
 
 def _to_quotas(data: Mapping[str, Any]) -> Mapping[str, Quota]:
+    named = {name: data["resources"][name] for name in QUOTAS if name in data["resources"]}
     return {
-        name: Quota(int(one["limit"]), int(one["remaining"]), datetime.fromtimestamp(int(one["reset"]), UTC))
-        for name, one in data["resources"].items()
-        if name in QUOTAS
+        name: Quota(int(one["limit"]), int(one["remaining"]), _to_reset(one)) for name, one in named.items()
     }
 
 
-def _to_rule(data: Mapping[str, Any]) -> Rule:
+def _to_reset(quota: Mapping[str, Any]) -> datetime:
+    seconds = int(quota["reset"])
+    if not 0 <= seconds < _LATEST_RESET:
+        raise ValueError(seconds)
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _to_rule(data: Mapping[str, Any]) -> BranchRule:
     parameters = data.get("parameters")
-    return Rule(
+    return BranchRule(
         str(data["type"]),
         int(data.get("ruleset_id") or 0),
         parameters if isinstance(parameters, dict) else {},

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.bot.forge.github.address import NOT_GITHUB, TOKEN_VARIABLE, is_githubs_own
-from orchestrator.bot.forge.github.calls import Calls, Line, Patience, Reply, Request
+from orchestrator.bot.forge.github.calls import ApiRequest, Calls, CallTiming, Reply
+from orchestrator.bot.forge.github.parsing import to_time
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -22,8 +23,6 @@ from orchestrator.core.errors import (
 from orchestrator.core.redaction import without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from github import Auth
     from github.Requester import Requester
 
@@ -56,7 +55,7 @@ GitHubAuth: TypeAlias = GitHubToken | GitHubApp | None
 """None reads public repositories, sixty requests an hour, and writes nothing."""
 
 
-class _PyGithubLine:
+class PyGithubTransport:
     """Sends requests through PyGithub under one authentication."""
 
     def __init__(
@@ -81,7 +80,7 @@ class _PyGithubLine:
         """Where a token for this server is set."""
         return self._variable
 
-    def send(self, request: Request) -> Reply:
+    def send(self, request: ApiRequest) -> Reply:
         """One request, one reply. A server of a company is asked first, without a credential, whether it is GitHub.
 
         Raises:
@@ -94,14 +93,14 @@ class _PyGithubLine:
             self._is_known = True
         return self._sent(self._requester, request)
 
-    def _require_github(self, request: Request) -> None:
+    def _require_github(self, request: ApiRequest) -> None:
         """Refuse a server that does not answer as GitHub does. Nothing secret is sent to find out."""
         nobody, status, doing = _requester(self._api_url, None), 0, request.doing
         # A stand-in that knows a part of the interface knows at least what is asked of it.
         own = (request.path,) if request.method == "GET" and "://" not in request.path else ()
         try:
             for path in (*_TELLING_PATHS, *own):
-                reply = self._sent(nobody, Request("GET", path, doing))
+                reply = self._sent(nobody, ApiRequest("GET", path, doing))
                 if _answers_as_github(reply):
                     return
                 if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -116,7 +115,7 @@ class _PyGithubLine:
             f"check --repo and --github-url; {NOT_GITHUB}"
         )
 
-    def _sent(self, requester: Requester, request: Request) -> Reply:
+    def _sent(self, requester: Requester, request: ApiRequest) -> Reply:
         if "://" in request.path and _origin(request.path) != _origin(self._api_url):
             # The next page of a list is named by the server, and is asked for with the token.
             raise ForgeNotFoundError(f"cannot {request.doing}: {self._host} sends us to another server")
@@ -142,52 +141,36 @@ class _PyGithubLine:
         return Reply(status, {name.lower(): str(value) for name, value in headers.items()}, text)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._requester.close()
 
 
-class AppLine:
-    """Signs requests with an app's installation token.
+class AppTransport:
+    """Signs requests as a GitHub App, with a token for one repository that is renewed before it expires.
 
-    Args:
-        name: the repository, `owner/name`; the token is good for no other.
-        patience: how the calls for a token behave in time.
-        as_app: opens a line that is signed with the app's own key.
-        with_token: opens a line that is signed with a token.
+    Raises:
+        ForgeAuthenticationError: the app's key cannot sign.
     """
 
-    def __init__(
-        self,
-        name: str,
-        patience: Patience,
-        *,
-        as_app: Callable[[], Line],
-        with_token: Callable[[str], Line],
-    ) -> None:
-        self._name, self._patience = name, patience
-        self._as_app, self._with_token = as_app, with_token
-        self._line: Line | None = None
+    has_token = True
+    token_variable = TOKEN_VARIABLE
+
+    def __init__(self, name: str, app: GitHubApp, timing: CallTiming, api_url: str) -> None:
+        self._name, self._timing, self._api_url = name, timing, api_url
+        self._signer = _app_signer(app)
+        self._transport: PyGithubTransport | None = None
         self._token = ""
-        self._expires_at: datetime | None = None
+        self._expires_at = datetime.min.replace(tzinfo=UTC)
+        # Git asks for the token in one thread while requests go out in another.
         self._lock = threading.RLock()
         self._spent = Traffic()
 
-    @property
-    def has_token(self) -> bool:
-        """Always: without one there is an error."""
-        return True
-
-    @property
-    def token_variable(self) -> str:
-        """What would be used in place of the app."""
-        return TOKEN_VARIABLE
-
-    def send(self, request: Request) -> Reply:
-        """One request, one reply, with a token that is good for some minutes more."""
+    def send(self, request: ApiRequest) -> Reply:
+        """Send a request with a token that is valid for some minutes more."""
         return self._renewed().send(request)
 
     def token(self) -> str:
-        """A token that is good for some minutes more."""
+        """A token that is valid for some minutes more."""
         with self._lock:
             self._renewed()
             return self._token
@@ -197,41 +180,34 @@ class AppLine:
         return self._spent
 
     def close(self) -> None:
-        """Let go of connections."""
-        if self._line is not None:
-            self._line.close()
+        """Close the connections."""
+        if self._transport is not None:
+            self._transport.close()
 
-    def _renewed(self) -> Line:
-        # Git asks for the token in one thread while requests go out in another.
+    def _renewed(self) -> PyGithubTransport:
         with self._lock:
-            return self._with_good_token()
-
-    def _with_good_token(self) -> Line:
-        now = self._patience.clock.now()
-        if self._line is None or self._expires_at is None or self._expires_at - now < RENEWAL_MARGIN:
-            line = self._as_app()
-            calls = Calls(line, self._patience)
-            try:
-                self._token, self._expires_at = self._new_token(calls)
-            finally:
-                line.close()
-                new, old = calls.traffic(), self._spent
-                self._spent = Traffic(old.requests + new.requests, old.unchanged, old.writes + new.writes)
-            self.close()
-            self._line = self._with_token(self._token)
-        return self._line
+            now = self._timing.clock.now()
+            if self._transport is None or self._expires_at - now < RENEWAL_MARGIN:
+                as_app = PyGithubTransport(self._api_url, self._signer)
+                calls = Calls(as_app, self._timing)
+                try:
+                    self._token, self._expires_at = self._new_token(calls)
+                finally:
+                    as_app.close()
+                    self._spent += calls.traffic()
+                self.close()
+                self._transport = open_transport(self._api_url, self._token)
+            return self._transport
 
     def _new_token(self, calls: Calls) -> tuple[str, datetime]:
         doing = f"get the GitHub App's token for {self._name}"
         try:
-            found = Request("GET", f"/repos/{self._name}/installation", doing)
+            found = ApiRequest("GET", f"/repos/{self._name}/installation", doing)
             number = calls.read(found, lambda data: int(data["id"]))
             only = {"repositories": [self._name.split("/")[1]]}
-            asked = Request("POST", f"/app/installations/{number}/access_tokens", doing, body=only)
+            asked = ApiRequest("POST", f"/app/installations/{number}/access_tokens", doing, body=only)
             return calls.read(
-                asked,
-                lambda data: (str(data["token"]), datetime.fromisoformat(data["expires_at"])),
-                repeatable=True,
+                asked, lambda data: (str(data["token"]), to_time(data["expires_at"])), repeatable=True
             )
         except ForgeNotFoundError:
             raise ForgeNotFoundError(
@@ -281,25 +257,14 @@ def _answers_as_github(reply: Reply) -> bool:
     return isinstance(body, dict) and not body.keys().isdisjoint(_TELLING_KEYS)
 
 
-def token_line(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> _PyGithubLine:
-    """A line that is signed with a token, or with nothing if it is empty."""
+def open_transport(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> PyGithubTransport:
+    """Open a transport that is signed with a token, or with nothing if it is empty."""
     from github import Auth
 
-    return _PyGithubLine(api_url, Auth.Token(token) if token else None, token, variable)
+    return PyGithubTransport(api_url, Auth.Token(token) if token else None, token, variable)
 
 
-def app_line(name: str, app: GitHubApp, patience: Patience, api_url: str) -> AppLine:
-    """Open a line that signs as an app for one repository."""
-    signer = _app_auth(app)
-    return AppLine(
-        name,
-        patience,
-        as_app=lambda: _PyGithubLine(api_url, signer),
-        with_token=lambda token: token_line(api_url, token),
-    )
-
-
-def _app_auth(app: GitHubApp) -> Auth.AppAuth:
+def _app_signer(app: GitHubApp) -> Auth.AppAuth:
     """PyGithub's signer, tried once.
 
     Raises:

@@ -99,10 +99,10 @@ class BubblewrapSandbox:
         """See `Sandbox`."""
         return self._tools
 
-    def open(self, folder: WritableFolder) -> OpenBubblewrap:
+    def open(self, folder: WritableFolder) -> _OpenBubblewrap:
         """See `Sandbox`."""
         visible.check_root(folder.root, self._inherited)
-        return OpenBubblewrap(self, folder)
+        return _OpenBubblewrap(self, folder)
 
     def proxy(self) -> Proxy:
         """The proxy of one command."""
@@ -146,7 +146,7 @@ class BubblewrapSandbox:
                     os.rmdir(path)  # noqa: PTH106  a name
 
 
-class OpenBubblewrap:
+class _OpenBubblewrap:
     """An `OpenSandbox`: one bubblewrap and the `sandbox_init` in it, started with the first command.
 
     It ends with this program: the kernel kills bubblewrap with its parent, and `sandbox_init` ends when its socket is
@@ -160,16 +160,15 @@ class OpenBubblewrap:
         self._control: socket.socket | None = None
         self._first = self._said = -1
         self._closed = False
-        self._abandoned: weakref.finalize[..., OpenBubblewrap] | None = None
+        self._abandoned: weakref.finalize[..., _OpenBubblewrap] | None = None
 
-    def launch(self, command: Command) -> BubblewrapLaunch:
-        """See `OpenSandbox`."""
+    def launch(self, command: Command) -> _BubblewrapLaunch:
         root, found = self._folder.root, visible.protections(self._folder)
         made = [one.path for one in found if one.is_missing or self._sandbox.made[one.path]]
         steps = [step for one in found for step in one.steps(root)]
         request = _request(command, self._sandbox.options.limits, steps)
         self._sandbox.made.update(made)
-        return BubblewrapLaunch(self, self._sandbox, root, request, made)
+        return _BubblewrapLaunch(self, self._sandbox, root, request, made)
 
     async def send(self, descriptors: Sequence[int]) -> None:
         """Send a request to `sandbox_init`, which is started first if it does not run.
@@ -229,7 +228,6 @@ class OpenBubblewrap:
         return lines[-1][:_SHOWN_CHARS] if lines else "it said nothing"
 
     async def close(self) -> None:
-        """See `OpenSandbox`."""
         async with self._starting:
             self._closed = True
             await self._end()
@@ -266,14 +264,14 @@ def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) ->
         process.wait()
 
 
-class BubblewrapLaunch(WatchedLaunch):
+class _BubblewrapLaunch(WatchedLaunch):
     """A `Launch`: a request to `sandbox_init`, its answers, and the handle on the command's first process."""
 
     start_seconds = START_SECONDS
 
     def __init__(
         self,
-        opened: OpenBubblewrap,
+        opened: _OpenBubblewrap,
         sandbox: BubblewrapSandbox,
         root: str,
         request: bytes,
@@ -290,7 +288,6 @@ class BubblewrapLaunch(WatchedLaunch):
         self._group = make_group(limits.memory()) if limits.grouped else None
 
     async def start(self, stdout: int, stderr: int) -> None:
-        """See `Launch`."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.setblocking(False)
         file = _memory(self._request)
@@ -334,7 +331,6 @@ class BubblewrapLaunch(WatchedLaunch):
         self._begun.set()
 
     async def ended(self) -> int:
-        """See `Launch`."""
         if self._sent:
             await self._gone.wait()
         if self._problem and not self._killed:
@@ -352,7 +348,6 @@ class BubblewrapLaunch(WatchedLaunch):
                 self._channel.shutdown(socket.SHUT_WR)
 
     async def close(self) -> None:
-        """See `Launch`."""
         self.kill()
         try:
             if self._sent:

@@ -102,12 +102,12 @@ class ContainerSandbox:
         """See `Sandbox`. The image has its own."""
         return {}
 
-    def open(self, folder: WritableFolder) -> OpenContainers:
+    def open(self, folder: WritableFolder) -> _OpenContainers:
         """See `Sandbox`."""
         visible.check_root(folder.root, self._inherited)
         if any(char in folder.root for char in "\n\r"):
             raise ToolError(f"{folder.root!r} has a line break in its name, so it cannot be mounted")
-        return OpenContainers(self, folder)
+        return _OpenContainers(self, folder)
 
     def proxy(self) -> Proxy:
         """The proxy of one command."""
@@ -128,7 +128,7 @@ def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str,
     return ContainerSandbox(engine, image, options, inherited)
 
 
-class OpenContainers:
+class _OpenContainers:
     """An `OpenSandbox`: one container, started with the first command, that runs one command after the other.
 
     A command that begins while another one runs gets a container of its own, so that no command sees another one's
@@ -144,13 +144,12 @@ class OpenContainers:
         self._made: dict[str, visible.Protection] = {}
         self._closed = False
 
-    def launch(self, command: Command) -> ContainerLaunch:
-        """See `OpenSandbox`."""
+    def launch(self, command: Command) -> _ContainerLaunch:
         for path in [path for path in self._made if _holds_anything(path)]:
             del self._made[path]  # it has become a repository
         script = _script(command, self.sandbox.options.limits, self.sandbox.plan.image)
         protections = [self._made.get(one.path, one) for one in visible.protections(self.folder)]
-        return ContainerLaunch(self, script, protections)
+        return _ContainerLaunch(self, script, protections)
 
     async def take(self, protections: Sequence[visible.Protection]) -> Container:
         """A container in which nothing runs.
@@ -193,7 +192,6 @@ class OpenContainers:
         task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """See `OpenSandbox`."""
         self._closed = True
         while self._idle:
             self._end(self._idle.pop())
@@ -210,13 +208,13 @@ def _holds_anything(folder: str) -> bool:
     return True
 
 
-class ContainerLaunch(WatchedLaunch):
+class _ContainerLaunch(WatchedLaunch):
     """A `Launch`: the engine's program runs a shell in a container, which reads what to do from its standard input."""
 
     start_seconds = _QUEUE_SECONDS
 
     def __init__(
-        self, opened: OpenContainers, script: bytes, protections: Sequence[visible.Protection]
+        self, opened: _OpenContainers, script: bytes, protections: Sequence[visible.Protection]
     ) -> None:
         super().__init__(opened.sandbox.proxy())
         self._opened, self._script, self._protections = opened, script, protections
@@ -225,7 +223,6 @@ class ContainerLaunch(WatchedLaunch):
         self._following: asyncio.Task[None] | None = None
 
     async def start(self, stdout: int, stderr: int) -> None:
-        """See `Launch`."""
         self._container = container = await self._opened.take(self._protections)
         engine, limits = self._opened.sandbox.plan.engine, self._opened.sandbox.options.limits
         words = [engine.program, "exec", "--interactive", container.name, "sh", "-c", 'eval "$(cat)"']
@@ -283,7 +280,6 @@ class ContainerLaunch(WatchedLaunch):
         return before
 
     async def ended(self) -> int:
-        """See `Launch`."""
         if self._process is not None:
             await self._gone.wait()
         if self._killed:
@@ -302,7 +298,6 @@ class ContainerLaunch(WatchedLaunch):
             self._process.kill()
 
     async def close(self) -> None:
-        """See `Launch`."""
         self.kill()
         if self._following is not None:
             await self._following

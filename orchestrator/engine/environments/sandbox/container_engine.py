@@ -40,7 +40,7 @@ LABEL = "pullwright"
 """Every container has it."""
 OTHER = "or leave out --sandbox for the system's own"
 """Ends a message about a container that cannot be started."""
-ASK_SECONDS = 30.0
+_ASK_SECONDS = 30.0
 HANDOVER = "/pullwright"
 """A folder in the container with a socket and files that are only for it."""
 _START_SECONDS = 60.0
@@ -132,11 +132,11 @@ def _ask(engine: ContainerEngine, *words: str) -> tuple[int, str]:
             env=dict(engine.variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=ASK_SECONDS,
+            timeout=_ASK_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 1, f"it said nothing for {ASK_SECONDS:.0f} seconds"
+        return 1, f"it said nothing for {_ASK_SECONDS:.0f} seconds"
     except OSError as error:
         return 1, error.strerror or str(error)
     if ran.returncode:
@@ -215,7 +215,16 @@ class ContainerPlan:
         words = [self.engine.program, "run", "--interactive", "--rm", "--pull", "never", "--name", name]
         words += ["--label", f"{LABEL}={os.getpid()}", "--log-driver", "none", "--no-healthcheck"]
         words += self.engine.user
-        words += _confinement(handover)
+        words += ["--network", "none", "--hostname", visible.HOST_NAME, "--workdir", "/", "--read-only"]
+        words += [
+            "--cap-drop",
+            "ALL",
+            "--security-opt",
+            "no-new-privileges",
+            "--security-opt",
+            "label=disable",
+        ]
+        words += ["--security-opt", f"seccomp={handover / 'seccomp.json'}", "--oom-score-adj", "1000"]
         words += _limits(limits, self.engine.name)
         for path, (size, mode) in visible.scratch_folders(limits.scratch_bytes, self.image.volumes).items():
             if path != "/dev/shm":  # noqa: S108  it has a size of its own
@@ -236,14 +245,6 @@ class ContainerPlan:
         for variable, value in (hidden | proxy_variables()).items():  # else docker's own settings count
             words += ["--env", f"{variable}={value}"]
         return [*words, "--entrypoint", "sh", self.image.number, "-c", self.first]
-
-
-def _confinement(handover: Path) -> list[str]:
-    """Words for a container without network, capabilities and a disk of its own."""
-    words = ["--network", "none", "--hostname", visible.HOST_NAME, "--workdir", "/", "--read-only"]
-    words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
-    words += ["--security-opt", "label=disable", "--security-opt", f"seccomp={handover / 'seccomp.json'}"]
-    return [*words, "--oom-score-adj", "1000"]
 
 
 def _limits(limits: SandboxLimits, engine: str) -> list[str]:
@@ -431,7 +432,7 @@ async def _receive(listener: socket.socket, run: subprocess.Popen[bytes]) -> lis
                 with suppress(BlockingIOError):
                     channel, _ = listener.accept()
                     with channel:
-                        channel.settimeout(ASK_SECONDS)
+                        channel.settimeout(_ASK_SECONDS)
                         _, handed, _, _ = socket.recv_fds(channel, 1, HANDED_OVER)
                     return handed if len(handed) == HANDED_OVER else None
                 await asyncio.sleep(_LOOK_SECONDS)

@@ -108,8 +108,13 @@ def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUP
         with suppress(OSError):
             folder.mkdir()
             group = ControlGroup(folder, version, limit)
-            if not known:
-                _sweep(parent)
+            if not known:  # groups of programs that have ended
+                _left.update(
+                    one
+                    for one in parent.glob(f"{_PREFIX}-*-*")
+                    if not os.path.exists(f"/proc/{one.name.split('-')[1]}")  # noqa: PTH110  a name
+                )
+                _remove_left()
             _known[own, root] = parent, version
             return group
     return None
@@ -161,15 +166,10 @@ def _parents(own: Path, root: Path) -> list[tuple[Path, _Version]]:
         elif not controllers and (root / "cgroup.controllers").exists():
             for above in (inner, *inner.parents):
                 found.append((root / above, _V2))
-                if _is_limited(root / above):  # a limit of this program is one of its commands too
-                    break
+                with suppress(OSError):
+                    if (root / above / _V2.limits[0]).read_text("ascii").strip() != "max":
+                        break  # a limit of this program is one of its commands too
     return found
-
-
-def _is_limited(group: Path) -> bool:
-    with suppress(OSError):
-        return (group / _V2.limits[0]).read_text("ascii").strip() != "max"
-    return False
 
 
 def _set(file: Path, value: str) -> None:
@@ -179,17 +179,6 @@ def _set(file: Path, value: str) -> None:
         os.write(descriptor, value.encode())
     finally:
         os.close(descriptor)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove groups that programs left which are no more."""
-    dead = (
-        folder
-        for folder in parent.glob(f"{_PREFIX}-*-*")
-        if not os.path.exists(f"/proc/{folder.name.split('-')[1]}")  # noqa: PTH110  a name
-    )
-    _left.update(dead)
-    _remove_left()
 
 
 def _remove_left() -> None:
@@ -204,7 +193,7 @@ def _remove_left() -> None:
 
 NICENESS = 10
 """Of commands: what watches from outside must get its turn among thousands."""
-INTERVAL_SECONDS = 0.1
+_INTERVAL_SECONDS = 0.1
 _KIB = 1_024
 _SHOWN_BYTES = 1_000_000
 
@@ -255,7 +244,7 @@ class Watch:
     With a control group the kernel itself counts and limits memory. Without one it is the sum of what is private to
     the processes and of what the memory shared on the whole machine has grown by since the command began. So what
     other programs take of that in the meantime counts too, and what a command takes and gives back within
-    `INTERVAL_SECONDS` is not seen.
+    `_INTERVAL_SECONDS` is not seen.
 
     Args:
         proc: an open folder, the sandbox's `/proc`; this object closes it.
@@ -294,9 +283,9 @@ class Watch:
         return self._reason
 
     async def run(self, kill: Callable[[], None]) -> None:
-        """Look every `INTERVAL_SECONDS` until a limit is passed; then kill."""
+        """Look every `_INTERVAL_SECONDS` until a limit is passed; then kill."""
         while not self._reason:
-            await asyncio.sleep(INTERVAL_SECONDS)  # there is nothing to see before
+            await asyncio.sleep(_INTERVAL_SECONDS)  # there is nothing to see before
             self._reason = self.passed()
         kill()
 
@@ -309,7 +298,11 @@ class Watch:
             if self._group.was_full():
                 return self._too_much_memory()
         else:
-            grown = self._grown()
+            held = self._held()
+            self._held_least = min(
+                self._held_least, held
+            )  # what ended just before may still be on its way out
+            grown = held - self._held_least
             if private + grown > self._memory and self._exactly() + grown > self._memory:
                 return self._too_much_memory()
         if self._free(self._root) < self._floor:
@@ -343,11 +336,6 @@ class Watch:
 
     def _too_much_memory(self) -> str:
         return f"more than {self._memory // _SHOWN_BYTES:,} MB of memory"
-
-    def _grown(self) -> int:
-        held = self._held()
-        self._held_least = min(self._held_least, held)  # what ended just before may still be on its way out
-        return held - self._held_least
 
     def _numbers(self) -> list[str]:
         if self._proc < 0:

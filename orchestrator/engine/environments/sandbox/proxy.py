@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 PROXY_PORT = 61_080
 """Above the ports that Linux gives out itself. In a network of its own it is always free."""
-WEB_PORTS = frozenset({80, 443})
-CONNECT_SECONDS = 20.0
+_WEB_PORTS = frozenset({80, 443})
+_CONNECT_SECONDS = 20.0
 _MAX_PORT = 65_535
 _NAME = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*\Z"
@@ -59,12 +59,12 @@ def host_rule(text: str) -> HostRule:
     name, colon, port = text.strip().lower().partition(":")
     below = name.startswith("*.")
     name = host_name(name.removeprefix("*."))
-    number = port_number(port) if colon else None
+    number = _port_number(port) if colon else None
     if not name or (colon and number is None) or (below and "." not in name):
         raise ConfigurationError(
             f"--allow-host {text!r} is no host: write name, *.example.org or name:port, without http://"
         )
-    return HostRule(name, WEB_PORTS if number is None else frozenset({number}), below)
+    return HostRule(name, _WEB_PORTS if number is None else frozenset({number}), below)
 
 
 def host_name(text: str) -> str:
@@ -73,7 +73,7 @@ def host_name(text: str) -> str:
     return name if _NAME.match(name) else ""
 
 
-def port_number(text: str) -> int | None:
+def _port_number(text: str) -> int | None:
     """The port, or None where it is no port."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_PORT)) else 0
     return number if 0 < number <= _MAX_PORT else None
@@ -85,7 +85,7 @@ def explain_refused(refused: str) -> str:
     if why:
         return f"refused connection to {place}: {why}"
     host, _, port = place.rpartition(":")
-    flag = f"--allow-host {host if int(port) in WEB_PORTS else place}"
+    flag = f"--allow-host {host if int(port) in _WEB_PORTS else place}"
     return f"refused connection to {place}; the person who runs this can allow it with {flag}"
 
 
@@ -103,7 +103,7 @@ async def connect_public(host: str, port: int) -> tuple[asyncio.StreamReader, as
     failure: OSError = ConnectionError(f"{host} does not answer")
     for address in public:
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(_CONNECT_SECONDS):
                 return await asyncio.open_connection(address, port)
         except OSError as error:  # a time-out is one
             failure = error
@@ -112,7 +112,7 @@ async def connect_public(host: str, port: int) -> tuple[asyncio.StreamReader, as
 
 MAX_HELLO_BYTES = 32_768
 """Of all records together. With keys against quantum computers and a resumed session it has about 4,000."""
-HANDSHAKE = 22
+_HANDSHAKE = 22
 """The first byte of a record with a message of the handshake; no other protocol's first line begins with it."""
 ANSWER_BYTES = 43
 """Of a server's first record, up to the end of what shows whether it asks for a second hello."""
@@ -162,14 +162,14 @@ async def receive_hello(reader: asyncio.StreamReader, begun: bytes = b"") -> tup
         if head[0] == _CHANGE_CIPHER_SPEC and not message and fragment == b"\x01":
             head = b""
             continue
-        if head[0] != HANDSHAKE or head[1] != 3 or not 0 < size <= _MAX_RECORD or len(raw) > MAX_HELLO_BYTES:  # noqa: PLR2004  TLS is 3.x
+        if head[0] != _HANDSHAKE or head[1] != 3 or not 0 < size <= _MAX_RECORD or len(raw) > MAX_HELLO_BYTES:  # noqa: PLR2004  TLS is 3.x
             raise ValueError("not a TLS hello")
         message += fragment
         head = b""
-    return bytes(raw), read_hello(bytes(message))
+    return bytes(raw), _read_hello(bytes(message))
 
 
-def read_hello(message: bytes) -> ClientHello:
+def _read_hello(message: bytes) -> ClientHello:
     """Read a whole message of the handshake.
 
     Raises:
@@ -199,7 +199,7 @@ def read_hello(message: bytes) -> ClientHello:
 
 def asks_again(answer: bytes) -> bool:
     """Whether a server's first bytes, at least `ANSWER_BYTES` of them, ask for a second hello."""
-    is_hello = answer[:1] == bytes([HANDSHAKE]) and answer[_RECORD_HEAD : _RECORD_HEAD + 1] == bytes(
+    is_hello = answer[:1] == bytes([_HANDSHAKE]) and answer[_RECORD_HEAD : _RECORD_HEAD + 1] == bytes(
         [_SERVER_HELLO]
     )
     return is_hello and answer[ANSWER_BYTES - len(_RETRY) : ANSWER_BYTES] == _RETRY
@@ -229,9 +229,9 @@ def _counted(data: bytes, width: int) -> tuple[bytes, bytes]:
 
 MAX_HEAD_BYTES = 32_768
 MAX_CONNECTIONS = 64
-MAX_REFUSED = 100
-HEAD_SECONDS = 20.0
-IDLE_SECONDS = 300.0
+_MAX_REFUSED = 100
+_HEAD_SECONDS = 20.0
+_IDLE_SECONDS = 300.0
 _CHUNK_BYTES = 65_536
 _HTTP_PORT = 80
 _TAKES = "this proxy takes CONNECT host:port and http:// addresses"
@@ -347,9 +347,9 @@ class Proxy:
         A port that a person named may carry any protocol; where that is TLS, it is held to the host too.
         `begun` will be the first bytes of the far side's answer.
         """
-        async with asyncio.timeout(HEAD_SECONDS if port in WEB_PORTS else IDLE_SECONDS):
+        async with asyncio.timeout(_HEAD_SECONDS if port in _WEB_PORTS else _IDLE_SECONDS):
             first = await reader.readexactly(1)
-        if first[0] == HANDSHAKE:
+        if first[0] == _HANDSHAKE:
             far_writer.write(await self._hello(host, port, first, reader, writer))
             if asks_again(await begun):
                 far_writer.write(await self._hello(host, port, b"", reader, writer))
@@ -362,7 +362,7 @@ class Proxy:
                 raise ConnectionAbortedError
             await request.send(reader, far_writer)
             return
-        elif port in WEB_PORTS:
+        elif port in _WEB_PORTS:
             await _say(writer, "403 Forbidden", self._refuse(f"{host}:{port} it does not begin with TLS"))
             raise ConnectionAbortedError
         else:
@@ -378,12 +378,16 @@ class Proxy:
             ConnectionAbortedError: it asks for another, or does not say for which.
         """
         try:
-            async with asyncio.timeout(HEAD_SECONDS):
+            async with asyncio.timeout(_HEAD_SECONDS):
                 raw, hello = await receive_hello(reader, begun)
         except ValueError as error:
             objection = f"{host}:{port} {error}"
         else:
-            named = hello.name or (host if _is_address(host) else "")
+            named = hello.name
+            if not named:
+                with suppress(ValueError):  # TLS names no addresses
+                    ipaddress.ip_address(host)
+                    named = host
             if named == host and not hello.encrypted:
                 return raw
             objection = f"{host}:{port} its TLS names no server"
@@ -404,7 +408,7 @@ class Proxy:
         return any(rule.allows(host, port) for rule in self._rules)
 
     def _refuse(self, place: str) -> str:
-        if len(self._refused) < MAX_REFUSED:
+        if len(self._refused) < _MAX_REFUSED:
             self._refused[place] = None
         return explain_refused(place)
 
@@ -455,7 +459,7 @@ class _Request:
             try:
                 event = self._near.next_event()
                 if event is h11.NEED_DATA:
-                    async with asyncio.timeout(IDLE_SECONDS):
+                    async with asyncio.timeout(_IDLE_SECONDS):
                         self._near.receive_data(await reader.read(_CHUNK_BYTES))
                     continue
                 if isinstance(event, h11.Data):
@@ -478,7 +482,7 @@ def _destination(first: bytes) -> tuple[bytes, str, int, str]:
     method, target = words[0], words[1].decode("ascii")
     if method == b"CONNECT":
         name, _, port = target.rpartition(":")
-        number = port_number(port)
+        number = _port_number(port)
         return (method, host_name(name), number, "") if number else nothing
     try:
         parts = urlsplit(target)
@@ -502,14 +506,8 @@ def _handed_on(lines: Sequence[bytes]) -> list[bytes]:
     return [line for name, line in named if name not in dropped and not name.startswith(_NOT_HANDED_ON_BEGIN)]
 
 
-def _is_address(host: str) -> bool:
-    with suppress(ValueError):
-        return bool(ipaddress.ip_address(host))
-    return False
-
-
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(HEAD_SECONDS):
+    async with asyncio.timeout(_HEAD_SECONDS):
         return await reader.readuntil(b"\r\n\r\n")
 
 
@@ -519,7 +517,7 @@ async def _copy(
     """Hand on to the end. `begun` becomes the first bytes."""
     seen = b""
     while True:
-        async with asyncio.timeout(IDLE_SECONDS):
+        async with asyncio.timeout(_IDLE_SECONDS):
             data = await source.read(_CHUNK_BYTES)
         if begun is not None and not begun.done():
             seen += data
@@ -543,7 +541,7 @@ async def _say(writer: asyncio.StreamWriter, status: str, words: str) -> None:
 async def _finish(writer: asyncio.StreamWriter) -> None:
     """Let the client read what was said, and close."""
     with suppress(OSError):
-        async with asyncio.timeout(HEAD_SECONDS):
+        async with asyncio.timeout(_HEAD_SECONDS):
             await writer.drain()
             writer.close()
             await writer.wait_closed()

@@ -91,12 +91,12 @@ class SeatbeltSandbox:
         """See `Sandbox`."""
         return self._tools
 
-    def open(self, folder: WritableFolder) -> OpenSeatbelt:
+    def open(self, folder: WritableFolder) -> _OpenSeatbelt:
         """See `Sandbox`."""
         check_root(folder.root, self._inherited)
-        return OpenSeatbelt(self, folder)
+        return _OpenSeatbelt(self, folder)
 
-    def launch(self, command: Command, folder: WritableFolder) -> SeatbeltLaunch:
+    def launch(self, command: Command, folder: WritableFolder) -> _SeatbeltLaunch:
         """Make ready to run a command in a folder; see `OpenSandbox`."""
         with ExitStack() as undo:
             scratch = Scratch()
@@ -122,24 +122,23 @@ class SeatbeltSandbox:
             "-c",
             command.line,
         ]
-        return SeatbeltLaunch(words, confined, Proxy(self._rules, self.options.connect), listener, scratch)
+        return _SeatbeltLaunch(words, confined, Proxy(self._rules, self.options.connect), listener, scratch)
 
 
-class OpenSeatbelt:
+class _OpenSeatbelt:
     """An `OpenSandbox`: every command has its own rules, so nothing is kept between them."""
 
     def __init__(self, sandbox: SeatbeltSandbox, folder: WritableFolder) -> None:
         self._sandbox, self._folder = sandbox, folder
 
-    def launch(self, command: Command) -> SeatbeltLaunch:
-        """See `OpenSandbox`."""
+    def launch(self, command: Command) -> _SeatbeltLaunch:
         return self._sandbox.launch(command, self._folder)
 
     async def close(self) -> None:
         """See `OpenSandbox`."""
 
 
-class SeatbeltLaunch(ProgramLaunch):
+class _SeatbeltLaunch(ProgramLaunch):
     """A `Launch` with a proxy and a folder for temporary files beside it."""
 
     def __init__(
@@ -150,16 +149,13 @@ class SeatbeltLaunch(ProgramLaunch):
 
     @property
     def refused_hosts(self) -> tuple[str, ...]:
-        """See `Launch`."""
         return self._proxy.refused
 
     async def start(self, stdout: int, stderr: int) -> None:
-        """See `Launch`."""
         await self._proxy.serve(self._listener)
         await super().start(stdout, stderr)
 
     async def close(self) -> None:
-        """See `Launch`."""
         try:
             await super().close()
             await self._proxy.close()

@@ -193,7 +193,7 @@ _KEPT_CLEAR = (*SYSTEM, "/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var")
 
 
 @dataclass(frozen=True, slots=True)
-class Toolchains:
+class _Toolchains:
     """What commands get of the folders of toolchains.
 
     Attributes:
@@ -207,7 +207,7 @@ class Toolchains:
     private: tuple[str, ...]
 
 
-def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> Toolchains:
+def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> _Toolchains:
     """The folders of toolchains that this program's variables name, or that are granted where they usually are.
 
     A tool writes into some of these folders, and they hold keys beside programs (`~/.cargo/credentials.toml`). So a
@@ -228,7 +228,7 @@ def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> Too
             found = [f"{folder}/{part}" for part in kind.programs]
             readable += [path for path in found if os.path.exists(path)]  # noqa: PTH110  names
             private += [folder] if kind.written else []
-    return Toolchains(variables, tuple(readable), tuple(dict.fromkeys(private)))
+    return _Toolchains(variables, tuple(readable), tuple(dict.fromkeys(private)))
 
 
 def private_folders(variables: Mapping[str, str], home: str) -> dict[str, str]:
@@ -425,7 +425,8 @@ class Protection:
         """What `sandbox_init` does. Nothing is mounted on what is a link by then."""
         place, target = os.fsencode(self.path), _handle(_FIRST_NUMBER)
         opened: Step = ("open", place, _FIRST_NUMBER)
-        fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | _no_programs(root), None)
+        no_programs = _NO_PROGRAMS if os.statvfs(root).f_flag & os.ST_NOEXEC else 0  # no mount can change it
+        fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | no_programs, None)
         if self.content is None:
             return [opened, ("mount", target, target, None, _BIND, None), fixed]
         if self.is_folder:
@@ -476,11 +477,6 @@ def _protection(root: str, name: str) -> Protection | None:
 
 def _handle(number: int) -> bytes:
     return b"/proc/self/fd/%d" % number
-
-
-def _no_programs(root: str) -> int:
-    """What a mount of this disk keeps whatever is asked of it."""
-    return _NO_PROGRAMS if os.statvfs(root).f_flag & os.ST_NOEXEC else 0
 
 
 def _pointer(path: str, name: str) -> bytes:

@@ -7,7 +7,15 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
-from orchestrator.engine.tools.base import Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.base import (
+    TEXT,
+    Ok,
+    Order,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+)
 from orchestrator.engine.tools.patches.formats import Action, FileChange, parse_unified, parse_v4a
 from orchestrator.engine.tools.patches.hunks import apply_chunks
 from orchestrator.engine.tools.textfile import (
@@ -341,11 +349,11 @@ def apply_unified_patch() -> Tool:
     return _tool("apply_patch_unified", parse_unified)
 
 
-def _tool(words: str, parse: Callable[[str], tuple[FileChange, ...]]) -> Tool:
+def _tool(prompt: str, parse: Callable[[str], tuple[FileChange, ...]]) -> Tool:
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         patch = arguments["patch"]
         check_text("patch", patch)
         return await apply_changes(context, parse(patch))
 
-    definition = define("apply_patch", {"patch": {"type": "string"}}, ("patch",), words=words)
+    definition = define("apply_patch", {"patch": TEXT}, ("patch",), prompt=prompt)
     return Tool(definition, execute, order=Order.ALONE)

@@ -24,7 +24,7 @@ from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
@@ -172,14 +172,14 @@ def test_what_earlier_runs_left(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     folder = create_run_folder(home, "20261121-110000-aaaaaa")
     clock = ManualClock(NOW)
-    with hold(folder), JournalWriter(folder, str, clock) as journal:
+    with lock_run(folder), JournalWriter(folder, str, clock) as journal:
         journal(CycleStarted("20261121-110000-aaaaaa", "octo/calc", "m", "json-plan"))
         assert probe(tmp_path)["dead runs"].state is ProbeState.OK  # it is alive
     found = probe(tmp_path)
     assert found["dead runs"].state is ProbeState.WARNING
     assert "pullwright run --repo octo/calc" in found["dead runs"].fix
     folder = create_run_folder(home, "20261121-113000-bbbbbb")
-    with hold(folder), JournalWriter(folder, str, clock) as journal:
+    with lock_run(folder), JournalWriter(folder, str, clock) as journal:
         journal(CycleStarted("20261121-113000-bbbbbb", "octo/calc", "m", "json-plan"))
         journal(Paused((NOW + timedelta(hours=2)).isoformat(), "the quota is spent"))
         journal(CycleEnded({}))

@@ -1,15 +1,16 @@
+"""Attacks as files, how they are chosen, and the page of the corpus."""
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import pytest
 
-from orchestrator.app.redteam.attack import Sign, read_attack, read_corpus, split_sign
-from orchestrator.app.redteam.run import chosen
+from orchestrator.app.redteam.attack import INCIDENTS, Sign, read_attack, read_corpus, split_sign
+from orchestrator.app.redteam.run import choose_attacks
 from orchestrator.core.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.tables import table
 
 GOOD = """
 title = "A title"
@@ -70,7 +71,27 @@ def test_a_sign_has_a_kind_and_an_argument() -> None:
 
 def test_attacks_are_chosen_by_name() -> None:
     corpus = read_corpus()
-    assert chosen(corpus, ()) == corpus
-    assert [attack.name for attack in chosen(corpus, ["path-dots"])] == ["path-dots"]
+    assert choose_attacks(corpus, ()) == corpus
+    assert [attack.name for attack in choose_attacks(corpus, ["path-dots"])] == ["path-dots"]
     with pytest.raises(ConfigurationError, match="nearest is 'path-dots'"):
-        chosen(corpus, ["path-dot"])
+        choose_attacks(corpus, ["path-dot"])
+
+
+PAGE = (Path(__file__).parents[4] / "orchestrator/app/redteam/attacks/README.md").read_text("utf-8")
+ROWS = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|", PAGE, re.MULTILINE)
+SHOWN = 3
+
+
+def listed(incident: int) -> str:
+    names = sorted(attack.name for attack in read_corpus() if incident in attack.incidents)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(f"`{name}`" for name in names[:SHOWN]) + more
+
+
+def test_every_incident_has_a_row() -> None:
+    assert [int(number) for number, _ in ROWS] == list(INCIDENTS)
+
+
+@table(("number", "cell"), ROWS)
+def test_a_row_names_the_attacks_and_counts_them(number: str, cell: str) -> None:
+    assert cell.strip() == listed(int(number))

@@ -9,8 +9,10 @@ import pytest
 from orchestrator.app.cli.arguments import parse
 from orchestrator.app.cli.redteam import configured, redteam
 from orchestrator.app.redteam.attack import read_corpus
-from orchestrator.app.redteam.run import chosen, play_all
+from orchestrator.app.redteam.run import choose_attacks, play_all, try_attack
 from orchestrator.core.errors import ConfigurationError
+from tests.doubles.careless import prove
+from tests.redteam_proof import main
 
 if TYPE_CHECKING:
     import argparse
@@ -28,12 +30,11 @@ def typed(*words: str) -> argparse.Namespace:
 
 
 def test_a_stopped_attack_is_a_line_and_a_count(capsys: pytest.CaptureFixture[str]) -> None:
-    assert redteam(typed("--only", "protected-workflow", "--prove")) == 0
+    assert redteam(typed("--only", "protected-workflow")) == 0
     out = capsys.readouterr().out
     assert "stopped    protected-workflow" in out
-    assert "protected-paths, proved" in out
+    assert "  protected-paths  " in out
     assert "1 attack, 1 stopped" in out
-    assert "1 of 1 proved" in out
 
 
 def test_a_configuration_that_lets_it_through_fails(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,10 +64,10 @@ def test_nothing_is_left_behind(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_attacks_are_played_in_several_processes_and_shown_in_order(processes: int, tmp_path: Path) -> None:
     names = ["protected-workflow", "path-dots", "issue-by-an-app"]
     make_user = partial(configured, {}, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
-    played = list(play_all(chosen(read_corpus(), names), make_user, with_proof=False, processes=processes))
-    assert [verdict.attack.name for verdict, _ in played] == names
-    assert [str(verdict.defence) for verdict, _ in played] == ["protected-paths", "paths", "admission"]
-    assert all(verdict.stopped and proof is None for verdict, proof in played)
+    played = list(play_all(choose_attacks(read_corpus(), names), make_user, try_attack, processes=processes))
+    assert [verdict.attack.name for verdict in played] == names
+    assert [str(verdict.defence) for verdict in played] == ["protected-paths", "paths", "admission"]
+    assert all(verdict.stopped for verdict in played)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -75,4 +76,13 @@ def test_an_error_in_another_process_is_the_same_error(processes: int, tmp_path:
     broken = second.model_copy(update={"settings": {"max_rounds": -1}})
     make_user = partial(configured, {}, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
     with pytest.raises(ConfigurationError, match="the settings of attack"):
-        list(play_all([first, broken], make_user, with_proof=True, processes=processes))
+        list(play_all([first, broken], make_user, prove, processes=processes))
+
+
+def test_the_proof_is_a_command_of_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["protected-workflow"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("proved      protected-workflow: without protected-paths: ")
+    assert last == "1 of 1 proved: without their defence they succeed"
+    with pytest.raises(SystemExit, match="no attack 'nothing'"):
+        main(["nothing"])

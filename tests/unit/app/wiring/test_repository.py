@@ -26,9 +26,10 @@ from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.base import Proposal, PullRequestState
 from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.bot.journal.folders import Home
+from orchestrator.core.addresses import without_credential
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError, WorkspaceError
-from orchestrator.core.repositories import repository_key, same_repository, without_credential
+from orchestrator.core.repositories import repository_key, same_repository
 from tests.doubles.github import bare
 from tests.doubles.recording_server import Watched
 from tests.scenarios.stage import git, make_repository

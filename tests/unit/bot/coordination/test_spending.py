@@ -25,7 +25,7 @@ from orchestrator.bot.coordination.budget import (
 )
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.index import spend_lock
-from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import JournalError
@@ -133,7 +133,7 @@ class Cycle:
         self.run, self.budget = run, budget
         self.folder = create_run_folder(machine.home, run)
         self.held = ExitStack()
-        self.held.enter_context(hold(self.folder))
+        self.held.enter_context(lock_run(self.folder))
         self.journal = JournalWriter(self.folder, str, machine.clock)
         self.journal(CycleStarted(run, "o/r", "m", "native"))
         self.told: list[object] = []

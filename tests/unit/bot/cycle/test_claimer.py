@@ -21,8 +21,6 @@ from orchestrator.bot.cycle.claimer import (
 )
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, from_text, key_of
 from orchestrator.bot.forge.base import Comment, Issue, Proposal, PullRequest, PullRequestState
-from orchestrator.bot.forge.github.token import Rule
-from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.git.remote import in_the_way
 from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.clock import ManualClock
@@ -33,7 +31,9 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
     RemoteRefusedError,
 )
+from orchestrator.engine.policy.secret_decoding import Rule
 from tests.doubles.github.faults import Fault
+from tests.doubles.memory_forge import MemoryForge
 from tests.tables import table
 from tests.unit.bot.coordination.records_rig import Worker, bare, put
 from tests.unit.bot.git.rig import git

@@ -12,7 +12,7 @@ from orchestrator.bot.cycle.act import RanCommand
 from orchestrator.bot.cycle.propose import quoted_patch
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
-from orchestrator.bot.forge.github.issues import MARKER, composed, sections_of, with_section
+from orchestrator.bot.forge.github.issues import MARKER, compose_comment, sections_of, with_section
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
 from orchestrator.bot.verification.page import read_block, report, tests_warning
@@ -20,7 +20,7 @@ from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.bot.worker.upkeep import UpkeepState, read_state
 from orchestrator.core.prompts import render
 from tests.doubles.github_page import github_page
-from tests.unit.bot.policy.test_lines import documents
+from tests.unit.bot.policy.test_wording import documents
 
 WORDING = Wording()
 TASK = Task("issue-7", "add() subtracts", "", "issue", 7)
@@ -132,7 +132,7 @@ def test_a_pull_requests_head_is_shown_as_it_is(text: str) -> None:
 def test_a_comments_sections_are_the_programs_and_quote_the_models_words(text: str) -> None:
     words = WORDING.comment(text, issue=None)
     sections = with_section(with_section({}, "held", held(text, f"+{text}")), "status", status(words))
-    whole = composed(sections, "status")
+    whole = compose_comment(sections, "status")
     assert sections_of(whole) == sections
     assert read_state_of(whole) == STATE
     assert github_page(status(words)).html.startswith(github_page(status("")).html)

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
@@ -44,14 +44,14 @@ class Bench:
     ) -> GitHubForge:
         if isinstance(auth, str):
             auth = GitHubToken(self.github.token() if auth == "a token of its own" else auth)
-        patience = Patience(
+        timing = CallTiming(
             self.clock,
             self.clock.advance,
             lambda seconds, reason: self.waits.append((seconds, reason)),
             longest_wait_seconds=longest_wait,
             pacing_seconds=pacing,
         )
-        forge = GitHubForge(name or self.repo.full_name, auth, patience, api_url_for(self.github.web_url))
+        forge = GitHubForge(name or self.repo.full_name, auth, timing, api_url_for(self.github.web_url))
         self.opened.append(forge)
         return forge
 

@@ -1,4 +1,4 @@
-"""Calls: one at a time from many threads, silence during a limit, the ledger, and replies that are kept."""
+"""Calls: one at a time from many threads, nothing during a limit, the count of requests, and replies that are kept."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.bot.forge.github.calls import (
-    LONGEST_SILENCE_SECONDS,
+    LONGEST_LIMIT_SECONDS,
+    ApiRequest,
     Calls,
-    Patience,
+    CallTiming,
     Reply,
-    ReplyMemory,
-    Request,
+    ReplyCache,
 )
 from orchestrator.bot.forge.github.parsing import to_listed_pull_request
 from orchestrator.bot.forge.github.transport import GitHubApp
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from tests.unit.bot.forge.conftest import Bench
 
-GET = Request("GET", "/x", "look")
-POST = Request("POST", "/x", "write", body={})
-QUERY = Request("POST", "", "ask", body={}, is_graphql=True)
+GET = ApiRequest("GET", "/x", "look")
+POST = ApiRequest("POST", "/x", "write", body={})
+QUERY = ApiRequest("POST", "", "ask", body={}, is_graphql=True)
 SPENT = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1767229200"}
 """Spent for an hour from where `ManualClock` starts."""
 
@@ -42,11 +42,11 @@ class Script:
     """A line that answers from a list, and from the last entry for ever."""
 
     replies: list[Reply]
-    sent: list[Request] = field(default_factory=list)
+    sent: list[ApiRequest] = field(default_factory=list)
     has_token: bool = True
     token_variable: str = "GITHUB_TOKEN"
 
-    def send(self, request: Request) -> Reply:
+    def send(self, request: ApiRequest) -> Reply:
         self.sent.append(request)
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
@@ -55,7 +55,7 @@ class Script:
 
 
 def calls_on(line: Script, clock: ManualClock, *, longest: float = 120.0) -> Calls:
-    return Calls(line, Patience(clock, clock.advance, longest_wait_seconds=longest))
+    return Calls(line, CallTiming(clock, clock.advance, longest_wait_seconds=longest))
 
 
 # A list with something odd in it.
@@ -66,7 +66,9 @@ ITEMS = '[{"number": 1, "id": 10}, {"number": 2}, "a word", null, {"number": 3, 
 
 def test_what_has_not_githubs_form_is_left_out_of_a_list_and_told_once() -> None:
     clock, told = ManualClock(), list[str]()
-    calls = Calls(Script([Reply(200, {}, ITEMS)]), Patience(clock, clock.advance, on_odd=told.append))
+    calls = Calls(
+        Script([Reply(200, {}, ITEMS)]), CallTiming(clock, clock.advance, on_unreadable=told.append)
+    )
     for _ in range(2):
         assert calls.pages(GET, lambda item: item["id"], skips=True) == [10, 30]
     assert [text.split(",")[0] for text in told] == ["#2 is left out", "an item is left out"]
@@ -109,7 +111,7 @@ class Crowded:
         self.most = 0
         self.together = threading.Barrier(2)
 
-    def send(self, request: Request) -> Reply:  # noqa: ARG002  it does not matter what is asked
+    def send(self, request: ApiRequest) -> Reply:  # noqa: ARG002  it does not matter what is asked
         self.inside += 1
         self.most = max(self.most, self.inside)
         try:
@@ -125,7 +127,7 @@ class Crowded:
 
 def test_threads_send_one_at_a_time() -> None:
     line, clock = Crowded(), ManualClock()
-    calls = Calls(line, Patience(clock, clock.advance))
+    calls = Calls(line, CallTiming(clock, clock.advance))
     threads = [threading.Thread(target=calls.call, args=(GET,)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -140,7 +142,7 @@ def test_writes_of_two_threads_keep_their_distance() -> None:
     at: list[float] = []
 
     class Watch(Script):
-        def send(self, request: Request) -> Reply:
+        def send(self, request: ApiRequest) -> Reply:
             at.append(clock.monotonic())
             return super().send(request)
 
@@ -191,13 +193,13 @@ def test_a_thread_that_may_wait_waits_for_the_limit_that_another_met() -> None:
     assert len(line.sent) == 2
 
 
-def test_no_reply_silences_for_longer_than_a_quota_lasts() -> None:
+def test_no_reply_stops_us_for_longer_than_a_quota_lasts() -> None:
     clock = ManualClock()
     line = Script([Reply(429, {"retry-after": "99999999999"}, "{}"), Reply(200, {}, "{}")])
     calls = calls_on(line, clock)
     with pytest.raises(ForgeRateLimitError):
         calls.call(GET)
-    clock.advance(LONGEST_SILENCE_SECONDS)
+    clock.advance(LONGEST_LIMIT_SECONDS)
     assert calls.call(GET).status == 200
 
 
@@ -208,7 +210,7 @@ def test_an_interrupted_wait_lets_others_go_on() -> None:
         raise KeyboardInterrupt
 
     line = Script([Reply(200, {}, "{}")])
-    calls = Calls(line, Patience(clock, stopped))
+    calls = Calls(line, CallTiming(clock, stopped))
     calls.call(POST)
     with pytest.raises(KeyboardInterrupt):
         calls.call(POST)
@@ -305,7 +307,7 @@ def test_an_unasked_for_304_is_no_answer() -> None:
     clock = ManualClock()
     calls = calls_on(Script([Reply(304, {}, "")]), clock)
     with pytest.raises(ForgeError):
-        calls.look(GET, lambda data: data["x"])
+        calls.read_cached(GET, lambda data: data["x"])
 
 
 def test_a_kept_refusal_is_not_taken_for_an_answer_by_others() -> None:
@@ -320,11 +322,11 @@ def test_a_kept_refusal_is_not_taken_for_an_answer_by_others() -> None:
 @pytest.mark.parametrize(
     ("make", "kept"),
     [
-        (lambda: ReplyMemory(most_replies=2), ["b", "c"]),
-        (lambda: ReplyMemory(most_characters=25), ["b", "c"]),
+        (lambda: ReplyCache(most_replies=2), ["b", "c"]),
+        (lambda: ReplyCache(most_characters=25), ["b", "c"]),
     ],
 )
-def test_the_replies_used_last_are_kept(make: Callable[[], ReplyMemory], kept: list[str]) -> None:
+def test_the_replies_used_last_are_kept(make: Callable[[], ReplyCache], kept: list[str]) -> None:
     memory = make()
     for key in "abc":
         memory.put((key,), Reply(200, {"etag": key}, "x" * 10))
@@ -338,7 +340,7 @@ def test_the_replies_used_last_are_kept(make: Callable[[], ReplyMemory], kept: l
 
 
 def test_a_reply_that_is_too_large_is_not_kept() -> None:
-    memory = ReplyMemory(most_characters=10)
+    memory = ReplyCache(most_characters=10)
     memory.put(("a",), Reply(200, {"etag": "a"}, "x" * 11))
     assert len(memory) == 0
     memory.put(("a",), Reply(200, {"etag": "a"}, "x" * 10))
@@ -346,13 +348,13 @@ def test_a_reply_that_is_too_large_is_not_kept() -> None:
 
 
 def test_a_newer_reply_takes_the_place_of_an_older_one() -> None:
-    memory = ReplyMemory(most_characters=30)
+    memory = ReplyCache(most_characters=30)
     for key in "aaab":
         memory.put((key,), Reply(200, {"etag": key}, "x" * 15))
     assert [key for key in "ab" if memory.get((key,))] == ["a", "b"]
 
 
-def test_an_outage_is_no_silence(bench: Bench) -> None:
+def test_an_outage_is_no_limit(bench: Bench) -> None:
     bench.github.faults.append(server_error("GET", ".*", times=4))
     forge = bench.forge()
     with pytest.raises(ForgeUnavailableError):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.bot.forge.base import Proposal, PullRequestState
-from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
@@ -34,8 +34,8 @@ def vcr_cassette_dir() -> str:
 @pytest.mark.default_cassette("emulate.yaml")
 def test_the_verbs_understand_a_stand_in_that_is_not_ours(vcr: Any) -> None:
     clock = ManualClock()
-    patience = Patience(clock, clock.advance, pacing_seconds=0)
-    forge = GitHubForge("octo/demo", GitHubToken("test_token_admin"), patience, "http://127.0.0.1:4801")
+    timing = CallTiming(clock, clock.advance, pacing_seconds=0)
+    forge = GitHubForge("octo/demo", GitHubToken("test_token_admin"), timing, "http://127.0.0.1:4801")
     proposal = Proposal("pullwright/1-one", "main", "Fix one", "Fixes #1", draft=True)
 
     repository = forge.repository()

@@ -20,7 +20,7 @@ from orchestrator.bot.forge.local import (
     places,
     root_of,
     take_number,
-    write,
+    write_record,
 )
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import DiskFullError, ForgeError, ForgeNotFoundError
@@ -342,9 +342,9 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_the_old_text(tmp_path: Path) -> None:
     target = tmp_path / "repository.json"
-    write(target, PlaceRecord(path="/old"))
+    write_record(target, PlaceRecord(path="/old"))
     target.chmod(0o600)
     (tmp_path / "blocked").mkdir()
     with pytest.raises(ForgeError, match="cannot write"):
-        write(tmp_path / "blocked", PlaceRecord(path="/new"))
+        write_record(tmp_path / "blocked", PlaceRecord(path="/new"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blocked", "repository.json"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.forge.base import Edit, Permission, Traffic
 from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import Reply, query_refusal
+from orchestrator.bot.forge.github.calls import Reply, error_of_query
 from orchestrator.bot.forge.github.issues import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
 from orchestrator.bot.forge.github.parsing import LOGIN, to_login, to_permission
 from orchestrator.bot.forge.github.repository import SETTLED_SECONDS
@@ -353,7 +353,7 @@ GOOD = {"repository": {"issue": {"lastEditedAt": None, "editor": None, "userCont
     ],
 )
 def test_an_error_beside_data_is_an_error(reply: Reply, kind: type[ForgeError]) -> None:
-    error = query_refusal(reply, "read the edits", NOW)
+    error = error_of_query(reply, "read the edits", NOW)
     assert type(error) is kind
     assert str(error).startswith("cannot read the edits")
     assert "\n" not in str(error)
@@ -361,7 +361,7 @@ def test_an_error_beside_data_is_an_error(reply: Reply, kind: type[ForgeError]) 
 
 @table("text", ['{"data": {}}', '{"data": {}, "errors": []}', "[]", "no JSON", ""])
 def test_an_answer_without_an_error_is_left_to_its_reader(text: str) -> None:
-    assert query_refusal(Reply(200, {}, text), "read", NOW) is None
+    assert error_of_query(Reply(200, {}, text), "read", NOW) is None
 
 
 @table(

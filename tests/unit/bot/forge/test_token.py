@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import Patience
+from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.token import WORKFLOW_LOGIN, kind_of, to_expiry
+from orchestrator.bot.forge.github.token import WORKFLOW_LOGIN, Quota, to_expiry, token_kind_of
 from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeError, ForgeUnavailableError
 from tests.doubles.github.faults import Fault, server_error
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     ],
 )
 def test_the_form_tells_the_kind(token: str, kind: TokenKind, in_workflow: TokenKind) -> None:
-    assert kind_of(token) is kind
-    assert kind_of(token, in_workflow=True) is in_workflow
+    assert token_kind_of(token) is kind
+    assert token_kind_of(token, in_workflow=True) is in_workflow
 
 
 def in_workflow(bench: Bench, token: str) -> GitHubForge:
-    patience = Patience(bench.clock, bench.clock.advance, pacing_seconds=0)
+    timing = CallTiming(bench.clock, bench.clock.advance, pacing_seconds=0)
     url = api_url_for(bench.github.web_url)
-    forge = GitHubForge("octo/demo", GitHubToken(token), patience, url, in_workflow=True)
+    forge = GitHubForge("octo/demo", GitHubToken(token), timing, url, in_workflow=True)
     bench.opened.append(forge)
     return forge
 
@@ -130,8 +130,8 @@ def test_a_classic_token_has_scopes_and_an_end(bench: Bench) -> None:
     remaining = bench.github.remaining
     facts = forge.about_token()
     assert (facts.kind, facts.scopes, facts.expires_at) == (TokenKind.CLASSIC, ("repo", "workflow"), ENDS)
-    assert (facts.rate_limit, facts.rate_remaining) == (5000, remaining)
-    assert facts.rate_reset == datetime.fromtimestamp(bench.github.reset_at, UTC)
+    reset = datetime.fromtimestamp(bench.github.reset_at, UTC)
+    assert facts.quotas["core"] == Quota(5000, remaining, reset)
     assert facts.server_date is not None
     assert facts.server_date.tzinfo is not None
     assert bench.github.remaining == remaining
@@ -146,7 +146,7 @@ def test_a_server_without_limits_says_so(bench: Bench) -> None:
     body = {"message": "Rate limiting is not enabled."}
     bench.github.faults.append(Fault("GET", "/rate_limit", status=404, body=body))
     facts = bench.forge(bench.github.token("ada")).about_token()
-    assert (facts.rate_limit, facts.rate_remaining, facts.rate_reset) == (None, None, None)
+    assert facts.quotas == {}
     assert facts.kind is TokenKind.FINE_GRAINED
 
 

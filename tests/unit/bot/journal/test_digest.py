@@ -9,7 +9,7 @@ import pytest
 from orchestrator.bot.journal.digest import Digest, make_digest
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
 from orchestrator.bot.journal.index import summarise
-from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.defences import Defence, Guarded
@@ -173,7 +173,7 @@ def test_what_failed_is_told_once_a_task_and_not_when_it_was_done_later(runs: Ru
 def test_a_dead_run_is_unfinished_and_a_living_one_works(runs: Runs) -> None:
     runs.add(NOW - 2 * HOUR, TASK, reply())
     living = runs.add(NOW - HOUR, TASK, reply())
-    with hold(living):
+    with lock_run(living):
         assert [run.outcome for run in runs.digest().runs] == ["unfinished", "running"]
     assert runs.digest().working == []
 

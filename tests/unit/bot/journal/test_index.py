@@ -21,7 +21,7 @@ from orchestrator.bot.journal.index import (
     summarise,
     tasks_taken,
 )
-from orchestrator.bot.journal.open_runs import hold, is_alive
+from orchestrator.bot.journal.open_runs import is_alive, lock_run
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
@@ -196,7 +196,7 @@ def test_a_request_counts_for_the_day_on_which_it_was_begun(runs: Runs) -> None:
 
 def test_a_request_of_a_run_that_is_alive_is_a_part_of_what_it_reserved(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9), reply(0.5), TurnStarted(2, 400, 0.25))
-    with hold(folder):
+    with lock_run(folder):
         assert runs.spent() == Spent(5.0, 1000, 90.0, 9)
     assert runs.spent() == Spent(0.75, 500, 0.0, 1)
 
@@ -216,38 +216,38 @@ def test_a_run_over_midnight_counts_in_both_days(runs: Runs) -> None:
 
 def test_a_run_that_is_alive_counts_with_what_it_reserved(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9), reply(0.5), 10)
-    with hold(folder):
+    with lock_run(folder):
         assert runs.spent() == Spent(5.0, 1000, 90.0, 9)
     assert runs.spent() == Spent(0.5, 100, 0.0, 1)  # its process is dead
 
 
 def test_what_is_not_reserved_counts_as_it_is_spent(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(None, 50, None, None), reply(0.5))
-    with hold(folder):
+    with lock_run(folder):
         assert runs.spent() == Spent(0.5, 100, 60.0, 1)
 
 
 def test_a_run_that_has_ended_is_not_held_against_the_day(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9), reply(0.5), END)
-    with hold(folder):
+    with lock_run(folder):
         assert runs.spent() == Spent(0.5, 100, 0.0, 1)
 
 
 def test_a_living_run_of_yesterday_may_still_spend_the_rest_of_its_reservation(runs: Runs) -> None:
     folder = runs.add(hours(-1), Reserved(5.0, 1000, 90.0, 9), reply(2.0), 20)
-    with hold(folder):
+    with lock_run(folder):
         assert runs.spent(hours(0.25)) == Spent(3.0, 900, 30.0, 8)
 
 
 def test_the_last_reservation_of_a_run_counts(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(5.0, None, 90.0, 9), Reserved(1.0, None, 70.0, 3))
-    with hold(folder):
+    with lock_run(folder):
         assert runs.spent() == Spent(1.0, 0, 70.0, 3)
 
 
 def test_the_one_who_asks_does_not_count(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9))
-    with hold(folder):
+    with lock_run(folder):
         assert runs.spent(besides=folder.name) == Spent()
 
 
@@ -270,8 +270,8 @@ def test_a_journal_that_is_a_folder_is_no_money_to_spend(runs: Runs) -> None:
 
 HOLD = """
 import sys, pathlib
-from orchestrator.bot.journal.open_runs import hold
-with hold(pathlib.Path(sys.argv[1])):
+from orchestrator.bot.journal.open_runs import lock_run
+with lock_run(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -424,7 +424,7 @@ def test_a_run_in_a_summary(runs: Runs) -> None:
     assert (whole.started, whole.outcome, whole.task, whole.spent.usd) == (NOON, "proposed", TASK, 0.75)
     stopped = runs.add(NOON, TASK, reply(0.25), reply(None), name="b")
     assert (summarise(stopped).outcome, summarise(stopped).spent.usd) == ("unfinished", None)
-    with hold(stopped):
+    with lock_run(stopped):
         assert summarise(stopped).outcome == "running"
     assert (summarise(runs.home.runs / "none").outcome, summarise(stopped).outcome) == (
         "damaged",

@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.index import summarise
-from orchestrator.bot.journal.open_runs import close_run, hold, is_open, open_runs
+from orchestrator.bot.journal.open_runs import close_run, is_open, lock_run, open_runs
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
@@ -80,7 +79,7 @@ def begin(
     """The folder of a run whose process is dead."""
     folder = create_run_folder(home, new_run_id(at, random.Random(seed)))  # noqa: S311  names of made-up runs
     with (
-        hold(folder) if lock else contextlib.nullcontext(),
+        lock_run(folder) if lock else contextlib.nullcontext(),
         JournalWriter(folder, str, ManualClock(at)) as write,
     ):
         for event in events:
@@ -154,7 +153,7 @@ def test_killed_at_any_byte(tmp_path_factory: pytest.TempPathFactory, cut: int) 
     # Without its line break the last record may be whole, and then it counts.
     whole = cut % len(content) == len(content) - 1
     assert len(open_runs(home)) == (0 if whole else 1)
-    with hold(folder):
+    with lock_run(folder):
         close_run(folder, {"outcome": "interrupted"}, ManualClock(START))
     assert open_runs(home) == []
     assert whole or not is_open(folder)
@@ -188,12 +187,12 @@ from pathlib import Path
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import TaskTaken
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 
 start = datetime(2026, 11, 21, tzinfo=UTC)
 folder = create_run_folder(Home(Path(sys.argv[1])), new_run_id(start, random.Random(5)))
-with hold(folder), JournalWriter(folder, str, ManualClock(start)) as write:
+with lock_run(folder), JournalWriter(folder, str, ManualClock(start)) as write:
     write(TaskTaken("issue-7", "Fix it", "", "issue", 7))
     print(folder, flush=True)
     sys.stdin.read()
@@ -214,17 +213,17 @@ def test_a_living_run_is_left_alone_until_it_is_killed(home: Home) -> None:
     with living(home) as (folder, process):
         assert is_open(folder)
         assert open_runs(home) == []
-        with pytest.raises(JournalError, match="held by another process"), hold(folder):
+        with pytest.raises(JournalError, match="held by another process"), lock_run(folder):
             pass
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         assert [run.id for run in open_runs(home)] == [folder.name]
-        with hold(folder):
+        with lock_run(folder):
             # Who starts at the same time does not take it up as well.
             assert open_runs(home) == []
             close_run(folder, {"outcome": "resumed"}, ManualClock(START))
         assert open_runs(home) == []
-        assert summarise(folder).outcome == "resumed"
+        assert read_run(folder).events[-1] == CycleEnded({"outcome": "resumed"})
 
 
 def test_looking_keeps_nobody_from_looking(home: Home) -> None:
@@ -293,7 +292,7 @@ def test_no_home_and_no_journal(home: Home) -> None:
     assert not is_open(folder)
     with pytest.raises(JournalError, match="there is no journal"):
         close_run(folder, {}, ManualClock())
-    with pytest.raises(JournalError, match="cannot hold the run"), hold(home.runs / "nowhere"):
+    with pytest.raises(JournalError, match="cannot hold the run"), lock_run(home.runs / "nowhere"):
         pass
 
 
@@ -302,7 +301,7 @@ def test_a_lock_that_is_a_link_is_not_followed(home: Home, tmp_path: Path) -> No
     (folder / "lock").unlink()
     (folder / "lock").symlink_to(tmp_path / "elsewhere")
     assert open_runs(home) == []
-    with pytest.raises(JournalError), hold(folder):
+    with pytest.raises(JournalError), lock_run(folder):
         pass
     assert not (tmp_path / "elsewhere").exists()
 

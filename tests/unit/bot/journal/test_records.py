@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from orchestrator import __version__
 from orchestrator.bot.journal.folders import Home, create_run_folder, is_full, new_run_id
-from orchestrator.bot.journal.records import JournalWriter, UnknownRecord, decode, encode
+from orchestrator.bot.journal.records import JournalWriter, UnknownRecord, decode_event, encode_event
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, JournalError
 from orchestrator.core.events import (
@@ -60,7 +60,7 @@ REPLY = ReplyReceived(
 @given(data=st.data())
 def test_every_event_of_the_union_comes_back(cls: type[Event], data: st.DataObject) -> None:
     event = data.draw(of_class(cls))
-    assert decode(json.loads(json.dumps(encode(event)))) == event
+    assert decode_event(json.loads(json.dumps(encode_event(event)))) == event
 
 
 @table("cls", EVENT_CLASSES, ids=lambda cls: cls.__name__)
@@ -69,7 +69,7 @@ def test_no_field_takes_a_name_that_the_record_needs(cls: type[Event]) -> None:
 
 
 def test_a_reply_in_json() -> None:
-    assert encode(REPLY) == {
+    assert encode_event(REPLY) == {
         "type": "ReplyReceived",
         "message": {
             "role": "assistant",
@@ -95,8 +95,8 @@ def test_a_reply_in_json() -> None:
 
 @given(any_event)
 def test_each_text_goes_through_redaction(event: Event) -> None:
-    written = json.dumps(encode(event, lambda _text: "#"))
-    decoded = decode(json.loads(written))
+    written = json.dumps(encode_event(event, lambda _text: "#"))
+    decoded = decode_event(json.loads(written))
     assert type(decoded) is type(event), "the names of types, fields and enumerations stay as they are"
     if isinstance(decoded, SessionEnded):
         assert decoded.reason == "#"
@@ -104,14 +104,14 @@ def test_each_text_goes_through_redaction(event: Event) -> None:
 
 def test_a_picture_that_holds_a_secret_is_left_out() -> None:
     event = MessageAdded(Message(Role.USER, (Image(b"12345", "image/png"),)))
-    assert encode(event, lambda text: text.replace("MTIz", ""))["message"]["parts"][0]["data"] == ""
+    assert encode_event(event, lambda text: text.replace("MTIz", ""))["message"]["parts"][0]["data"] == ""
 
 
 def test_unknown_fields_are_ignored_and_missing_ones_take_their_default() -> None:
-    assert decode({"type": "SessionEnded", "reason": "x", "mood": 1}) == SessionEnded("x")
-    data = encode(REPLY)
+    assert decode_event({"type": "SessionEnded", "reason": "x", "mood": 1}) == SessionEnded("x")
+    data = encode_event(REPLY)
     data["usage"] = {"input_tokens": 3, "of_another_kind": 4}
-    assert decode(data) == dataclasses.replace(REPLY, usage=Usage(3))
+    assert decode_event(data) == dataclasses.replace(REPLY, usage=Usage(3))
 
 
 @table(
@@ -124,7 +124,7 @@ def test_unknown_fields_are_ignored_and_missing_ones_take_their_default() -> Non
     ],
 )
 def test_what_a_newer_version_wrote_is_an_unknown_record(data: dict[str, Any]) -> None:
-    assert decode(data) == UnknownRecord(data["type"], data)
+    assert decode_event(data) == UnknownRecord(data["type"], data)
 
 
 @table(
@@ -155,7 +155,7 @@ def test_what_a_newer_version_wrote_is_an_unknown_record(data: dict[str, Any]) -
 )
 def test_damage_is_named(data: dict[str, Any], message: str) -> None:
     with pytest.raises(JournalError) as caught:
-        decode(data)
+        decode_event(data)
     assert str(caught.value) == message
 
 
@@ -163,7 +163,9 @@ def test_arguments_nested_too_deeply_and_numbers_beyond_json_can_be_written() ->
     deep: list[Any] = []
     for _ in range(5_000):
         deep = [deep]
-    written = encode(ToolCallStarted("1", "x", {"deep": deep, "big": float("inf"), "none": float("nan")}))
+    written = encode_event(
+        ToolCallStarted("1", "x", {"deep": deep, "big": float("inf"), "none": float("nan")})
+    )
     assert "[nested too deeply]" in json.dumps(written, allow_nan=False)
     assert written["arguments"]["big"] == "inf"
 
@@ -171,8 +173,8 @@ def test_arguments_nested_too_deeply_and_numbers_beyond_json_can_be_written() ->
 def test_enumerations_in_a_result_are_written_as_their_value() -> None:
     from orchestrator.core.events import Phase
 
-    assert encode(CycleEnded({"phase": Phase.ACT}))["result"] == {"phase": "act"}
-    assert encode(PhaseEntered(Phase.ACT)) == {"type": "PhaseEntered", "phase": "act"}
+    assert encode_event(CycleEnded({"phase": Phase.ACT}))["result"] == {"phase": "act"}
+    assert encode_event(PhaseEntered(Phase.ACT)) == {"type": "PhaseEntered", "phase": "act"}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.policy.protected import PathPolicy
+from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.bot.verification.trees import TestFiles
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion, is_test_path
 from tests.tables import table

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import Home, KeptWork, create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.bot.worker.recovery import Recovery, Remains
+from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import Claimed, Cloned, CycleStarted, TaskTaken
+from tests.doubles.memory_forge import MemoryForge
 from tests.unit.bot.git.rig import US, clone, make_source
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Machine:
         return run, opened.folder
 
     def write(self, folder: Path, story: Sequence[Event]) -> None:
-        with hold(folder), JournalWriter(folder, str, ManualClock(START)) as journal:
+        with lock_run(folder), JournalWriter(folder, str, ManualClock(START)) as journal:
             for event in story:
                 journal(event)
 
@@ -81,7 +81,7 @@ class Machine:
 
     def recovery(self, seed: int = 99) -> Recovery:
         clock = ManualClock(START)
-        remains = Remains(
+        remains = DeadRunSaver(
             self.records,
             KeptWork(self.home.unfinished),
             lambda folder: reopen_clone(folder, str(self.source), lambda: None, US, clock),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.github.issues import MOST_EVENT_PAGES
-from orchestrator.bot.worker.task_rules import Admission
+from orchestrator.bot.worker.task_rules import TaskAuthorization
 from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, server_error
@@ -25,7 +25,7 @@ ASK = "/repos/octo/demo/collaborators/.*/permission"
 
 
 def refusal(world: World, issue: Issue, *allow: str, label: str = "pullwright") -> str | None:
-    return Admission(world.forge, label, allow).refusal(world.forge.issue(issue.number))
+    return TaskAuthorization(world.forge, label, allow).why_refused(world.forge.issue(issue.number))
 
 
 # Each case makes an issue; what is expected is a part of the refusal, or None for none.
@@ -270,7 +270,7 @@ def test_a_label_that_went_on_after_the_issue_was_read_does_not_count(world: Wor
     issue = world.issue()
     read = world.forge.issue(issue.number)
     world.label(issue, "ada")
-    assert Admission(world.forge, "pullwright").refusal(read) is not None
+    assert TaskAuthorization(world.forge, "pullwright").why_refused(read) is not None
 
 
 def test_nor_does_it_for_a_writers_issue_that_a_stranger_edited(world: World) -> None:
@@ -278,21 +278,21 @@ def test_nor_does_it_for_a_writers_issue_that_a_stranger_edited(world: World) ->
     world.edit(issue, "mallory")
     read = world.forge.issue(issue.number)
     world.label(issue, "grace")
-    assert "edited by mallory" in str(Admission(world.forge, "pullwright").refusal(read))
+    assert "edited by mallory" in str(TaskAuthorization(world.forge, "pullwright").why_refused(read))
 
 
 def test_a_label_that_came_off_after_the_issue_was_read_does_not_count(world: World) -> None:
     issue = labelled("mallory", "ada")(world)
     read = world.forge.issue(issue.number)
     world.unlabel(issue, "ada")
-    assert "nobody is known" in str(Admission(world.forge, "pullwright").refusal(read))
+    assert "nobody is known" in str(TaskAuthorization(world.forge, "pullwright").why_refused(read))
 
 
 def test_an_edit_after_the_issue_was_read_is_judged(world: World) -> None:
     issue = labelled("mallory", "ada")(world)
     read = world.forge.issue(issue.number)
     world.edit(issue, "mallory")
-    assert "was edited by mallory" in str(Admission(world.forge, "pullwright").refusal(read))
+    assert "was edited by mallory" in str(TaskAuthorization(world.forge, "pullwright").why_refused(read))
 
 
 def test_labels_compare_as_github_compares_them(world: World) -> None:
@@ -328,9 +328,9 @@ def test_a_history_without_an_end_lets_nobody_in(world: World) -> None:
 
 def test_letters_that_only_look_alike_name_nobody(world: World) -> None:
     read = replace(world.forge.issue(world.issue().number), author="mic\u212aey")
-    assert Admission(world.forge, "pullwright", ["mickey"]).refusal(read) is not None
+    assert TaskAuthorization(world.forge, "pullwright", ["mickey"]).why_refused(read) is not None
     named = replace(read, author="mickey")
-    assert Admission(world.forge, "pullwright", ["mic\u212aey"]).refusal(named) is not None
+    assert TaskAuthorization(world.forge, "pullwright", ["mic\u212aey"]).why_refused(named) is not None
 
 
 def test_a_strangers_issue_costs_one_question_once(world: World) -> None:
@@ -349,7 +349,7 @@ def test_somebody_who_is_named_costs_no_question(world: World) -> None:
 
 def test_a_name_that_nobody_can_have_is_asked_about_nowhere(world: World) -> None:
     read = replace(world.forge.issue(world.issue().number), author="../../../user", labels=("pullwright",))
-    assert Admission(world.forge, "pullwright").refusal(read) is not None
+    assert TaskAuthorization(world.forge, "pullwright").why_refused(read) is not None
     assert world.asked("/permission") == 0
 
 
@@ -415,10 +415,11 @@ def test_a_label_counts_for_what_its_labeller_may_do(world: World, case: str, on
         if number:
             people.unlabel(world.github, thread, AGAIN, "root")
         people.label(world.github, thread, AGAIN, labeller)
-    found = Admission(world.forge, "pullwright").label_refusal(thread.number, AGAIN)
+    found = TaskAuthorization(world.forge, "pullwright").why_label_refused(thread.number, AGAIN)
     assert (found is None) if words is None else (found is not None and words in found)
     assert (
-        Admission(world.forge, "pullwright", labellers).label_refusal(thread.number, AGAIN) is None
+        TaskAuthorization(world.forge, "pullwright", labellers).why_label_refused(thread.number, AGAIN)
+        is None
         or not labellers
     )
 
@@ -428,7 +429,7 @@ def test_a_labeller_who_is_gone_may_nothing(world: World) -> None:
     label = {"name": AGAIN, "color": ""}
     event = {"id": 1, "event": "labeled", "actor": None, "created_at": "2026-01-01T00:00:00Z", "label": label}
     world.github.faults.append(Fault("GET", r".*/issues/1/events", status=200, body=[event]))
-    found = Admission(world.forge, "pullwright").label_refusal(1, AGAIN)
+    found = TaskAuthorization(world.forge, "pullwright").why_label_refused(1, AGAIN)
     assert found == (
         "an account that is gone put the label 'pullwright:again' on #1 and may not write to the repository: "
         "take it off, and put it on yourself"
@@ -440,7 +441,7 @@ def test_a_label_on_what_has_too_long_a_history_counts_for_nothing(world: World)
     world.label(issue, "ada", AGAIN)
     for _ in range(MOST_EVENT_PAGES * 100):
         world.rename(issue, "mallory")
-    found = Admission(world.forge, "pullwright").label_refusal(1, AGAIN)
+    found = TaskAuthorization(world.forge, "pullwright").why_label_refused(1, AGAIN)
     assert "nobody is known" in (found or "")
 
 
@@ -448,4 +449,4 @@ def test_who_cannot_be_asked_for_a_labeller_lets_nobody_in(world: World) -> None
     world.issue()
     world.github.faults.extend(server_error("GET", r".*/issues/1/events") for _ in range(9))
     with pytest.raises(ForgeUnavailableError):
-        Admission(world.forge, "pullwright").label_refusal(1, AGAIN)
+        TaskAuthorization(world.forge, "pullwright").why_label_refused(1, AGAIN)

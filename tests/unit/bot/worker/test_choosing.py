@@ -11,16 +11,16 @@ import pytest
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, TaskKind, from_text
 from orchestrator.bot.forge.base import Permission, Proposal
 from orchestrator.bot.forge.local import LocalForge
-from orchestrator.bot.forge.memory import MemoryForge
-from orchestrator.bot.worker.backlog import LONGEST, Wanted
+from orchestrator.bot.worker.backlog import LONGEST, TaskSelection
 from orchestrator.bot.worker.candidates import CLAIMS_LOOK_AGAIN
-from orchestrator.bot.worker.task_rules import Manners
+from orchestrator.bot.worker.task_rules import ReviewLimits
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import server_error
 from tests.doubles.github.server import START
+from tests.doubles.memory_forge import MemoryForge
 from tests.unit.bot.worker.choosing import Backlog
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.unit.bot.conftest import World
 
 ME = "pullwright-bot"
-PATIENT = Manners(max_open_prs=9, max_prs_per_day=9, max_unreviewed=9)
+PATIENT = ReviewLimits(max_open_prs=9, max_prs_per_day=9, max_unreviewed=9)
 
 
 @dataclass
@@ -106,8 +106,10 @@ def ours(world: World, number: int, state: str = "open") -> Pull:
 
 def backlog(world: World, claims: Claims | None = None, **fields: Any) -> Backlog:
     clock = ManualClock(START + timedelta(days=1))
-    made: dict[str, Any] = {"manners": PATIENT, "clock": clock, "claim": claims, **fields}
-    return Backlog(world.forge, made.pop("wanted", Wanted()), "pullwright", **made)
+    made: dict[str, Any] = {"limits": PATIENT, "clock": clock, "claim": claims, **fields}
+    return Backlog(
+        made.pop("forge", world.memory), made.pop("selection", TaskSelection()), "pullwright", **made
+    )
 
 
 async def chosen(world: World, claims: Claims | None = None, **fields: Any) -> str | None:
@@ -123,7 +125,7 @@ async def test_our_pull_request_comes_before_a_new_issue_and_whatever_the_limits
     issue(world)
     pull = ours(world, 2)
     world.comment_on(pull, "ada", "Rename it.")
-    choosing = backlog(world, manners=Manners(1, 1, 1))
+    choosing = backlog(world, limits=ReviewLimits(1, 1, 1))
     first = await choosing.choose()
     assert first.task is not None
     assert (first.task.key, first.task.kind) == ("issue-2", TaskKind.REVIEW)
@@ -167,16 +169,16 @@ async def test_a_named_issue_is_about_its_own_pull_request_only(world: World) ->
     issue(world)
     for number in (1, 2):
         world.comment_on(ours(world, number), "ada", "Rename it.")
-    assert await chosen(world, wanted=Wanted(issue=2)) == "issue-2"
-    assert await chosen(world, wanted=Wanted(issue=1)) == "issue-1"
-    text = Wanted(text="Fix it")
-    assert await chosen(world, wanted=text) == from_text("Fix it").key
+    assert await chosen(world, selection=TaskSelection(issue=2)) == "issue-2"
+    assert await chosen(world, selection=TaskSelection(issue=1)) == "issue-1"
+    text = TaskSelection(text="Fix it")
+    assert await chosen(world, selection=text) == from_text("Fix it").key
 
 
 async def test_nobody_looked_so_no_new_task_is_begun(world: World) -> None:
     issue(world)
     old = ours(world, 7)
-    choosing = backlog(world, manners=Manners(max_unreviewed=1))
+    choosing = backlog(world, forge=world.forge, limits=ReviewLimits(max_unreviewed=1))
     choice = await choosing.choose()
     assert choice.task is None
     assert f"review or comment on #{old.number}" in choice.reason
@@ -192,7 +194,7 @@ async def test_the_day_ends_at_midnight_utc(world: World) -> None:
     issue(world)
     ours(world, 7, "merged")
     clock = ManualClock(START + timedelta(hours=5))
-    choosing = backlog(world, manners=Manners(max_prs_per_day=1), clock=clock)
+    choosing = backlog(world, limits=ReviewLimits(max_prs_per_day=1), clock=clock)
     choice = await choosing.choose()
     assert (choice.task, choice.wake_at) == (None, START + timedelta(days=1))
     clock.advance(19 * 3600)
@@ -202,7 +204,7 @@ async def test_the_day_ends_at_midnight_utc(world: World) -> None:
 async def test_what_others_have_in_work_counts(world: World) -> None:
     issue(world)
     ours(world, 7)
-    busy: dict[str, Any] = {"manners": replace(PATIENT, max_open_prs=2)}
+    busy: dict[str, Any] = {"limits": replace(PATIENT, max_open_prs=2)}
     assert await chosen(world, in_flight=lambda: ["issue-7"], **busy) == "issue-1"
     choosing = backlog(world, in_flight=lambda: ["issue-8"], **busy)
     choice = await choosing.choose()
@@ -298,10 +300,10 @@ async def test_who_labelled_is_asked_once_and_only_where_a_label_is(world: World
     made = issue(world)
     pull = ours(world, 1, "closed")
     events = f"/issues/{pull.number}/events"
-    assert await chosen(world, Claims()) is None
+    assert await chosen(world, Claims(), forge=world.forge) is None
     assert world.asked(f"/issues/{made.number}/events") == world.asked(events) == 0
     world.label_pull(pull, "ada", RETRY_LABEL)
-    assert await chosen(world, Claims()) == "issue-1"
+    assert await chosen(world, Claims(), forge=world.forge) == "issue-1"
     assert world.asked(events) == 1
 
 
@@ -327,9 +329,9 @@ async def test_in_a_folder_nobody_has_a_name_and_the_label_counts(tmp_path: Path
     forge = LocalForge(tmp_path / "forge", tmp_path, OneBranch(task.branch), clock=ManualClock(START))
     pull, _ = forge.ensure_pull_request(Proposal(task.branch, "main", "Fix it", "", draft=True))
     forge.close_pull_request(pull.number)
-    assert (await Backlog(forge, Wanted(text="Fix it"), "pullwright").choose()).task is None
+    assert (await Backlog(forge, TaskSelection(text="Fix it"), "pullwright").choose()).task is None
     forge.ensure_label(pull.number, RETRY_LABEL)
-    choice = await Backlog(forge, Wanted(text="Fix it"), "pullwright").choose()
+    choice = await Backlog(forge, TaskSelection(text="Fix it"), "pullwright").choose()
     assert choice.task is not None
     assert choice.task.is_retry
 
@@ -339,7 +341,7 @@ async def test_without_a_token_a_label_counts_only_where_nobody_has_a_name() -> 
     number = forge.add_issue("Broken", "", author="ada", labels=("pullwright",))
     for labeller, counts in (("tess", False), ("ada", True)):
         forge.put_label(number, RETRY_LABEL, by=labeller)
-        task = (await Backlog(forge, Wanted(), "pullwright").choose()).task
+        task = (await Backlog(forge, TaskSelection(), "pullwright").choose()).task
         assert task is not None
         assert task.is_retry is counts
 
@@ -411,7 +413,7 @@ async def test_a_listed_pull_request_of_a_claim_before_may_be_tried_again(world:
 async def test_the_limits_hold_when_several_claim_at_once(world: World) -> None:
     issue(world)
     claims = Claims(on_claim=lambda: ours(world, 7))
-    choice = await backlog(world, claims, manners=replace(PATIENT, max_open_prs=1)).choose()
+    choice = await backlog(world, claims, limits=replace(PATIENT, max_open_prs=1)).choose()
     assert choice.task is None
     assert "--max-open-prs is 1" in choice.reason
     assert claims.taken["issue-1"].is_given_back
@@ -454,7 +456,7 @@ async def test_a_claim_is_let_go_where_the_forge_fails(world: World) -> None:
     issue(world)
     claims = Claims(on_claim=lambda: world.github.faults.append(server_error("GET", ".*/pulls", times=9)))
     with pytest.raises(ForgeUnavailableError):
-        await backlog(world, claims).choose()
+        await backlog(world, claims, forge=world.forge).choose()
     assert claims.taken["issue-1"].is_given_back
 
 
@@ -474,7 +476,7 @@ def counted(world: World, since: int) -> int:
 async def test_while_nothing_changes_the_answer_is_the_same_and_free(world: World) -> None:
     for _ in range(3):
         issue(world, assignees=["grace"])
-    choosing = backlog(world)
+    choosing = backlog(world, forge=world.forge)
     first = await choosing.choose()
     since, queries = len(world.github.requests), len(world.github.queries)
     assert await choosing.choose() is first
@@ -489,7 +491,7 @@ async def test_what_is_remembered_outlives_one_backlog(world: World) -> None:
     issue(world, assignees=["grace"])
     choosing = backlog(world)
     first = await choosing.choose()
-    assert await backlog(world, idle=choosing.idle).choose() is first
+    assert await backlog(world, last_search=choosing.last_search).choose() is first
 
 
 async def test_time_alone_may_free_a_task(world: World) -> None:

@@ -13,9 +13,9 @@ import pytest
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.journal.index import Pause
-from orchestrator.bot.worker.fleet import Fleet, Member, State
+from orchestrator.bot.worker.fleet import Fleet, Member, MemberState
 from orchestrator.bot.worker.schedule import make_schedule
-from orchestrator.bot.worker.worker import Pace, Waiting
+from orchestrator.bot.worker.worker import NextStepChooser, Waiter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -28,7 +28,7 @@ from orchestrator.core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.bot.worker.worker import Onward
+    from orchestrator.bot.worker.worker import NextStep
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = random.Random(1)  # noqa: S311  no secret
@@ -103,7 +103,7 @@ class World:
         self.scripts = scripts
         self.clock = IdleClock(lambda: any(one.running for one in self.fleet.members))
         self.stop = Stop()
-        self.waiting = Waiting(self.clock)
+        self.waiting = Waiter(self.clock)
         self.order: list[str] = []
         self.forgotten: list[int] = []
         self.began: defaultdict[str, list[float]] = defaultdict(list)
@@ -127,7 +127,7 @@ class World:
         self.runners.append(Runner(name, self))
         return self.runners[-1]
 
-    def report(self, member: Member, result: CycleResult, onward: Onward) -> None:
+    def report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
         del onward
         self.seen.append((member.name, str(result.outcome)))
         self.after()
@@ -139,7 +139,12 @@ class World:
         assert schedule is not None
         quota = self.quotas.get(name, name)
         return Member(
-            name, lambda: self.builder(name), quota, schedule, Pace(self.clock, SOURCE), self.left.get(name)
+            name,
+            lambda: self.builder(name),
+            quota,
+            schedule,
+            NextStepChooser(self.clock, SOURCE),
+            self.left.get(name),
         )
 
     def make(self) -> Fleet:
@@ -153,7 +158,7 @@ class World:
     async def play(self) -> None:
         fleet = self.make()
         for member in fleet.members:
-            fleet.ring(member.name)
+            fleet.notify(member.name)
         await fleet.run()
 
     def named(self, name: str) -> Member:
@@ -181,7 +186,7 @@ async def test_a_pause_of_one_holds_up_nobody_else() -> None:
     assert world.order == ["a", "b", "b", "b", "a"]
     assert world.began["b"] == [0, 0, 0]
     assert world.began["a"][1] >= 3600
-    assert world.named("a").tally.paused_seconds >= 3600
+    assert world.named("a").totals.paused_seconds >= 3600
 
 
 async def test_who_needs_a_person_is_disabled_with_the_reason_and_the_others_go_on() -> None:
@@ -189,7 +194,7 @@ async def test_who_needs_a_person_is_disabled_with_the_reason_and_the_others_go_
     await world.play()
     assert world.order == ["a", "b", "b"]
     assert world.named("a").halted == "no key"
-    assert world.named("a").state(world.clock.now()) is State.DISABLED
+    assert world.named("a").state(world.clock.now()) is MemberState.DISABLED
     assert world.named("a").next_at(world.clock.now()) is None
 
 
@@ -232,7 +237,7 @@ async def test_a_rate_limit_of_the_key_pauses_all_that_share_it() -> None:
     assert shared[0] == ["a", "b"]
     assert world.order[:2] == ["a", "c"]
     assert world.began["b"][0] >= 7200
-    assert world.named("b").tally.paused_seconds >= 7200
+    assert world.named("b").totals.paused_seconds >= 7200
 
 
 async def test_a_cycle_that_runs_while_the_quota_is_spent_is_the_last_before_the_pause() -> None:
@@ -282,8 +287,8 @@ async def test_a_time_that_comes_during_a_cycle_is_one_more_turn() -> None:
 
     def again() -> None:
         if len(world.order) == 1:
-            world.fleet.ring("a")
-            world.fleet.ring("a")
+            world.fleet.notify("a")
+            world.fleet.notify("a")
 
     world.after = again
     await world.play()
@@ -295,7 +300,7 @@ async def test_a_time_that_comes_in_the_middle_of_a_cycle_is_not_lost() -> None:
     world.gates["a"] = asyncio.Event()
     playing = asyncio.create_task(world.play())
     await world.entered.wait()
-    world.fleet.ring("a")
+    world.fleet.notify("a")
     world.gates.pop("a").set()
     await playing
     assert world.order == ["a", "a"]
@@ -306,7 +311,7 @@ async def test_what_was_tried_may_be_tried_again_at_a_new_time_and_not_before() 
 
     def again() -> None:
         if len(world.order) in {1, 3}:
-            world.fleet.ring("a")
+            world.fleet.notify("a")
 
     world.after = again
     await world.play()
@@ -378,9 +383,9 @@ async def test_a_runner_whose_journal_cannot_be_written_is_built_anew() -> None:
 async def test_numbers_are_kept() -> None:
     world = World({"a": [DONE, NOTHING]})
     await world.play()
-    tally = world.named("a").tally
+    tally = world.named("a").totals
     assert tally.outcomes == {"proposed": 1, "no_task": 1}
     assert tally.cycles == 2
     assert (tally.last_outcome, tally.last_run) == ("no_task", "run")
-    assert world.named("a").state(world.clock.now()) is State.IDLE
+    assert world.named("a").state(world.clock.now()) is MemberState.IDLE
     assert world.named("a").next_at(START) == START + timedelta(hours=1)

@@ -19,7 +19,7 @@ from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.fleet import Fleet, Member
 from orchestrator.bot.worker.health import LOOP_SECONDS, SILENT_SECONDS, Health, serving
 from orchestrator.bot.worker.schedule import make_schedule
-from orchestrator.bot.worker.worker import Pace, Waiting
+from orchestrator.bot.worker.worker import NextStepChooser, Waiter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Usage
@@ -41,9 +41,10 @@ class Scene:
         schedule = make_schedule("1h", None, "UTC", START)
         assert schedule is not None
         self.members = [
-            Member(name, no_runner, name, schedule, Pace(self.clock, SOURCE)) for name in ('a/"x"', "b/y")
+            Member(name, no_runner, name, schedule, NextStepChooser(self.clock, SOURCE))
+            for name in ('a/"x"', "b/y")
         ]
-        fleet = Fleet(self.members, self.clock, Waiting(self.clock), Stop(), lambda *_: None)
+        fleet = Fleet(self.members, self.clock, Waiter(self.clock), Stop(), lambda *_: None)
         self.health = Health(fleet, self.clock, lambda text: text.replace("SECRET", "[redacted]"))
 
     def ended(self) -> None:
@@ -51,7 +52,7 @@ class Scene:
             "run", Outcome.PROPOSED, from_text("A secret title"), usd=0.25, requests=Traffic(7)
         )
         result.usage = Usage(100, 20)
-        self.members[0].tally.count(result, self.clock.now())
+        self.members[0].totals.count(result, self.clock.now())
 
 
 async def ask(port: int, request: bytes) -> tuple[bytes, bytes]:
@@ -104,7 +105,7 @@ async def test_a_fleet_that_goes_on_is_healthy() -> None:
 async def test_numbers_for_prometheus() -> None:
     scene = Scene()
     scene.ended()
-    scene.members[1].tally.pauses(START, START + timedelta(seconds=90))
+    scene.members[1].totals.add_pause(START, START + timedelta(seconds=90))
     async with serving(scene.health, "127.0.0.1", 0) as port:
         head, body = await ask(port, get("/metrics", verb="GET"))
     assert b"text/plain; version=0.0.4" in head
@@ -126,22 +127,22 @@ async def test_a_loop_that_does_not_turn_is_stuck() -> None:
         assert head.startswith(b"HTTP/1.1 503 ")
         assert json.loads(body)["status"] == "stuck"
         assert b"pullwright_up 0" in (await ask(port, get("/metrics")))[1]
-        scene.health.turned()
+        scene.health.note_turn()
         assert (await ask(port, get("/healthz")))[0].startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_cycle_that_says_nothing_for_long_is_stuck() -> None:
     scene = Scene()
     member = scene.members[0]
-    member.running, member.heard_at = True, scene.clock.monotonic()
+    member.running, member.active_at = True, scene.clock.monotonic()
     scene.clock.advance(SILENT_SECONDS + 1)
-    scene.health.turned()
+    scene.health.note_turn()
     assert scene.health.stuck() == ['a/"x"']
-    member.heard_at = scene.clock.monotonic()
+    member.active_at = scene.clock.monotonic()
     assert scene.health.stuck() == []
     member.running = False
     scene.clock.advance(SILENT_SECONDS + 1)
-    scene.health.turned()
+    scene.health.note_turn()
     assert scene.health.stuck() == []
 
 

@@ -10,12 +10,12 @@ import pytest
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, from_issue, from_text
 from orchestrator.bot.forge.base import Feedback, FeedbackKind, Issue, PullRequest, PullRequestState
 from orchestrator.bot.worker.task_rules import (
-    Manners,
     NotNow,
+    ReviewLimits,
     is_reviewed,
-    why_hands_off,
     why_no_new_task,
     why_not_again,
+    why_somebody_elses,
 )
 from tests.tables import table
 
@@ -51,7 +51,7 @@ def issue(*assignees: str, labels: tuple[str, ...] = ()) -> Issue:
     return Issue(1, "Broken", "", True, labels, "ada", "", NOW, assignees)
 
 
-MANNERS = Manners(max_open_prs=3, max_prs_per_day=2, max_unreviewed=2)
+MANNERS = ReviewLimits(max_open_prs=3, max_prs_per_day=2, max_unreviewed=2)
 MIDNIGHT = datetime(2026, 3, 6, tzinfo=UTC)
 LIMITS: dict[str, tuple[list[PullRequest], set[int], int, str, datetime | None]] = {
     "none": ([], set(), 0, "", None),
@@ -124,11 +124,11 @@ def test_when_no_new_task_is_begun(case: str) -> None:
 def test_a_day_is_one_of_utc() -> None:
     created = datetime(2026, 3, 6, 1, 0, tzinfo=UTC).astimezone(tz=None)
     found = why_no_new_task(
-        [pull(1, CLOSED), pull(2, CLOSED)], Manners(9, 1), created.astimezone(UTC), lambda _pull: True
+        [pull(1, CLOSED), pull(2, CLOSED)], ReviewLimits(9, 1), created.astimezone(UTC), lambda _pull: True
     )
     assert found is None
     yesterday = pull(1, CLOSED, hours=0.1)
-    assert why_no_new_task([yesterday], Manners(9, 1), NOW, lambda _pull: True) == NotNow(
+    assert why_no_new_task([yesterday], ReviewLimits(9, 1), NOW, lambda _pull: True) == NotNow(
         "1 pull requests were opened today, and --max-prs-per-day is 1: the next one may be at 2026-03-06 00:00 UTC",
         MIDNIGHT,
     )
@@ -141,9 +141,9 @@ def test_whether_somebody_looked_is_asked_only_where_it_matters() -> None:
         asked.append(one.number)
         return True
 
-    why_no_new_task([pull(1), pull(9, CLOSED)], Manners(9, 9, 2), NOW, look)
+    why_no_new_task([pull(1), pull(9, CLOSED)], ReviewLimits(9, 9, 2), NOW, look)
     assert asked == []
-    why_no_new_task([pull(2), pull(1), pull(9, CLOSED)], Manners(9, 9, 2), NOW, look)
+    why_no_new_task([pull(2), pull(1), pull(9, CLOSED)], ReviewLimits(9, 9, 2), NOW, look)
     assert asked == [2, 1]
 
 
@@ -188,20 +188,20 @@ def test_whose_words_are_a_review(one: Feedback, me: str | None, *, counts: bool
 def test_hands_off_what_is_somebody_elses(
     assignees: tuple[str, ...], linked: list[PullRequest], words: str | None
 ) -> None:
-    found = why_hands_off(issue(*assignees), lambda: linked, [3], ME)
+    found = why_somebody_elses(issue(*assignees), lambda: linked, [3], ME)
     assert (found is None) if words is None else (found is not None and words in found)
 
 
 def test_a_branch_that_is_called_as_ours_does_not_make_a_pull_request_ours() -> None:
     stranger = pull(7, author="eve", branch="pullwright/issue-1-x")
-    assert why_hands_off(issue(), lambda: [stranger], [], ME) is not None
+    assert why_somebody_elses(issue(), lambda: [stranger], [], ME) is not None
 
 
 def test_who_else_is_at_it_is_not_read_where_somebody_is_assigned() -> None:
     def read() -> list[PullRequest]:
         pytest.fail("read")
 
-    assert why_hands_off(issue("ada"), read, [], None) is not None
+    assert why_somebody_elses(issue("ada"), read, [], None) is not None
 
 
 NO = "was declined"

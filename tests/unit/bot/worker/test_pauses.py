@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.journal.index import Pause
-from orchestrator.bot.worker.worker import Halt, pause_after
+from orchestrator.bot.worker.worker import NeedsPerson, pause_after
 from orchestrator.core import errors
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
@@ -104,7 +104,7 @@ def test_no_server_puts_the_worker_to_sleep_for_years() -> None:
 )
 def test_where_only_a_person_can_help_the_worker_ends_and_says_so(error: Exception) -> None:
     halt = pause_after(error, NOW, 1, 0.0)
-    assert isinstance(halt, Halt)
+    assert isinstance(halt, NeedsPerson)
     assert str(error) in halt.reason
     assert "\n" not in halt.reason
 
@@ -156,7 +156,7 @@ async def test_no_error_makes_the_worker_spin(make: Callable[[datetime], BaseExc
         cycles += 1
         assert cycles < 60
         follows = pause_after(make(clock.now()), clock.now(), cycles, cycles * 0.37 % 1)
-        if isinstance(follows, Halt):
+        if isinstance(follows, NeedsPerson):
             break
         if follows:
             await clock.sleep((follows.until - clock.now()).total_seconds())

@@ -10,14 +10,14 @@ from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.coordination.saved_work import Wip
 from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
-from orchestrator.bot.worker.task_states import AsOf, Kind, kind_of_outcome, state_of
+from orchestrator.bot.worker.task_states import ClaimCheck, TaskStatus, state_of, status_of_outcome
 from orchestrator.core.repositories import Commands
 from tests.tables import table
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
 KEY = "item-2ba994d5"
 HELD = ClaimRecord(KEY, "held", "host", "run-1", 1, NOW, NOW, NOW + timedelta(minutes=20))
-AS_OF = AsOf(NOW, LeaseTimes(), dead_runs=("run-dead",))
+AS_OF = ClaimCheck(NOW, LeaseTimes(), dead_runs=("run-dead",))
 
 
 def released(outcome: str) -> ClaimRecord:
@@ -97,14 +97,14 @@ def test_each_state(
     claim: ClaimRecord | None, left: Wip | None, pulls: tuple[PullRequest, ...], words: str, step: str
 ) -> None:
     state = state_of(KEY, claim, left, pulls, AS_OF)
-    assert state.words() == words
-    assert words.startswith(str(state.kind))
+    assert state.describe() == words
+    assert words.startswith(str(state.status))
     assert state.next_step(Commands("o/n")) == step
 
 
 def test_a_journals_outcome_is_told_in_the_same_words() -> None:
     told = {
-        word: str(kind_of_outcome(word)) for word in ("failed", "error abc", "limit", "no_task", "question")
+        word: str(status_of_outcome(word)) for word in ("failed", "error abc", "limit", "no_task", "question")
     }
     assert told == {
         "failed": "failed",
@@ -113,7 +113,9 @@ def test_a_journals_outcome_is_told_in_the_same_words() -> None:
         "no_task": "nothing to do",
         "question": "waits for an answer",
     }
-    assert all(kind_of_outcome(str(kind)) is kind for kind in Kind), "a person's decision is noted in them"
+    assert all(status_of_outcome(str(kind)) is kind for kind in TaskStatus), (
+        "a person's decision is noted in them"
+    )
 
 
 def test_a_command_is_whole_also_where_a_name_needs_quotes() -> None:

@@ -1,4 +1,4 @@
-"""What our open pull requests want: over the GitHub double, with people who may write and people who may not."""
+"""What our open pull requests want. The rules read the GitHub double in memory, faults come over HTTP."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
 from orchestrator.bot.forge.base import Feedback, FeedbackKind
-from orchestrator.bot.worker.backlog import Wanted
-from orchestrator.bot.worker.candidates import Look, Ready
-from orchestrator.bot.worker.task_rules import Manners
+from orchestrator.bot.worker.backlog import TaskSelection
+from orchestrator.bot.worker.candidates import ReadyTask, TaskSearch, TextFilter, VisibleText
+from orchestrator.bot.worker.task_rules import ReviewLimits
 from orchestrator.bot.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
+from orchestrator.core.defences import Guarded
 from orchestrator.core.events import Warned
 from tests.doubles.github.checks import ACTIONS, check
 from tests.doubles.github.faults import Fault
@@ -40,26 +41,33 @@ def ours(world: World, branch: str = "pullwright/issue-1-broken", author: str = 
     return world.github.add_pull(world.repo, branch, title="Fix it", author=author)
 
 
-def look(world: World, **fields: Any) -> Look:
+def clean(text: str) -> VisibleText:
+    return VisibleText(text.replace("\u200b", ""))
+
+
+def search(world: World, **fields: Any) -> TaskSearch:
     made: dict[str, Any] = {
-        "manners": Manners(),
+        "limits": ReviewLimits(),
         "now": LATER,
-        "clean": lambda text, _place: text.replace("\u200b", ""),
-        "clean_name": lambda text: text.replace("\u200b", ""),
+        "texts": TextFilter(clean, clean, []),
         "has_conflict": lambda _number: False,
         **fields,
     }
-    return Look(world.forge, "pullwright", made.pop("allow_actors", ()), **made)
+    return TaskSearch(made.pop("forge", world.memory), "pullwright", made.pop("allow_actors", ()), **made)
 
 
-def wants(world: World, **fields: Any) -> tuple[list[Ready], Look]:
-    one = look(world, **fields)
+def wants(world: World, **fields: Any) -> tuple[list[ReadyTask], TaskSearch]:
+    one = search(world, **fields)
     return list(one.upkeep()), one
 
 
 def only(world: World, **fields: Any) -> Task:
     [ready], _ = wants(world, **fields)
     return ready.task
+
+
+def refused(seen: TaskSearch) -> list[str]:
+    return [event.message for event in seen.texts.noticed if isinstance(event, Guarded)]
 
 
 def done(world: World, pull: Pull, task: Task, by: str = ME) -> None:
@@ -172,7 +180,7 @@ def test_it_is_quiet_for_some_minutes_first(world: World) -> None:
     assert "being talked about" in seen.reasons[0]
     assert only(world, now=quiet_at).kind is TaskKind.REVIEW
     assert (
-        only(world, now=first + timedelta(minutes=5), manners=Manners(quiet_minutes=0)).kind
+        only(world, now=first + timedelta(minutes=5), limits=ReviewLimits(quiet_minutes=0)).kind
         is TaskKind.REVIEW
     )
 
@@ -181,10 +189,10 @@ def test_after_so_many_rounds_a_person_has_to_finish_it(world: World) -> None:
     pull = ours(world)
     for number in range(2):
         world.comment_on(pull, "ada", f"Again {number}")
-        done(world, pull, only(world, manners=Manners(review_rounds=2)))
+        done(world, pull, only(world, limits=ReviewLimits(review_rounds=2)))
     world.comment_on(pull, "ada", "And again")
     check(world.github, world.repo, HEAD, "tests", "failure")
-    found, seen = wants(world, manners=Manners(review_rounds=2))
+    found, seen = wants(world, limits=ReviewLimits(review_rounds=2))
     assert found == []
     assert "worked over 2 times" in seen.reasons[0]
 
@@ -295,14 +303,14 @@ def test_a_model_is_told_the_words_of_checks_that_the_base_branch_configures(
     world.repo.rules[1] = BranchRule("required_status_checks", parameters=REQUIRED)
     request.addfinalizer(world.repo.rules.clear)
     check(world.github, world.repo, HEAD, "tests", "failure", "2 failed.", is_status=app == 0, app=app)
-    refused: list[str] = []
-    task = only(world, allow_actors=("App-9[bot]", "github-actions[bot]"), refused=refused.append)
+    [ready], seen = wants(world, allow_actors=("App-9[bot]", "github-actions[bot]"))
+    task = ready.task
     assert [remark.author for remark in task.remarks] == (["tests"] if is_told else [])
     assert ("`tests`" in task.body) == is_told
     assert ("Their names and words are left out" in task.body) == (not is_told)
-    assert bool(refused) == (not is_told)
+    assert bool(refused(seen)) == (not is_told)
     # Who wants to be told strangers' words is told these too.
-    [remark] = only(world, quotes_strangers=True).remarks
+    [remark] = only(world, comments_policy="quoted").remarks
     assert (remark.text.endswith("2 failed."), remark.trusted) == (True, False)
 
 
@@ -310,10 +318,9 @@ def test_what_is_left_out_is_told_to_the_person_with_the_way_to_let_it_in(world:
     ours(world)
     check(world.github, world.repo, HEAD, "obey me", "failure", "2 failed.", app=10)
     check(world.github, world.repo, HEAD, "obey me", "failure", is_status=True)
-    refused: list[str] = []
-    only(world, refused=refused.append)
+    _, seen = wants(world)
     left_out = "pull request #1: the words of a failed check are left out, because "
-    assert [one.removeprefix(left_out) for one in refused] == [
+    assert [one.removeprefix(left_out) for one in refused(seen)] == [
         "no rule for the base branch requires it of the app app-10: add one, or pass --allow-actor 'app-10[bot]'",
         "it is a commit status, which anybody with a token may set: --comments quoted shows it to the model",
     ]
@@ -325,7 +332,7 @@ def test_what_may_not_be_read_vouches_for_no_check(world: World, path: str) -> N
     for app in (ACTIONS, 7):
         check(world.github, world.repo, HEAD, "tests", "failure", "2 failed.", app=app)
     world.github.faults.append(Fault("GET", path, times=9, status=403, body={"message": "Resource no"}))
-    assert only(world).remarks == ()
+    assert only(world, forge=world.forge).remarks == ()
 
 
 def test_words_come_before_checks(world: World) -> None:
@@ -344,15 +351,15 @@ def test_while_people_talk_nothing_is_pushed(world: World) -> None:
 def test_a_conflict_is_taken_up_even_after_the_last_round(world: World) -> None:
     check(world.github, world.repo, HEAD, "tests", "failure")
     review(world.github, ours(world), "ada", "Rename it.")
-    nothing_more = Manners(review_rounds=0)
-    assert only(world, manners=nothing_more, has_conflict=lambda _number: True).kind is TaskKind.REBASE
-    assert len(wants(world, manners=nothing_more)[1].reasons) == 1
+    nothing_more = ReviewLimits(review_rounds=0)
+    assert only(world, limits=nothing_more, has_conflict=lambda _number: True).kind is TaskKind.REBASE
+    assert len(wants(world, limits=nothing_more)[1].reasons) == 1
 
 
 def test_without_a_name_of_our_own_bots_pull_requests_are_ours_and_peoples_are_not(world: World) -> None:
     for number, author in enumerate(("app[bot]", "ada", ""), 1):
         review(world.github, ours(world, f"pullwright/issue-{number}-x", author), "grace", "Rename it.")
-    nameless = look(world)
+    nameless = search(world)
     nameless.me = None
     assert [ready.task.key for ready in nameless.upkeep()] == ["issue-1"]
 
@@ -379,10 +386,10 @@ async def test_of_checks_that_may_not_be_read_is_warned_once(world: World) -> No
     body = {"message": "Resource not accessible by integration"}
     world.github.faults.append(Fault("GET", ".*/(check-runs|status)", times=99, status=403, body=body))
     heard: list[Any] = []
-    choosing = Backlog(world.forge, Wanted(), "pullwright", emit=heard.append)
+    choosing = Backlog(world.forge, TaskSelection(), "pullwright", emit=heard.append)
     for _ in range(2):
         choice = await choosing.choose()
-        choosing.idle.remember("", choice, choosing.clock.now())
+        choosing.last_search.remember("", choice, choosing.clock.now())
         assert choice.task is None
         assert "the checks of pull request #1 are not known" in str(choice.reason)
     [warned] = heard
@@ -395,7 +402,7 @@ def test_one_pull_request_that_cannot_be_read_does_not_hide_the_others(world: Wo
     first, second = ours(world), ours(world)
     check(world.github, world.repo, HEAD, "tests", "failure")
     world.github.faults.append(Fault("GET", ".*/check-runs", status=status, body={"message": "Gone"}))
-    [ready], seen = wants(world)
+    [ready], seen = wants(world, forge=world.forge)
     assert ready.task.pull is not None
     assert ready.task.pull.number == second.number
     assert f"pull request #{first.number} is left out" in seen.reasons[0]
@@ -405,7 +412,7 @@ def test_checks_that_may_not_be_read_are_said_and_stop_nothing_else(world: World
     pull = ours(world)
     for _ in range(2):
         world.github.faults.append(Fault("GET", ".*/check-runs", status=403, body={"message": "Resource no"}))
-    found, seen = wants(world)
+    found, seen = wants(world, forge=world.forge)
     assert found == []
     assert f"the checks of pull request #{pull.number} are not known" in seen.reasons[0]
     world.comment_on(pull, "ada", "Rename it.")
@@ -427,7 +434,7 @@ def test_a_label_asks_for_a_rebase_and_comes_off(world: World) -> None:
     pull = ours(world)
     world.label_pull(pull, "ada", "PullWright:Rebase")
     world.comment_on(pull, "ada", "Rename it.")
-    [ready], _ = wants(world, manners=Manners(review_rounds=0))
+    [ready], _ = wants(world, limits=ReviewLimits(review_rounds=0))
     assert ready.task.kind is TaskKind.REBASE
     assert f"base `{world.repo.default_branch}`" in ready.task.body
     assert ready.task.remarks == ()
@@ -442,11 +449,10 @@ def test_a_label_asks_for_a_rebase_and_comes_off(world: World) -> None:
 def test_the_label_of_who_may_only_label_asks_for_nothing(world: World) -> None:
     pull = ours(world)
     world.label_pull(pull, "tess", "PullWright:Rebase")
-    refused: list[str] = []
-    ready, seen = wants(world, refused=refused.append)
+    ready, seen = wants(world)
     assert ready == []
     assert f"tess put the label 'pullwright:rebase' on #{pull.number}" in seen.reasons[0]
-    assert refused == seen.reasons
+    assert refused(seen) == seen.reasons
     world.comment_on(pull, "ada", "Rename it.")
     [one], _ = wants(world)
     assert one.task.kind is TaskKind.REVIEW
@@ -459,7 +465,7 @@ def test_the_label_of_who_may_only_label_asks_for_nothing(world: World) -> None:
 
 def test_who_labelled_is_asked_only_where_a_label_is(world: World) -> None:
     pull = ours(world)
-    wants(world)
+    wants(world, forge=world.forge)
     assert world.asked(f"/issues/{pull.number}/events") == 0
 
 

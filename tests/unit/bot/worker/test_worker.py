@@ -18,14 +18,14 @@ from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.worker import (
     NOTHING_SECONDS,
-    Again,
-    Bell,
-    Ended,
-    Halt,
-    Pace,
-    Rest,
-    Rhythm,
-    Waiting,
+    CycleTiming,
+    EndAsked,
+    NeedsPerson,
+    NextStepChooser,
+    NothingToDo,
+    ScheduleSignal,
+    StartAgain,
+    Waiter,
     work,
 )
 from orchestrator.core.clock import ManualClock
@@ -85,7 +85,7 @@ class Script:
 
     def use(self, clock: ManualClock) -> None:
         self.clock = clock
-        self.waiting = Waiting(clock)
+        self.waiting = Waiter(clock)
 
     async def __call__(self) -> CycleResult:
         self.began.append(self.clock.monotonic())
@@ -103,14 +103,14 @@ class Script:
         self.pauses.append(pause)
         self.told.set()
 
-    def rhythm(self, bell: Bell | None = None, left: Pause | None = None) -> Rhythm:
-        pace = Pace(self.clock, SOURCE)
-        return Rhythm(self.clock, self.waiting, pace, self.tell, bell, left, self.renew)
+    def rhythm(self, bell: ScheduleSignal | None = None, left: Pause | None = None) -> CycleTiming:
+        pace = NextStepChooser(self.clock, SOURCE)
+        return CycleTiming(self.clock, self.waiting, pace, self.tell, bell, left, self.renew)
 
     def renew(self) -> None:
         self.renewed.append(len(self.began))
 
-    async def play(self, rhythm: Rhythm | None = None, most: int | None = None) -> CycleResult | None:
+    async def play(self, rhythm: CycleTiming | None = None, most: int | None = None) -> CycleResult | None:
         return await work(self, self.report, self.stop, rhythm or self.rhythm(), max_cycles=most)
 
     async def play_on_schedule(self, *fires: float) -> CycleResult | None:
@@ -123,39 +123,39 @@ class Script:
                 self.waiting.wake()
                 return
             self.clock.advance(max(left.pop(0) - self.clock.monotonic(), 0))
-            bell.ring("")
+            bell.notify("")
 
-        bell = Bell(self.waiting, come)
+        bell = ScheduleSignal(self.waiting, come)
         return await self.play(self.rhythm(bell))
 
 
 def after(ended: CycleResult) -> object:
-    return Pace(ManualClock(START), SOURCE).after(ended)
+    return NextStepChooser(ManualClock(START), SOURCE).after(ended)
 
 
 @table(
     ("ended", "expected"),
     [
-        (result(Outcome.PROPOSED), Again(START)),
-        (result(Outcome.PLANNED), Again(START)),
-        (result(Outcome.LIMIT), Again(START)),
-        (result(Outcome.QUESTION), Rest(asked=True)),
-        (result(Outcome.INTERRUPTED), Ended()),
-        (result(Outcome.NO_TASK, task=None), Rest()),
-        (result(Outcome.NO_TASK, task=None, wake_at=START), Rest(wake_at=START)),
-        (result(Outcome.NO_TASK, reason="Nothing needs to change."), Again(START)),
-        (result(Outcome.NO_TASK, reason="No tasks were found."), Rest()),
-        (result(Outcome.NO_TASK, reason="no eligible task"), Rest()),
-        (result(Outcome.FAILED, cause=BadReplyError("x")), Again(START)),
-        (result(Outcome.FAILED, error="its last words"), Again(START)),
-        (result(Outcome.FAILED, cause=AuthenticationError("no key")), Halt("no key")),
+        (result(Outcome.PROPOSED), StartAgain(START)),
+        (result(Outcome.PLANNED), StartAgain(START)),
+        (result(Outcome.LIMIT), StartAgain(START)),
+        (result(Outcome.QUESTION), NothingToDo(asked=True)),
+        (result(Outcome.INTERRUPTED), EndAsked()),
+        (result(Outcome.NO_TASK, task=None), NothingToDo()),
+        (result(Outcome.NO_TASK, task=None, wake_at=START), NothingToDo(wake_at=START)),
+        (result(Outcome.NO_TASK, reason="Nothing needs to change."), StartAgain(START)),
+        (result(Outcome.NO_TASK, reason="No tasks were found."), NothingToDo()),
+        (result(Outcome.NO_TASK, reason="no eligible task"), NothingToDo()),
+        (result(Outcome.FAILED, cause=BadReplyError("x")), StartAgain(START)),
+        (result(Outcome.FAILED, error="its last words"), StartAgain(START)),
+        (result(Outcome.FAILED, cause=AuthenticationError("no key")), NeedsPerson("no key")),
         (
             result(Outcome.LIMIT, rounds=0),
-            Again(START + timedelta(seconds=NOTHING_SECONDS)),
+            StartAgain(START + timedelta(seconds=NOTHING_SECONDS)),
         ),
         (
             result(Outcome.FAILED, rounds=0, cause=BadReplyError("x")),
-            Again(START + timedelta(seconds=NOTHING_SECONDS)),
+            StartAgain(START + timedelta(seconds=NOTHING_SECONDS)),
         ),
     ],
 )
@@ -188,11 +188,11 @@ def test_a_pause_is_not_over_before_another_cycle_makes_sense() -> None:
 
 
 def test_failures_in_a_row_are_counted_until_one_succeeds() -> None:
-    pace = Pace(ManualClock(START), SOURCE)
+    pace = NextStepChooser(ManualClock(START), SOURCE)
     bad = result(Outcome.FAILED, cause=BadReplyError("x"))
-    assert [type(pace.after(bad)) for _ in range(3)] == [Again, Again, Pause]
+    assert [type(pace.after(bad)) for _ in range(3)] == [StartAgain, StartAgain, Pause]
     pace.after(result(Outcome.PROPOSED))
-    assert isinstance(pace.after(bad), Again)
+    assert isinstance(pace.after(bad), StartAgain)
 
 
 async def test_single_mode_runs_one_cycle_whatever_comes_of_it() -> None:
@@ -317,15 +317,15 @@ async def test_times_that_come_during_a_cycle_count_as_one() -> None:
         script.stop.request()
         script.waiting.wake()
 
-    bell = Bell(script.waiting, end)
+    bell = ScheduleSignal(script.waiting, end)
 
     def thrice() -> None:
         if len(script.began) == 1:
             for _ in range(3):
-                bell.ring()
+                bell.notify()
 
     script.during = thrice
-    bell.ring()
+    bell.notify()
     await script.play(script.rhythm(bell))
     assert script.seen == [Outcome.NO_TASK, Outcome.NO_TASK]
 
@@ -338,9 +338,9 @@ async def test_the_end_before_the_first_time_of_a_schedule_leaves_no_result() ->
 
 async def test_a_time_that_comes_in_a_pause_does_not_end_it() -> None:
     script = Script(quota(2), Outcome.PROPOSED)
-    bell = Bell(script.waiting, lambda: None)
-    bell.ring()
-    script.during = bell.ring
+    bell = ScheduleSignal(script.waiting, lambda: None)
+    bell.notify()
+    script.during = bell.notify
     await script.play(script.rhythm(bell), most=2)
     assert script.began[1] >= 2 * 3600
 
@@ -366,11 +366,11 @@ def test_a_pause_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 
 
 async def test_it_is_known_whether_somebody_waits() -> None:
-    waiting = Waiting(ManualClock(START))
-    seen = [waiting.is_on]
-    begun = asyncio.ensure_future(waiting.until(None))
+    waiting = Waiter(ManualClock(START))
+    seen = [waiting.is_waiting]
+    begun = asyncio.ensure_future(waiting.wait_until(None))
     await asyncio.sleep(0)
-    seen.append(waiting.is_on)
+    seen.append(waiting.is_waiting)
     waiting.wake()
     await begun
-    assert [*seen, waiting.is_on] == [False, True, False]
+    assert [*seen, waiting.is_waiting] == [False, True, False]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,93 +11,40 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.policy.command_rules import CommandRules, Level
-from orchestrator.engine.policy.executing import STARTS_NOTHING
-from orchestrator.engine.policy.shell_syntax import KEYWORDS
+from orchestrator.engine.policy.command_rules import LONGEST_COMMAND, CommandRules, Level, blocked
+from orchestrator.engine.policy.program_options import STARTS_NOTHING
+from orchestrator.engine.policy.shell import KEYWORDS
+from tests.fuzz.growth import grows
 from tests.tables import table
 
 RULES = CommandRules.parse(
     [
-        *("pytest *", "git *", "git fetch *", "git clone *", "git push *", "git rebase *", "git submodule *"),
-        *(
-            "git bisect *",
-            "git config *",
-            "git archive *",
-            "git ls-remote *",
-            "echo *",
-            "tail *",
-            "ls *",
-            "sed *",
-        ),
-        *(
-            "cd * && pytest *",
-            "FOO=* pytest *",
-            "pytest * > *",
-            "pytest * 2>&1",
-            "make test",
-            "find *",
-            "tar *",
-        ),
-        *("rg *", "sort *", "python *", "printf *", "test *", "tee *", "make *", "curl *", "timeout * git *"),
-        *("ruff check src/*.py", "env *", "cd * && git *", "read *"),
-        *("awk *", "split *", "man *", "less *", "vim *", "cargo test *", "uv *", "find * -exec git * +"),
+        "pytest *", "git *", "git fetch *", "git clone *", "git push *", "git rebase *", "git submodule *",
+        "git bisect *", "git config *", "git archive *", "git ls-remote *", "echo *", "tail *", "ls *",
+        "sed *", "cd * && pytest *", "FOO=* pytest *", "pytest * > *", "pytest * 2>&1", "make test", "find *",
+        "tar *", "rg *", "sort *", "python *", "printf *", "test *", "tee *", "make *", "curl *",
+        "timeout * git *", "ruff check src/*.py", "env *", "cd * && git *", "read *", "awk *", "split *",
+        "man *", "less *", "vim *", "cargo test *", "uv *", "find * -exec git * +",
     ],
     ["git push --force*", "pytest --pdb *", "rm *"],
-)
+)  # fmt: skip
 
 
 @table(
     "command",
     [
-        *(
-            "pytest",
-            "pytest -q tests/ -k 'a and b'",
-            "pytest\n",
-            "git diff HEAD~1 -- a b",
-            "git -P log --oneline",
-        ),
-        *(
-            "git diff --text",
-            "git fetch origin main",
-            "git log --stat -S x",
-            "git config get user.name",
-            "git push -u o",
-        ),
-        *(
-            "echo a | tail -3",
-            "ls || echo none",
-            "cd src && pytest -q",
-            "FOO=1 pytest -q",
-            "pytest -q > out/log.txt",
-        ),
-        *(
-            "pytest -q 2>&1 | tail -20",
-            "make test",
-            "find . -name '*.py'",
-            "sed -n 1,20p a.py",
-            "sed 's/a/b/g' a.py",
-        ),
-        *(
-            "rg -n 'a|b' src",
-            "sort -u a",
-            "python -m build",
-            "printf '%s' a",
-            "ls ./*.py",
-            "echo a | tee log",
-        ),
-        *("ruff check src/a.py", "pytest -rp --co", "cd src && pytest -q | tail -3", "timeout 5 git status"),
-        *(
-            "awk '{ print $1, $NF }' a",
-            "awk -F : -v n=1 -vm=2 -- '{ print $n }' a",
-            "split -l 5 a",
-            "env A=1 ls",
-            "uv run pytest -q",
-            "find . -name git",
-            "less a",
-        ),
-        *("echo '$(id)' '`id`' '; id' '&& id' '> x'", "ls 'a\\b'", "tar tf a.tar", "git rev-parse --git-dir"),
+        "pytest", "pytest -q tests/ -k 'a and b'", "pytest\n", "git diff HEAD~1 -- a b",
+        "git -P log --oneline", "git diff --text", "git fetch origin main", "git log --stat -S x",
+        "git config get user.name", "git push -u o", "echo a | tail -3", "ls || echo none",
+        "cd src && pytest -q", "FOO=1 pytest -q", "pytest -q > out/log.txt", "pytest -q 2>&1 | tail -20",
+        "make test", "find . -name '*.py'", "sed -n 1,20p a.py", "sed 's/a/b/g' a.py", "rg -n 'a|b' src",
+        "sort -u a", "python -m build", "printf '%s' a", "ls ./*.py", "echo a | tee log",
+        "ruff check src/a.py", "pytest -rp --co", "cd src && pytest -q | tail -3", "timeout 5 git status",
+        "awk '{ print $1, $NF }' a", "awk -F : -v n=1 -vm=2 -- '{ print $n }' a", "split -l 5 a", "env A=1 ls",
+        "uv run pytest -q", "find . -name git", "less a", "echo '$(id)' '`id`' '; id' '&& id' '> x'",
+        "ls 'a\\b'", "tar tf a.tar", "git rev-parse --git-dir",
     ],
-)
+)  # fmt: skip
 def test_what_rules_grant_runs(command: str) -> None:
     assert RULES.refusal(command) is None
 
@@ -297,48 +245,13 @@ def test_a_longer_shape_is_covered_by_rules_from_left_to_right() -> None:
 @table(
     "rule",
     [
-        *(
-            "mypy *",
-            "nice *",
-            "stdbuf *",
-            "sqlite3 *",
-            "timeout 5 *",
-            "env *",
-            "xargs *",
-            "pytest *",
-            "python *",
-        ),
-        *(
-            "make *",
-            "npm run *",
-            "tar *",
-            "tar xf *.tar",
-            "curl *",
-            "less *",
-            "diff *",
-            "uniq *",
-            "cp *",
-            "./ls *",
-        ),
-        *(
-            "/bin/ls *",
-            "ls | nice *",
-            "cd * && pytest *",
-            "FOO=* mypy",
-            "mypy src/*",
-            "git fetch *",
-            "git rebase *",
-        ),
-        *(
-            "find * -exec wc *",
-            "sort --compress-program=x *",
-            "sed -i s/a/b/ *",
-            "awk -f x *",
-            "rg --pre x *",
-        ),
-        *("timeout * git *", "read *", "a-program-of-tomorrow *"),
+        "mypy *", "nice *", "stdbuf *", "sqlite3 *", "timeout 5 *", "env *", "xargs *", "pytest *", "python *",
+        "make *", "npm run *", "tar *", "tar xf *.tar", "curl *", "less *", "diff *", "uniq *", "cp *",
+        "./ls *", "/bin/ls *", "ls | nice *", "cd * && pytest *", "FOO=* mypy", "mypy src/*", "git fetch *",
+        "git rebase *", "find * -exec wc *", "sort --compress-program=x *", "sed -i s/a/b/ *", "awk -f x *",
+        "rg --pre x *", "timeout * git *", "read *", "a-program-of-tomorrow *",
     ],
-)
+)  # fmt: skip
 def test_a_star_behind_a_program_that_may_start_others_is_told(rule: str) -> None:
     assert CommandRules.parse(["ls *", rule, "pytest"]).open == (rule,)
 
@@ -346,30 +259,12 @@ def test_a_star_behind_a_program_that_may_start_others_is_told(rule: str) -> Non
 @table(
     "rule",
     [
-        *(
-            "mypy",
-            "pytest -q",
-            "make test",
-            "ls *",
-            "cat *",
-            "grep * | head *",
-            "find *",
-            "rg *",
-            "sort *",
-            "sed -n *",
-        ),
-        *(
-            "awk *",
-            "git *",
-            "git diff *",
-            "git log * | head *",
-            "pytest > *",
-            "pytest -q 2>&1 | tail *",
-            "cd * && ls",
-        ),
-        *("FOO=* ls *", "find * -name *.py", "awk '{ print $1 }' *", "printf *", "tee *"),
+        "mypy", "pytest -q", "make test", "ls *", "cat *", "grep * | head *", "find *", "rg *", "sort *",
+        "sed -n *", "awk *", "git *", "git diff *", "git log * | head *", "pytest > *",
+        "pytest -q 2>&1 | tail *", "cd * && ls", "FOO=* ls *", "find * -name *.py", "awk '{ print $1 }' *",
+        "printf *", "tee *",
     ],
-)
+)  # fmt: skip
 def test_no_star_and_one_behind_a_program_that_starts_nothing_is_not(rule: str) -> None:
     assert CommandRules.parse([rule]).open == ()
 
@@ -499,31 +394,11 @@ def test_a_star_inside_a_word(rule: str, word: str, *, fits: bool) -> None:
 
 
 _STAR = (
-    *(
-        "git status",
-        "git diff",
-        "git add -A",
-        "git add .",
-        "git commit -m 'Fix add'",
-        "git commit --amend --no-edit",
-    ),
-    *(
-        "git stash",
-        "git stash pop",
-        "git log --oneline -5",
-        "git branch x",
-        "git checkout -b x",
-        "git switch x",
-    ),
-    *(
-        "git reset --hard HEAD~1",
-        "git restore .",
-        "git tag v1",
-        "git blame calc.py",
-        "git mv a b",
-        "git rm a",
-    ),
-)
+    "git status", "git diff", "git add -A", "git add .", "git commit -m 'Fix add'",
+    "git commit --amend --no-edit", "git stash", "git stash pop", "git log --oneline -5", "git branch x",
+    "git checkout -b x", "git switch x", "git reset --hard HEAD~1", "git restore .", "git tag v1",
+    "git blame calc.py", "git mv a b", "git rm a",
+)  # fmt: skip
 _NAMED = (
     "git bisect start",
     "git bisect good HEAD",
@@ -544,3 +419,73 @@ def test_git_in_the_model_s_own_repository(command: str) -> None:
     assert (star.refusal(command) is None) is (command in _STAR)
     assert CommandRules.parse([]).refusal(command) is not None
     assert star.refusal(command, Level.READ_ONLY) is not None
+
+
+DESTRUCTIVE = [
+    "rm -rf /", "rm -rf /*", 'rm   -r -f  "/"', "rm -fr /*", "rm -r /", "rm / -rf", "rm -rf -- /", "rm --rec /",
+    "sudo rm --recursive --force /", "sudo -u root rm -rf /", "/bin/rm -rf //", "r\\m -rf /", "r''m -rf /",
+    "rm -rf /./", "rm -rf /tmp/..", "rm -rf '/'*", "rm -rf /.*", "rm -rf $'/'", "rm -rf $'\\x2f'",
+    "rm -rf ~", "rm -rf ~/*", "rm -rf $HOME", "rm -rf ${HOME}/../..", "cd / && rm -rf *", "cd /; rm -rf .",
+    "sh -c 'rm -rf *'; cd /; sh -c 'rm -rf *'; cd /tmp",
+    "echo hi; rm -rf /", "true\nrm -rf /", "rm \\\n -rf /", "echo $(rm -rf /)", "echo `rm -rf /`",
+    'echo "$(rm -rf /)"', "bash -c 'rm -rf /'", 'sh -lc "echo; rm -rf /"', "env -i bash -c 'sudo rm -rf /'",
+    "eval 'rm -rf' /", "if true; then rm -rf /; fi", "(rm -rf /)", "{ rm -rf /; }", "! rm -rf /", "A=1 rm -rf /",
+    "xargs rm -rf / < x", "timeout 5 rm -rf /", "bash <<EOF\nrm -rf /\nEOF", "find / -delete", "rm -rf / # hi",
+    "find . -exec rm -rf / ';'", "uv run sh -c 'rm -rf /'", "A=1 cd / && rm -rf *", "x 2>a\n2>b rm -rf /",
+    "echo \\ #; rm -rf /", "echo a\r#; rm -rf /", "`true #`; rm -rf /", "rm -rf / \\\n# x",
+    "cat <<A | bash\nrm -rf /\nA", "<<A sh\nrm -rf /\nA", "sudo bash <<A\nrm -rf /\nA", "bash <<A\nit's\nA\nrm -rf /",
+    "bash <<A\nsh <<B\nrm -rf /\nB\nA", "sh <<A\ncat <<B\n'\nB\nrm -rf /\nA", 'bash -c "$(cat <<A\nrm -rf /\nA\n)"',
+    "mkfs.ext4 /dev/sda1", "mkfs /dev/x", "sudo mkfs -t ext4 x", "dd if=/dev/zero of=x", "dd of=/dev/sda bs=1",
+    "cat x > /dev/sda", "chmod -R 777 /", "chmod 777 --recursive /*", "chown -R a:b /",
+    ":(){ :|:& };:", "bomb() { bomb | bomb & }; bomb", "f(){ f & f & };f", "function x { x|x& }; x", "$0 & $0",
+]  # fmt: skip
+
+HARMLESS = [
+    "rm -rf ./build", "rm -rf build/*", "rm -rf *", "cd src && rm -rf *", "cd /tmp/a && rm -rf *", "rm -rf /tmp/x",
+    "rm -rf ~/.cache/x", 'rm -rf "$TMPDIR/x"', "rm -f /x", "for i in 1 2; do rm -rf build/$i; done",
+    'grep "rm -rf /" file', "echo rm -rf /", "# rm -rf /\nls", "ls # rm -rf /", "case x in a) rm -rf b;; esac",
+    "cat <<EOF\nrm -rf /\nEOF\nls", "python - <<'E'\nprint('rm -rf /')\nE", "git commit -m 'mkfs and dd if=x'",
+    "grep -r dd src", "git add dd", "dd --version", "mkfsx", "chmod -R 755 .", "chmod +x /", "ls /", "find . -delete",
+    "f() { echo; }; f &", "serve() { python x & }; serve", "build() { make | tee log; }; build", "ls > /dev/null",
+]  # fmt: skip
+
+
+@table("command", DESTRUCTIVE)
+def test_what_destroys_a_machine_runs_at_no_level(command: str) -> None:
+    assert blocked(command)
+    assert "at any level" in (CommandRules().refusal(command, Level.DANGEROUS) or "")
+
+
+@table("command", HARMLESS)
+def test_what_only_looks_like_it_runs(command: str) -> None:
+    assert blocked(command) is None
+    assert CommandRules().refusal(command, Level.DANGEROUS) is None
+
+
+def test_a_command_has_at_most_8192_characters_and_no_nul() -> None:
+    assert blocked("x" * LONGEST_COMMAND) is None
+    assert "8,193" in (blocked("x" * (LONGEST_COMMAND + 1)) or "")
+    assert blocked("ls \0")
+
+
+LONG = (
+    "git a ", "pytest *", "$(", "`", "a()", "a(){", "<<a\n", "'", "~a", "sh -c '", "env ", "sudo sh -c 'a' ",
+    "a|", "eval ", "sudo eval ", "eval 'a b' ", "time eval sh -c ", "rm / ", "-", "f(){f|", '"$(', "sed 's/a/",
+    "\\",
+)  # fmt: skip
+
+
+@table("piece", LONG)
+@table("level", [Level.SAFE, Level.DANGEROUS])
+def test_no_command_stalls_the_check(piece: str, level: Level) -> None:
+    rules = CommandRules.parse(["git *", "pytest *", "a *"], ["rm *"])
+    grows(lambda text: rules.refusal(text, level), ("", piece, ""), small_chars=LONGEST_COMMAND // 4)
+
+
+def test_shells_inside_of_shells_are_looked_into_or_refused() -> None:
+    deep = "rm -rf /"
+    for _ in range(12):
+        deep = f"sh -c {shlex.quote(deep)}"[: LONGEST_COMMAND - 20]
+        assert blocked(deep), deep
+    assert blocked("; ".join(f"sh -c 'echo {number}'" for number in range(30)))
+    assert blocked("; ".join(f"sh -c 'echo {number}'" for number in range(5))) is None

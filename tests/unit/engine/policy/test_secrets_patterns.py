@@ -7,7 +7,8 @@ import random
 import re
 import string
 
-from orchestrator.engine.policy.secrets import REPLACEMENT, Redactor
+from orchestrator.core.redaction import REPLACEMENT
+from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 
 DRAW = random.Random(11)  # noqa: S311  the same values each time

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.core.messages import ToolDefinition
+from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
+from orchestrator.engine.contracts.base import Actions
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.catalog import ModelFacts
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.profiles.anthropic import anthropic
 from orchestrator.engine.profiles.gemini import gemini
 from orchestrator.engine.profiles.minimal import minimal
 from orchestrator.engine.profiles.openai import openai
+from orchestrator.engine.profiles.planner import planner_over
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.tools.registry import ToolRegistry
 from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.engine.profiles.base import Profile
+
 
 TOOLS = {
     "openai": ["read_file", "apply_patch", "write_file", "shell", "grep", "glob"],
@@ -196,3 +203,74 @@ def test_the_model_and_what_is_known_of_it(name: str) -> None:
     unknown = made.for_model(model, ModelFacts())
     assert (unknown.supports_reasoning, unknown.supports_streaming) == (True, True)
     assert unknown.context_window_size is None
+
+
+async def _run_planner(_arguments: object, _context: ToolContext) -> ToolOutcome:
+    return Ok("")
+
+
+def _planner_tool(name: str, *parameters: str, dangerous: bool = False) -> Tool:
+    schema = {
+        "type": "object",
+        "properties": {key: {"type": "string"} for key in parameters},
+        "required": list(parameters),
+        "additionalProperties": False,
+    }
+    return Tool(ToolDefinition(name, f"About {name}.", schema), _run_planner, dangerous=dangerous)
+
+
+SHELL = _planner_tool("run_shell_command", "command", dangerous=True)
+PLANNER_TOOLS = (
+    _planner_tool("read_file", "path"),
+    _planner_tool("edit_file", "path", "old_text", "new_text"),
+    _planner_tool("write_file", "path", "content"),
+    SHELL,
+    _planner_tool("create_pull_request", "title", "body"),
+    _planner_tool("finish", "reason"),
+)
+
+
+def _system(*tools: Tool, dangerous: bool = False) -> str:
+    profile = planner_over(ToolRegistry(tools))
+    return f"{profile.base_prompt}\n\n{JsonPlan().describe(profile.tools.definitions(dangerous=dangerous))}"
+
+
+def test_the_profile_keeps_all_tools() -> None:
+    profile = planner_over(ToolRegistry(PLANNER_TOOLS))
+    assert profile.name == "planner"
+    assert profile.tools.get("run_shell_command") is SHELL
+
+
+def test_the_planner_knows_no_shell_in_safe_mode() -> None:
+    text = _system(*PLANNER_TOOLS)
+    assert not re.search(r"shell|command|terminal|dangerous|\bbash\b|unsafe", text, re.IGNORECASE)
+    assert "run_shell_command" in _system(*PLANNER_TOOLS, dangerous=True)
+
+
+def test_the_prompt_is_the_same_bytes_each_time() -> None:
+    assert _system(*PLANNER_TOOLS) == _system(*PLANNER_TOOLS)
+
+
+def test_the_base_prompt_names_no_tool_that_is_missing() -> None:
+    text = planner_over(ToolRegistry([_planner_tool("write_file", "path", "content")])).base_prompt
+    assert "edit_file" not in text
+    assert "read_file" not in text or "read it first" not in text
+    assert "whole text of the file" in text
+
+
+def test_the_example_is_a_plan_that_would_run() -> None:
+    example = next(
+        line for line in _system(*PLANNER_TOOLS).splitlines() if line.startswith('{"plan": "greet')
+    )
+    response = Response(Message.assistant(example), FinishReason.STOP, Usage(), "test")
+    tools = planner_over(ToolRegistry(PLANNER_TOOLS)).tools.definitions(dangerous=False)
+    reading = JsonPlan().read(response, tools, round_number=1)
+    assert isinstance(reading, Actions)
+    assert not reading.repaired
+    assert [call.name for call in reading.calls] == ["edit_file", "create_pull_request", "finish"]
+    assert json.loads(example)["plan"] == reading.plan
+
+
+@table("words", ["AGENTS.md", "create_pull_request", "finish", "ask_question", "- [x]", "tests ran"])
+def test_the_rules_are_in_it(words: str) -> None:
+    assert words in planner_over(ToolRegistry(PLANNER_TOOLS)).base_prompt

@@ -15,8 +15,10 @@ from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ok, Order, Tool, ToolContext, ToolOutcome
-from orchestrator.engine.tools.core_set import glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.files import overwrite_file, read_text_or_image
 from orchestrator.engine.tools.registry import ToolRegistry
+from orchestrator.engine.tools.search import glob, grep
+from orchestrator.engine.tools.shell import shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,7 +96,7 @@ def tool(
 
 def profile(*tools: Tool, **fields: Any) -> Profile:
     """A profile with real tools and those given."""
-    real = (read_file(), write_file(), shell(), grep(), glob())
+    real = (read_text_or_image(), overwrite_file(), shell(), grep("core/grep"), glob("core/glob"))
     return Profile("test", ToolRegistry([*real, *tools]), "Base words.", **fields)
 
 

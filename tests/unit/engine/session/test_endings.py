@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.core.errors import ConfigurationError, RateLimitError
+from orchestrator.core.errors import ConfigurationError, RateLimitError, SandboxMissingError
 from orchestrator.core.events import ErrorOccurred, SessionEnded, SessionState
 from orchestrator.core.messages import Message, Role
 from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.session import Session
 from tests.unit.engine.session.stage import ScriptedModel, events_of, kinds, profile, says, session_in, tool
@@ -214,3 +215,20 @@ def test_a_session_may_be_used_again_in_another_event_loop(tmp_path: Path) -> No
     assert asyncio.run(session.run("First")).text == "One."
     assert asyncio.run(session.run("Second")).text == "Two."
     asyncio.run(session.close())
+
+
+class Bare(LocalEnvironment):
+    """This machine, as if it had no bubblewrap."""
+
+    async def _found_sandbox(self) -> Any:
+        return find_sandbox(programs=[])
+
+
+async def test_the_input_ends_with_what_to_install(tmp_path: Path) -> None:
+    model = ScriptedModel([says("", ("shell", {"command": "touch ran"})), says("It worked.")])
+    host = Host(system=lambda _shown: "You are tested.")
+    async with Session(profile=profile(), environment=Bare(tmp_path), model=model, host=host) as session:
+        with pytest.raises(SandboxMissingError, match="install bubblewrap"):
+            await session.run("Go")
+    assert len(model.steps) == 1
+    assert list(tmp_path.iterdir()) == []

@@ -14,9 +14,7 @@ from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.gate import Gatekeeper, Refusal
 from orchestrator.engine.tools.base import Order
-from orchestrator.engine.tools.core_set import shell
-from orchestrator.engine.tools.shell import run_shell_command
-from orchestrator.engine.tools.step_set import shell_command
+from orchestrator.engine.tools.shell import run_shell_command, shell, shell_command
 from tests.tables import table
 from tests.unit.engine.session.stage import events_of, says, session_in, tool
 

@@ -37,7 +37,7 @@ from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import TurnKind
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Order
-from orchestrator.engine.tools.step_set import shell_command
+from orchestrator.engine.tools.shell import shell_command
 from tests.unit.engine.session.stage import (
     USAGE,
     ScriptedModel,

@@ -13,9 +13,9 @@ import pytest
 
 from orchestrator.core.messages import Image
 from orchestrator.engine.tools.base import Failed, Ok, ToolContext, truncate
-from orchestrator.engine.tools.core_set import grep, read_file, read_many_files
-from orchestrator.engine.tools.files import MAX_FILES, MAX_IMAGE_BYTES
-from tests.unit.engine.tools.test_core_set import checked, failure, told
+from orchestrator.engine.tools.files import MAX_FILES, MAX_IMAGE_BYTES, read_many_files, read_text_or_image
+from orchestrator.engine.tools.search import grep
+from tests.unit.engine.tools.test_profile_tools import checked, failure, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ async def test_an_image_is_handed_over_whatever_its_name(
     data: bytes, media_type: str, context: ToolContext, tmp_path: Path
 ) -> None:
     (tmp_path / "logo.txt").write_bytes(data)
-    outcome = await checked(read_file(), context, {"file_path": "logo.txt"})
+    outcome = await checked(read_text_or_image(), context, {"file_path": "logo.txt"})
     assert outcome == Ok(
         f"logo.txt is an image ({media_type}, {len(data)} bytes).", images=(Image(data, media_type),)
     )
@@ -55,7 +55,7 @@ async def test_an_image_is_handed_over_whatever_its_name(
 
 async def test_a_large_image_is_refused(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png() + b"\0" * MAX_IMAGE_BYTES)
-    message = await failure(read_file(), context, file_path="a.png")
+    message = await failure(read_text_or_image(), context, file_path="a.png")
     assert "a.png is an image (image/png)" in message
     assert "the limit is 5,000,000" in message
 
@@ -89,7 +89,7 @@ async def test_what_is_no_text_is_refused_as_what_it_is(
     make: Any, kind: str, context: ToolContext, tmp_path: Path
 ) -> None:
     make(tmp_path / "a")
-    assert kind in await failure(read_file(), context, file_path="a")
+    assert kind in await failure(read_text_or_image(), context, file_path="a")
 
 
 async def test_the_beginning_of_a_binary_file_does_not_make_text_binary(
@@ -98,14 +98,14 @@ async def test_the_beginning_of_a_binary_file_does_not_make_text_binary(
     (tmp_path / "a").write_text("MZ is the mark of a Windows program\n")
     (tmp_path / "b").write_text("%PDF-1.7 written by hand\n")
     for name in ("a", "b"):
-        assert (await told(read_file(), context, file_path=name)).startswith("1 | ")
+        assert (await told(read_text_or_image(), context, file_path=name)).startswith("1 | ")
 
 
 async def test_a_long_line_is_whole_in_the_answer_and_cut_when_shown(
     context: ToolContext, tmp_path: Path
 ) -> None:
     (tmp_path / "big.txt").write_text("x" * 100_000)
-    answer = await told(read_file(), context, file_path="big.txt")
+    answer = await told(read_text_or_image(), context, file_path="big.txt")
     assert "x" * 100_000 in answer
     assert "[line 1 alone has 100,000 characters" in answer
     assert "[WARNING: Tool output was truncated." in truncate(answer, "read_file")
@@ -114,37 +114,39 @@ async def test_a_long_line_is_whole_in_the_answer_and_cut_when_shown(
 
 async def test_two_lines_of_10_mb(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"head," + b"x" * 10_000_000 + b"\ntail," + b"y" * 10_000_000 + b"\n")
-    answer = await told(read_file(), context, file_path="a.csv")
+    answer = await told(read_text_or_image(), context, file_path="a.csv")
     shown = truncate(answer, "read_file")
     assert len(shown) < 51_000
     assert shown.startswith("1 | head,xxx")
     assert "alone has 10,000,005 characters" in shown
-    second = await told(read_file(), context, file_path="a.csv", offset=2, limit=1)
+    second = await told(read_text_or_image(), context, file_path="a.csv", offset=2, limit=1)
     assert truncate(second, "read_file").startswith("2 | tail,yyy")
-    found = await told(grep(), context, pattern="^tail")
+    found = await told(grep("core/grep"), context, pattern="^tail")
     assert found.startswith("a.csv:2: tail,yyy")
     assert len(found) < 1_000
 
 
 async def test_2000_lines_by_default(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x\n" * 2_001)
-    answer = await told(read_file(), context, file_path="a")
+    answer = await told(read_text_or_image(), context, file_path="a")
     assert answer.endswith("2000 | x\n[lines 1 to 2000 of 2001; go on with offset 2001]")
-    assert await told(read_file(), context, file_path="a", offset=2_001.0) == (
+    assert await told(read_text_or_image(), context, file_path="a", offset=2_001.0) == (
         "2001 | x\n[lines 2001 to 2001 of 2001]"
     )
-    assert "ends with line 2001" in await told(read_file(), context, file_path="a", offset=2_002)
+    assert "ends with line 2001" in await told(read_text_or_image(), context, file_path="a", offset=2_002)
 
 
 async def test_a_file_over_the_cap_says_what_to_do(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789abcde\n" * 1_600_000)
-    message = await failure(read_file(), context, file_path="a")
+    message = await failure(read_text_or_image(), context, file_path="a")
     assert "a is 25,600,000 bytes" in message
     assert "read a part of it with offset and limit" in message
-    assert (await told(read_file(), context, file_path="a", offset=1_600_000)).startswith("1600000 | 0123")
+    assert (await told(read_text_or_image(), context, file_path="a", offset=1_600_000)).startswith(
+        "1600000 | 0123"
+    )
     with (tmp_path / "b").open("wb") as file:
         file.truncate(60_000_000)
-    assert "60,000,000 bytes" in await failure(read_file(), context, file_path="b", offset=1)
+    assert "60,000,000 bytes" in await failure(read_text_or_image(), context, file_path="b", offset=1)
 
 
 async def test_many_files_in_one_answer(context: ToolContext, tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import ToolDefinition
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
-from orchestrator.engine.tools.core_set import read_file, shell, write_file
+from orchestrator.engine.tools.files import overwrite_file, read_text_or_image
 from orchestrator.engine.tools.registry import ToolRegistry, check_tool
+from orchestrator.engine.tools.shell import shell
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def test_what_is_no_tool_is_refused(wrong: Any, words: str) -> None:
 
 
 def test_the_latest_of_a_name_wins_in_its_place() -> None:
-    registry = ToolRegistry([read_file(), shell(), write_file()])
+    registry = ToolRegistry([read_text_or_image(), shell(), overwrite_file()])
     mine = tool("shell")
     registry.register(mine)
     assert registry.names() == ("read_file", "shell", "write_file")

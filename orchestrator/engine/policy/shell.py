@@ -1,0 +1,450 @@
+"""Reads shell text, strictly or as far as it can.
+
+`parse_line` is strict. It knows a small part of the language, which bash and every POSIX shell read in the same way,
+and refuses everything else. Rules, and the commands that they grant, are read with it.
+
+`scan` reads any text with the same reader. It never fails, so it may be wrong: a shell can hide a command in more
+ways than a reader can know (variables, `eval` of a file). It finds what is blocked everywhere. That is a seat belt;
+the sandbox is the wall.
+
+The language: https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from posixpath import basename
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+KEYWORDS = frozenset(
+    "if then else elif fi for while until do done case esac select function time coproc in { } ! [[ ]]".split()  # noqa: SIM905  words read best without quotes
+)
+"""Words that are no program where a command begins."""
+
+STAR = "\ue000"
+QUESTION = "\ue001"
+"""In `Word.pattern`, an unquoted `*` and `?`: no other character of a word of `parse_line` can be these."""
+
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish"})
+RUNNERS = frozenset(
+    "sudo doas su env nohup nice ionice chrt taskset timeout stdbuf setsid command builtin exec xargs busybox "  # noqa: SIM905  words read best without quotes
+    "toybox chroot unshare nsenter flock time script strace watch parallel eval find npx bunx uv uvx poetry pdm hatch "
+    "pipenv runuser setpriv prlimit gdb valgrind ltrace perf entr".split()
+)
+"""Programs that run the program that their arguments name."""
+
+_DEEPEST = 5
+"""Shells inside of shells that are looked into."""
+_MOST_SCRIPTS = 20
+"""That the shells of one command are told to run."""
+_MOST_TAILS = 100
+_SUBSTITUTION = "$()"
+"""Is in a word in place of a command whose output would be there."""
+_HERE_DOCUMENT = "<<"
+
+# The strict language. It is tried first, also by `scan`.
+_TOKEN = re.compile(
+    r"""
+    (?P<blank>[ \t]+)
+  | (?P<fd>[0-9]+(?=&?[<>]))
+  | (?P<redirect>[<>]&(?=[0-9](?![^ \t|&;<>]))|>>(?![&|])|>(?![>&|(])|<(?![<>&(]))
+  | (?P<join>\|\|(?!\|)|\|(?![|&])|&&(?!&)|;(?!;))
+  | (?P<comment>(?<![\r`])\#)
+  | (?P<plain>[A-Za-z0-9_./:=@%+,^\-\#~]+)
+  | '(?P<quoted>[^'\x00-\x1f\x7f]*)'
+  | "(?P<double>[^"$`\\\x00-\x1f\x7f]*)"
+  | \\(?P<escaped>[\x20-\x7e])
+  | (?P<glob>[*?])
+    """,
+    re.VERBOSE,
+)
+# What else there is: only `scan` reads it, and bash's extensions with it.
+_OTHER = re.compile(
+    r"""
+    (?P<blank>\r+)
+  | (?P<newline>\n)
+  | (?P<open>\$\(|[<>]\(|\()
+  | (?P<close>\))
+  | (?P<tick>`)
+  | (?P<redirect>(?<!<)<<-?(?!<)|<<<|<>|>>|>\||[<>]&|&>>|&>|<|>)
+  | (?P<join>[;&|]+)
+  | (?P<ansi>\$'[^']*'?)
+  | '(?P<quoted>[^']*)'?
+  | (?P<quote>\$?")
+  | \\(?P<escaped>[^\n])
+  | (?P<line_end>\\\n?)
+  | (?P<other>[^\s;&|()`<>'"\\$\#*?]+|[$\#\s])
+    """,
+    re.VERBOSE,
+)
+# Inside of double quotes that hold more than letters.
+_IN_QUOTES = re.compile(
+    r"""(?P<open>\$\()|(?P<tick>`)|(?P<quote>")|\\(?P<escaped>["$`\\])|(?P<line_end>\\\n)|(?P<other>[^"$`\\]+|[$\\])"""
+)
+_COMMENT_END = re.compile(r"\n")
+_COMMENT_END_IN_TICKS = re.compile(r"[\n`]")
+_ANSI_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
+_TILDE = re.compile(r"(?:^|[=:])~")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_CLUSTER_WITH_C = re.compile(r"[-+][A-Za-z]*c[A-Za-z]*")
+
+_REASONS = {
+    "$": "$ is expanded by the shell",
+    "`": "a backtick runs a command inside a command",
+    "\n": "a line break begins another command",
+    "\r": "a line break begins another command",
+    "&": "& runs a command in the background",
+    "(": "( begins a subshell",
+    ")": ") ends a subshell",
+    "{": "{ is expanded by the shell; put the word in single quotes",
+    "}": "} is expanded by the shell; put the word in single quotes",
+    "[": "[ is expanded by the shell; put the word in single quotes",
+    "]": "] is expanded by the shell; put the word in single quotes",
+    "!": "! has a meaning to the shell; put the word in single quotes",
+    "<": "this redirection is not understood",
+    ">": "this redirection is not understood",
+    "|": "this use of | is not understood",
+    ";": "this use of ; is not understood",
+    "'": "a single quote is not closed, or holds a line break",
+    '"': "a double quote is not closed, or holds $, `, \\ or a line break; use single quotes",
+    "\\": "a backslash stands at the end of a line, or before a letter that is not ASCII",
+}
+
+
+class Unparsed(ValueError):  # noqa: N818  a verdict on a text, which the caller turns into its own words
+    """The text is outside of the strict language. The message says why, in a few words."""
+
+
+class TooManyShells(ValueError):  # noqa: N818  the same
+    """The text runs shells in more or deeper ways than are looked into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a command.
+
+    Attributes:
+        text: what the program is given, unless there are files that match.
+        pattern: the same with `STAR` and `QUESTION` in place of unquoted `*` and `?`.
+    """
+
+    text: str
+    pattern: str
+
+    @property
+    def is_glob(self) -> bool:
+        """Whether the shell looks for files that match."""
+        return self.text != self.pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A redirection. `operator` is `<`, `>`, `>>`, `<&` or `>&`, with the descriptor's number before it if given."""
+
+    operator: str
+    target: Word
+
+    @property
+    def copies(self) -> bool:
+        """Whether it opens no file, as `2>&1`."""
+        return self.operator.endswith("&")
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    """A program with its arguments, the variables set for it alone, and its redirections."""
+
+    words: tuple[Word, ...]
+    assignments: tuple[Word, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The texts of the words."""
+        return tuple(word.text for word in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """Commands, and what joins each to the next: `|`, `||`, `&&` or `;`."""
+
+    commands: tuple[SimpleCommand, ...]
+    joins: tuple[str, ...]
+
+
+class FoundCommand(NamedTuple):
+    """A command that a text may run, and the files that its redirections name."""
+
+    argv: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+
+
+def parse_line(text: str) -> CommandLine:
+    """Read a line of commands of the strict language.
+
+    Raises:
+        Unparsed: it has an expansion, a subshell, a keyword, a here-document, a comment, a line break, a
+            letter that is not ASCII outside of quotes, or anything else that is not known.
+    """
+    reader = _Reader(text.strip(" \t\n"), strict=True)
+    return CommandLine(tuple(reader.read()), tuple(reader.joins))
+
+
+def scan(text: str) -> list[SimpleCommand]:
+    """The commands of any text in the order of their ends, those in substitutions and subshells too."""
+    return _Reader(text, strict=False).read()
+
+
+def scan_deep(text: str) -> Iterator[FoundCommand]:
+    """Find also the commands that other programs run: `sudo`, `env`, `sh -c`, `eval` and others like them.
+
+    Of a program that runs others every tail of its words is given, because nobody knows all options.
+
+    Raises:
+        TooManyShells: some of the commands are not looked at.
+    """
+    yield from _deep(text, 0, iter(range(_MOST_SCRIPTS)))
+
+
+def _deep(text: str, depth: int, left: Iterator[int]) -> Iterator[FoundCommand]:
+    for command in scan(text):
+        argv = command.argv
+        yield FoundCommand(argv, tuple(redirect.target.text for redirect in command.redirects))
+        for words in tails(argv):
+            if words is not argv:
+                yield FoundCommand(tuple(words))
+            if script := _script(words):
+                if depth == _DEEPEST or next(left, None) is None:
+                    raise TooManyShells
+                yield from _deep(script, depth + 1, left)
+
+
+def tails(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The words, and what may be a command inside of them."""
+    start = 0
+    while start < len(words) and (words[start] in KEYWORDS or _ASSIGNMENT.match(words[start])):
+        start += 1
+    if start:
+        words = tuple(words[start:])
+    if not words:
+        return
+    yield words
+    if basename(words[0]) in RUNNERS:
+        for begin in range(1, min(len(words), _MOST_TAILS)):
+            yield words[begin:]
+
+
+def _script(words: Sequence[str]) -> str:
+    """The text that a shell, or `eval`, is told to run; empty if it is none."""
+    name = basename(words[0])
+    if name == "eval":
+        return " ".join(words[1:])
+    if name in SHELLS:
+        for place, word in enumerate(words[1:], 1):
+            if _CLUSTER_WITH_C.fullmatch(word):
+                return next((text for text in words[place + 1 :] if not text.startswith("-")), "")
+    return ""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A word as far as it is read. `bare` is its text up to the first quote."""
+
+    text: list[str] = field(default_factory=list)
+    pattern: list[str] = field(default_factory=list)
+    bare: str = ""
+    is_quoted: bool = False
+    has_tilde: bool = False
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A command that is being read, inside of others. `end` closes the frame."""
+
+    end: str = ""
+    in_quotes: bool = False
+    words: list[Word] = field(default_factory=list)
+    assignments: list[Word] = field(default_factory=list)
+    redirects: list[Redirect] = field(default_factory=list)
+    draft: _Draft | None = None
+    descriptor: str = ""
+    operator: str = ""
+    documents: list[str] = field(default_factory=list)
+
+
+class _Reader:
+    """One pass over a text; each character is looked at once, but for the ends of here-documents."""
+
+    def __init__(self, text: str, *, strict: bool) -> None:
+        self.text, self.strict, self.at = text, strict, 0
+        self.stack = [_Frame()]
+        self.commands: list[SimpleCommand] = []
+        self.joins: list[str] = []
+        self.shell: Word | None = None
+        self.endless: set[str] = set()
+
+    def read(self) -> list[SimpleCommand]:
+        while self.at < len(self.text):
+            frame = self.stack[-1]
+            token = None if frame.in_quotes else _TOKEN.match(self.text, self.at)
+            if token is None and self.strict:
+                letter = self.text[self.at]
+                raise Unparsed(_REASONS.get(letter, f"the character {letter!r} is not understood here"))
+            token = token or (_IN_QUOTES if frame.in_quotes else _OTHER).match(self.text, self.at)
+            if token is None:  # no expression leaves a character out; should one, it is passed over
+                self.at += 1
+                continue
+            self.at = token.end()
+            kind = token.lastgroup or ""
+            self.take(frame, kind, token[kind])
+        while self.stack:
+            self.end_command(self.stack.pop())
+        return self.commands
+
+    def take(self, frame: _Frame, kind: str, text: str) -> None:  # noqa: C901  one arm for each token
+        match kind:
+            case "blank":
+                self.end_word(frame)
+            case "fd" if frame.draft is None:
+                if self.strict and len(text) > 1:
+                    raise Unparsed("a redirection of a descriptor above 9")
+                frame.descriptor = text
+            case "redirect":
+                self.end_word(frame)
+                if self.strict and frame.operator:
+                    raise Unparsed("a redirection has no target")
+                is_document = text in {"<<", "<<-"}
+                frame.operator = _HERE_DOCUMENT if is_document else frame.descriptor + text
+                frame.descriptor = ""
+            case "join":
+                self.end_command(frame)
+                self.joins.append(text)
+            case "newline":
+                self.end_command(frame)
+                self.pass_documents(frame)
+            case "comment" if frame.draft is None and (self.strict or not frame.operator):
+                self.pass_comment()
+            case "open" | "tick" | "close":
+                self.nest(frame, kind, text)
+            case "quote":
+                self.add(frame, "quoted", "")
+                frame.in_quotes = not frame.in_quotes
+            case "line_end":
+                pass
+            case _:
+                self.add(frame, kind, text)
+
+    def add(self, frame: _Frame, kind: str, text: str) -> None:
+        """Put a piece of text behind the word that is being read."""
+        draft = frame.draft = frame.draft or _Draft()
+        if kind in {"plain", "fd", "comment"}:
+            if not draft.is_quoted:
+                draft.bare += text
+            draft.has_tilde = draft.has_tilde or "~" in text
+        else:
+            draft.is_quoted = True
+            if self.strict and not text.isprintable():
+                raise Unparsed("a character inside quotes is not printable")
+        if kind == "ansi":
+            text = _ANSI_ESCAPE.sub(_ansi_letter, text.removeprefix("$'").removesuffix("'"))
+        draft.text.append(text)
+        draft.pattern.append({"*": STAR, "?": QUESTION}[text] if kind == "glob" else text)
+
+    def nest(self, frame: _Frame, kind: str, text: str) -> None:
+        """Begin or end a command inside of another."""
+        if kind == "close" or (
+            kind == "tick" and not frame.in_quotes and any(outer.end == "`" for outer in self.stack)
+        ):
+            self.end_command(frame)
+            if frame.end == text and len(self.stack) > 1:
+                self.stack.pop()
+            return
+        if text == "(":
+            self.end_command(frame)
+        else:
+            self.add(frame, "quoted", _SUBSTITUTION)
+        self.stack.append(_Frame("`" if kind == "tick" else ")"))
+
+    def end_word(self, frame: _Frame) -> None:
+        draft, frame.draft = frame.draft, None
+        if draft is None:
+            return
+        word = Word("".join(draft.text), "".join(draft.pattern))
+        if self.strict and draft.has_tilde and _TILDE.search(word.text):
+            raise Unparsed("~ is expanded by the shell; write the path out")
+        if frame.operator == _HERE_DOCUMENT:
+            frame.documents.append(word.text)
+        elif frame.operator:
+            frame.redirects.append(Redirect(frame.operator, word))
+        elif not frame.words and _ASSIGNMENT.match(draft.bare):
+            frame.assignments.append(word)
+        elif self.strict and not frame.words and "=" in word.text:
+            raise Unparsed("= in the name of a program")
+        else:
+            frame.words.append(word)
+            if basename(word.text) in SHELLS:
+                self.shell = word
+        frame.operator = ""
+
+    def end_command(self, frame: _Frame) -> None:
+        self.end_word(frame)
+        if self.strict:
+            _check(frame)
+        if frame.words or frame.assignments or frame.redirects:
+            self.commands.append(
+                SimpleCommand(tuple(frame.words), tuple(frame.assignments), tuple(frame.redirects))
+            )
+        frame.words, frame.assignments, frame.redirects = [], [], []
+        frame.operator = frame.descriptor = ""
+
+    def pass_comment(self) -> None:
+        if self.strict:
+            raise Unparsed("# begins a comment")
+        in_ticks = any(frame.end == "`" for frame in self.stack)
+        end = (_COMMENT_END_IN_TICKS if in_ticks else _COMMENT_END).search(self.text, self.at)
+        self.at = end.start() if end else len(self.text)
+
+    def pass_documents(self, frame: _Frame) -> None:
+        """Pass over the here-documents of a line that ends. What a shell in that line may read is a script of it."""
+        for name in frame.documents:
+            if name in self.endless:
+                continue
+            end = re.compile(rf"^\t*{re.escape(name)}$", re.MULTILINE).search(self.text, self.at)
+            if end is None:
+                self.endless.add(name)
+                continue
+            if self.shell:
+                script = f"\n{self.text[self.at : end.start()]}"
+                self.commands.append(SimpleCommand((self.shell, Word("-c", "-c"), Word(script, script))))
+            self.at = end.end()
+        frame.documents = []
+        if len(self.stack) == 1:
+            self.shell = None
+
+
+def _check(frame: _Frame) -> None:
+    """Refuse a command that lacks something.
+
+    Raises:
+        Unparsed: it does.
+    """
+    if frame.operator:
+        raise Unparsed("a redirection has no target")
+    if not frame.words:
+        raise Unparsed("a command is missing")
+    name = frame.words[0]
+    if not name.text or name.is_glob:
+        raise Unparsed("the name of a program is not plain")
+    if name.text in KEYWORDS:
+        raise Unparsed(f"{name.text} is a word of the shell's language")
+
+
+def _ansi_letter(escape: re.Match[str]) -> str:
+    sixteen, eight, other = escape.groups()
+    if sixteen or eight:
+        return chr(int(sixteen, 16) if sixteen else int(eight, 8))
+    return str(other)

@@ -1,0 +1,164 @@
+"""How requests are signed: as a GitHub App, and at which address a server has its interface."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bot.forge.github.address import api_url_for, git_host_of
+from orchestrator.bot.forge.github.transport import GitHubApp
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import ConfigurationError, ForgeAuthenticationError, ForgeNotFoundError
+from tests.tables import table
+from tests.unit.bot.forge.conftest import PROPOSAL
+
+if TYPE_CHECKING:
+    from tests.unit.bot.forge.conftest import Bench
+
+
+@table(
+    ("given_url", "api_url", "host"),
+    [
+        ("https://github.com", "https://api.github.com", "github.com"),
+        ("github.com", "https://api.github.com", "github.com"),
+        ("https://www.github.com/", "https://api.github.com", "github.com"),
+        ("https://api.github.com", "https://api.github.com", "github.com"),
+        ("HTTPS://GitHub.com", "https://api.github.com", "github.com"),
+        ("https://octo.ghe.com", "https://api.octo.ghe.com", "octo.ghe.com"),
+        ("https://api.octo.ghe.com/", "https://api.octo.ghe.com", "octo.ghe.com"),
+        ("https://git.example.com", "https://git.example.com/api/v3", "git.example.com"),
+        (
+            "https://git.example.com:8443/api/v3/",
+            "https://git.example.com:8443/api/v3",
+            "git.example.com:8443",
+        ),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000/api/v3", "127.0.0.1:5000"),
+        ("http://[::1]:5000", "http://[::1]:5000/api/v3", "[::1]:5000"),
+        ("http://localhost", "http://localhost/api/v3", "localhost"),
+        ("https://github.com:443", "https://api.github.com", "github.com"),
+        ("https://github.com./", "https://api.github.com", "github.com"),
+        ("https://git.example.com:443", "https://git.example.com/api/v3", "git.example.com"),
+        ("https://git.example.com.:443/api/v3", "https://git.example.com/api/v3", "git.example.com"),
+        ("https://git.example.com:80", "https://git.example.com:80/api/v3", "git.example.com:80"),
+        ("http://127.0.0.1:80", "http://127.0.0.1/api/v3", "127.0.0.1"),
+        (" https://git.example.com ", "https://git.example.com/api/v3", "git.example.com"),
+    ],
+)
+def test_addresses(given_url: str, api_url: str, host: str) -> None:
+    assert api_url_for(given_url) == api_url
+    assert git_host_of(api_url) == host
+
+
+@table(
+    ("given_url", "words"),
+    [
+        ("", "give an address"),
+        ("ftp://github.com", "give an address"),
+        ("https://", "give an address"),
+        ("https://.", "give an address"),
+        ("https://github.com?x=1", "give an address"),
+        ("https://git.example.com:port", "give one like"),
+        ("https://[::1", "give one like"),
+        ("https://github.com/octo/demo", "leave out /octo/demo"),
+        ("http://git.example.com", "use https"),
+        ("https://octo:hunter22@git.example.com", "holds a credential"),
+    ],
+)
+def test_what_is_no_address_is_refused_and_a_password_not_repeated(given_url: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        api_url_for(given_url)
+    assert "hunter22" not in str(caught.value)
+
+
+@given(st.text(max_size=60))
+def test_any_text_gives_an_address_or_a_clear_error(text: str) -> None:
+    try:
+        found = api_url_for(text)
+    except ConfigurationError:
+        return
+    assert api_url_for(found) == found
+
+
+def test_an_app_reads_writes_and_pushes_with_a_token_for_this_repository(bench: Bench) -> None:
+    app = bench.github.app(["octo/demo", "octo/other"])
+    issue = bench.github.add_issue(bench.repo, "One")
+    forge = bench.forge(GitHubApp(str(app.id), app.private_key))
+
+    pull, created = forge.ensure_pull_request(PROPOSAL)
+    forge.ensure_question(issue.number, "1", "Which?")
+    forge.ensure_question(issue.number, "1", "Which one?")
+
+    assert created
+    assert bench.repo.pulls[pull.number].author == f"{app.slug}[bot]"
+    assert [comment.body.splitlines()[0] for comment in issue.comments] == ["Which one?"]
+    [asked] = bench.github.calls("POST", "/access_tokens")
+    assert asked.body == {"repositories": ["demo"]}
+    credential = forge.credential()
+    assert credential is not None
+    assert bench.github.grants[credential.password].repositories == frozenset({"octo/demo"})
+
+
+def test_the_token_is_renewed_before_it_expires(bench: Bench) -> None:
+    bench.clock = ManualClock(datetime.now(UTC))
+    bench.github.now = bench.clock.now
+    app = bench.github.app(["octo/demo"], token_seconds=3600)
+    forge = bench.forge(GitHubApp(str(app.id), app.private_key))
+
+    forge.repository()
+    bench.clock.advance(timedelta(minutes=50).total_seconds())
+    first = forge.credential()
+    bench.clock.advance(timedelta(minutes=6).total_seconds())
+    second = forge.credential()
+    forge.repository()
+
+    assert first is not None
+    assert second is not None
+    assert first.password != second.password
+    assert bench.github.requests[-1].token == second.password
+    assert len(bench.github.calls("POST", "/access_tokens")) == 2
+
+
+def test_an_app_that_is_not_installed_is_told_so(bench: Bench) -> None:
+    app = bench.github.app(["octo/other"])
+    with pytest.raises(
+        ForgeNotFoundError, match="octo/demo: no such repository, or the app is not installed on it"
+    ):
+        bench.forge(GitHubApp(str(app.id), app.private_key)).repository()
+
+
+def test_the_key_of_another_app_is_told_so(bench: Bench) -> None:
+    app, other = bench.github.app(["octo/demo"]), bench.github.app(["octo/demo"])
+    with pytest.raises(ForgeAuthenticationError, match="check the app's id and its private key"):
+        bench.forge(GitHubApp(str(app.id), other.private_key)).repository()
+
+
+@pytest.mark.parametrize(
+    "key", ["", "garbage", "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----"]
+)
+def test_a_key_that_is_none_is_refused_at_once(bench: Bench, key: str) -> None:
+    with pytest.raises(ForgeAuthenticationError, match="private key cannot be used"):
+        bench.forge(GitHubApp("1", key))
+
+
+def test_a_key_with_escaped_line_ends_works(bench: Bench) -> None:
+    app = bench.github.app(["octo/demo"])
+    forge = bench.forge(GitHubApp(str(app.id), app.private_key.replace("\n", "\\n")))
+    assert forge.repository().name == "octo/demo"
+
+
+def test_neither_key_nor_token_is_in_a_log(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    app = bench.github.app(["octo/demo"])
+    with caplog.at_level(logging.DEBUG):
+        forge = bench.forge(GitHubApp(str(app.id), app.private_key))
+        forge.repository()
+    credential = forge.credential()
+    assert credential is not None
+    shown = caplog.text + repr(forge) + repr(GitHubApp(str(app.id), app.private_key))
+    assert credential.password not in shown
+    assert app.private_key.splitlines()[1] not in shown
+    assert not [seen.token for seen in bench.github.requests if seen.token and seen.token in shown]
