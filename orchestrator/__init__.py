@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         openai_profile,
     )
     from orchestrator.core.errors import ConfigurationError, PullwrightError
+    from orchestrator.core.events import EventKind, SessionEvent
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.core.session_events import EventKind, SessionEvent
     from orchestrator.engine.environments.local import LocalEnvironment
     from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
     from orchestrator.engine.session.config import Host, SessionConfig
@@ -47,8 +47,8 @@ _HOMES = {
     "anthropic_profile": "app.wiring.library",
     "gemini_profile": "app.wiring.library",
     "minimal_profile": "app.wiring.library",
-    "SessionEvent": "core.session_events",
-    "EventKind": "core.session_events",
+    "SessionEvent": "core.events",
+    "EventKind": "core.events",
     "LocalEnvironment": "engine.environments.local",
     "LoggingEnvironment": "engine.environments.wrappers",
     "ReadOnlyEnvironment": "engine.environments.wrappers",

@@ -1,7 +1,8 @@
-"""What a change does to one file, as the checks before a push see it."""
+"""A change to a repository as the checks before a push see it: its files, its size, and which of them are tests."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 LINK_MODE = "120000"
@@ -36,3 +37,48 @@ class FileChange:
     path: str
     old: FileVersion | None
     new: FileVersion | None
+
+
+_FILE = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class DiffStat:
+    """The files of a change, and its lines."""
+
+    files: tuple[str, ...] = ()
+    added: int = 0
+    removed: int = 0
+
+
+def diff_stat(diff: str) -> DiffStat:
+    """Read a diff as git prints it. A renamed file and a binary one count no lines."""
+    added = removed = 0
+    in_hunk = False
+    for line in diff.split("\n"):
+        if line.startswith("diff --git "):
+            in_hunk = False
+        elif line.startswith("@@"):
+            in_hunk = True
+        elif in_hunk:
+            added += line.startswith("+")
+            removed += line.startswith("-")
+    return DiffStat(tuple(dict.fromkeys(_FILE.findall(diff))), added, removed)
+
+
+_FOLDERS = frozenset({"test", "tests", "testing", "__tests__", "spec", "specs", "e2e", "testdata"})
+_NAME = re.compile(
+    r"(?:test_.*|.*[._-](?:test|tests|spec|cy)|tests?|conftest|.*(?:Test|Tests|Spec|IT|TestCase)|Test.*)"
+    r"\.(?:py|[cm]?[jt]sx?|go|rs|java|kt|kts|rb|cs|php|sh|bats)",
+    re.DOTALL,
+)
+
+
+def is_test_path(path: str) -> bool:
+    """Whether a file belongs to the tests, by its name and its folders. `path` is relative, with `/`."""
+    return is_test_program(path) or any(folder.lower() in _FOLDERS for folder in path.split("/")[:-1])
+
+
+def is_test_program(path: str) -> bool:
+    """Whether a file is a program of tests by its own name, and no data that stands beside them."""
+    return _NAME.fullmatch(path.rpartition("/")[2]) is not None

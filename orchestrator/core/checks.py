@@ -14,8 +14,6 @@ def check_kind(name: str, value: object, kind: type | UnionType, what: str) -> N
     """Refuse a value of another kind.
 
     Args:
-        name: the argument.
-        value: what was passed.
         kind: what it must be an instance of.
         what: the same in words, such as `a SessionConfig`.
 

@@ -48,7 +48,6 @@ class Guarded:
     """A defence stopped or changed something.
 
     Attributes:
-        defence: which one.
         message: one line: what was stopped, and what would allow it if anything.
         details: places and texts, one line each; may be empty.
     """

@@ -106,12 +106,7 @@ async def wait_for_lock_async(handle: int, seconds: float) -> bool:
 
 
 def keeper(handle: int, path: Path) -> str:
-    """Who keeps a lock that was not had, and what to do about it, for the end of a message.
-
-    Args:
-        handle: the open file.
-        path: where it is.
-    """
+    """Who keeps a lock that was not had, and what to do about it, for the end of a message."""
     try:
         pid = int(os.pread(handle, _MOST_PID_BYTES, 0))
     except (OSError, ValueError):

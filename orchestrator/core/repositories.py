@@ -1,10 +1,12 @@
-"""Which repository a name means: one key for all spellings of one, and never the same key for two."""
+"""Repositories: one key for all spellings of a name, and the commands about one that a person is told to type."""
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from urllib.parse import unquote, urlsplit
 
 OWNER_AND_NAME = re.compile(
@@ -57,3 +59,45 @@ def _host(scheme: str, authority: str) -> str:
     address = f"{scheme}://{authority.rpartition('@')[2]}".lower()
     host = _USUAL_PORT.sub(r"\1\2", address).partition("://")[2].rstrip(".")
     return GITHUB if host == f"ssh.{GITHUB}" else host.removeprefix("www.").removeprefix("api.")
+
+
+PROGRAM = "pullwright"
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Commands about the tasks of one repository.
+
+    Attributes:
+        repository: its name, as journals have it: it means the same from every folder.
+        github_url: the server, where it was typed and the command needs it as well; else empty.
+    """
+
+    repository: str = "REPO"
+    github_url: str = ""
+
+    def retry(self, task: str) -> str:
+        """Lets the next cycle take a task again."""
+        return self._on("retry", task)
+
+    def forget(self, task: str) -> str:
+        """Drops what is kept of a task."""
+        return self._on("forget", task)
+
+    def close(self, number: int) -> str:
+        """Closes a pull request of ours."""
+        return self._on("close", str(number))
+
+    def release(self, task: str) -> str:
+        """Takes a task away from whoever holds it."""
+        return self._on("claims release", task)
+
+    def answer(self, task: str) -> str:
+        """Goes on with a task that waits for an answer. The person puts the answer in place of ANSWER."""
+        return f"{PROGRAM} run --repo {quote(self.repository)}{self._server()} --task {quote(task)} --answer ANSWER"
+
+    def _on(self, action: str, what: str) -> str:
+        return f"{PROGRAM} {action} {quote(what)} --repo {quote(self.repository)}{self._server()}"
+
+    def _server(self) -> str:
+        return f" --github-url {quote(self.github_url)}" if self.github_url else ""

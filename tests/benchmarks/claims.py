@@ -28,8 +28,7 @@ from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.remote import GitCredential
-from orchestrator.bot.git.swap import Update
+from orchestrator.bot.git.remote import GitCredential, Update
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from tests.doubles.github.server import GitHub

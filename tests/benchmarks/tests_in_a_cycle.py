@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.verification.base import RunKind
 from orchestrator.bot.verification.runs import RunOptions
-from orchestrator.bot.verification.verdict import judge
+from orchestrator.bot.verification.verdict import judge_runs
 from tests.unit.bot.verification.rig import PYTEST, bench
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ async def _verified(of: Bench, files: Mapping[str, str], setup: str) -> Cost:
     start = time.perf_counter()
     async with of.runs(RunOptions(PYTEST, setup)) as runs:
         made = await runs.verify(change)
-        judge(made, change)
+        judge_runs(made, change)
     seconds = time.perf_counter() - start
     for path in files.keys() - {"code_0.py"}:
         (of.clone.tree / path).unlink()

@@ -44,12 +44,11 @@ from orchestrator.engine.session.gate import allow_all
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.run import Configured
     from orchestrator.app.redteam.secrets import Drawn
-    from orchestrator.bot.cycle.guards import Guards, OutgoingWording
-    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.parts import CycleParts, Guards, OutgoingWording
     from orchestrator.bot.verification.base import Change, Verifier
     from orchestrator.core.messages import Part
     from orchestrator.engine.environments.base import ExecutionEnvironment, GrepOptions

@@ -10,7 +10,7 @@ a bug with a failing test: the change mends it. A commit whose parent's or own t
 
 A commit adds or fixes something if it brings a test function of a new name or one of other content (compared as
 parsed: comments and layout do not count); else it only rearranges. A finding is reported if it stands at the top
-of the pull request (`Verdict.reasons`).
+of the pull request (`ChangeVerdict.reasons`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.verification.base import Change
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
-from orchestrator.bot.verification.verdict import Kind, Verdict, judge
-from orchestrator.core.test_paths import is_test_path
+from orchestrator.bot.verification.verdict import ChangeVerdict, FindingKind, judge_runs
+from orchestrator.core.changes import is_test_path
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.evaluation.weakenings import cases
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _DATA_BYTES = 4_000_000_000
 """Of memory for a test run: new tests on old code may loop and collect for ever."""
 _MINUTES = 3.0
-_FROM_PARENT = (Kind.PROVES, Kind.PROVES_BY_ERROR)
+_FROM_PARENT = (FindingKind.PROVES, FindingKind.PROVES_BY_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Row:
     """What was said of one change."""
 
     subject: Subject
-    verdict: Verdict
+    verdict: ChangeVerdict
 
     @property
     def is_reported(self) -> bool:
@@ -84,7 +84,9 @@ class Row:
     @property
     def breaks(self) -> bool:
         """Whether a test is said to be broken by it."""
-        return any(finding.kind in {Kind.BROKEN, Kind.UNSTEADY} for finding in self.verdict.findings)
+        return any(
+            finding.kind in {FindingKind.BROKEN, FindingKind.UNSTEADY} for finding in self.verdict.findings
+        )
 
     @property
     def not_run(self) -> str:
@@ -102,10 +104,10 @@ class Row:
         """How the best of the new tests ends on the parent."""
         said = {finding.kind for finding in self.verdict.findings}
         words = {
-            Kind.PROVES: "assertion",
-            Kind.PROVES_BY_ERROR: "error",
-            Kind.NOT_LOADED: "not loaded",
-            Kind.PASSES_WITHOUT: "passes",
+            FindingKind.PROVES: "assertion",
+            FindingKind.PROVES_BY_ERROR: "error",
+            FindingKind.NOT_LOADED: "not loaded",
+            FindingKind.PASSES_WITHOUT: "passes",
         }
         return next((word for kind, word in words.items() if kind in said), "-")
 
@@ -126,7 +128,7 @@ async def look_at(
         source=random.Random(seed),  # noqa: S311  a measurement is repeated alike
     )
     try:
-        return Row(subject, judge(await runs.verify(change), change))
+        return Row(subject, judge_runs(await runs.verify(change), change))
     finally:
         await runs.close()
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.journal.index import Pause
     from orchestrator.core.clock import Clock
     from tests.doubles.github.server import GitHub

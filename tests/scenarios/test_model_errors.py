@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.journal.index import Pause
 
 TRIES = 5  # of one call

@@ -36,7 +36,7 @@ from tests.scenarios.stage import FINISH, FIX, FIXED, PROPOSE, do, git
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from tests.doubles.github.server import GitHub
 
 slow = pytest.mark.slow(reason="several whole cycles over HTTP; three of this file are in the default tier")

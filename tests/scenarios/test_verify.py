@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.app.config import Settings
-    from orchestrator.bot.cycle.parts import CycleParts
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.bot.git.clone import Clone
     from tests.doubles.github.server import GitHub
     from tests.scenarios.stage import Stage

@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, USAGE, UsageError, for_error, parse
-from orchestrator.core.commands import PROGRAM
 from orchestrator.core.errors import PullwrightError
+from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
     import argparse

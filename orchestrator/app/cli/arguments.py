@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
 from orchestrator.app.options import KEYS, OPTIONS, RENAMED, choices, flag_of, kind
-from orchestrator.core.commands import PROGRAM
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.secret_names import is_secret_name
+from orchestrator.core.redaction import is_secret_name
+from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

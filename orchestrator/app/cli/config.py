@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.cli.words import as_json_text, clean
-from orchestrator.app.config import load_settings
 from orchestrator.app.config.keys import VARIABLES
-from orchestrator.app.config.settings import SourceKind
+from orchestrator.app.config.settings import SourceKind, load_settings
 from orchestrator.app.options import KEYS, OPTIONS
 from orchestrator.bot.journal.folders import Home
-from orchestrator.core.masking import masked
+from orchestrator.core.redaction import masked
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from orchestrator.app.config import Loaded
+    from orchestrator.app.config.settings import Loaded
 
 
 _FILE_VARIABLE_SUFFIX = "_FILE"

@@ -30,9 +30,9 @@ from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
 from orchestrator.core.fence import one_line
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     import argparse
@@ -87,7 +87,7 @@ def _label(repository: str | None) -> str | None:
     """Return the repository's name in journals."""
     if repository is None:
         return None
-    from orchestrator.app.config import load_settings
+    from orchestrator.app.config.settings import load_settings
     from orchestrator.app.wiring.repository import label_of
 
     return label_of(repository, load_settings({}, os.environ, Path.cwd()).settings.github_url)

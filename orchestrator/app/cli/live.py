@@ -24,21 +24,19 @@ from orchestrator.app.cli.words import (
     telling_argument,
 )
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.cycle_events import (
+from orchestrator.core.events import (
     CycleEnded,
     CycleStarted,
+    ErrorOccurred,
+    LimitReached,
     Paused,
     PhaseEntered,
     QuestionAsked,
-    TestRunEnded,
-    TestRunStarted,
-)
-from orchestrator.core.events import (
-    ErrorOccurred,
-    LimitReached,
     ReasoningDelta,
     ReplyReceived,
     SubagentEvent,
+    TestRunEnded,
+    TestRunStarted,
     TextDelta,
     ToolCallEnded,
     ToolCallStarted,

@@ -16,8 +16,8 @@ from orchestrator.app.wiring.repository import local_forges, states_on_disk
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.commands import Commands
 from orchestrator.core.errors import PullwrightError
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     import argparse

@@ -46,7 +46,7 @@ def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) 
     Raises:
         ConfigurationError: it is not valid.
     """
-    from orchestrator.app.config import load_settings
+    from orchestrator.app.config.settings import load_settings
     from orchestrator.app.redteam.run import Configured
 
     environ = dict(environ)

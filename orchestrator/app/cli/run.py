@@ -23,14 +23,13 @@ from orchestrator.app.cli.words import (
     tests_in_words,
 )
 from orchestrator.app.wiring.program import RunRequest, build_program
-from orchestrator.bot.cycle.held_claim import outcome_words
-from orchestrator.bot.cycle.result import CycleResult
+from orchestrator.bot.cycle.finish import outcome_words
+from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.worker.schedule import Alarms, make_schedule
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, ScheduleSignal, Waiter, work
-from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
-from orchestrator.core.events import Warned
+from orchestrator.core.events import Paused, Warned
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.index import Pause
-    from orchestrator.core.commands import Commands
+    from orchestrator.core.repositories import Commands
 
 
 _ENDING = "ending after this round; press Ctrl+C again to end at once"

@@ -23,8 +23,14 @@ from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
 from orchestrator.bot.journal.records import UnknownRecord
-from orchestrator.core.cycle_events import TaskTaken
-from orchestrator.core.events import PlanAccepted, ReplyReceived, ReplyRejected, ToolCallEnded, TurnStarted
+from orchestrator.core.events import (
+    PlanAccepted,
+    ReplyReceived,
+    ReplyRejected,
+    TaskTaken,
+    ToolCallEnded,
+    TurnStarted,
+)
 
 if TYPE_CHECKING:
     import argparse

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.worker.task_states import DecisionResult, TaskDecisions, TaskState
-    from orchestrator.core.commands import Commands
+    from orchestrator.core.repositories import Commands
 
 
 _BY_HAND = "by hand"

@@ -8,51 +8,49 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from orchestrator.bot.policy.hidden_characters import printable_text
-from orchestrator.core.cycle_events import (
+from orchestrator.core.defences import Guarded
+from orchestrator.core.events import (
+    CallStatus,
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
-    ForgeUsed,
-    Paused,
-    PhaseEntered,
-    Proposed,
-    Proposing,
-    QuestionAsked,
-    Reserved,
-    Resumed,
-    TaskTaken,
-    TestRunEnded,
-    TestRunStarted,
-    Verified,
-    WorkSaved,
-)
-from orchestrator.core.defences import Guarded
-from orchestrator.core.events import (
-    CallStatus,
     ErrorOccurred,
     Event,
+    ForgeUsed,
     InputReceived,
     LimitReached,
     LoopDetected,
     MessageAdded,
+    Paused,
+    PhaseEntered,
     PlanAccepted,
     ProcessingEnded,
+    Proposed,
+    Proposing,
+    QuestionAsked,
     ReasoningDelta,
     ReplyReceived,
     ReplyRejected,
+    Reserved,
+    Resumed,
     SessionEnded,
     SessionStarted,
     SteeringInjected,
     SubagentEvent,
+    TaskTaken,
+    TestRunEnded,
+    TestRunStarted,
     TextDelta,
     TextStarted,
     ToolCallEnded,
     ToolCallStarted,
     ToolOutputDelta,
     TurnStarted,
+    Verified,
     WaitStarted,
     Warned,
+    WorkSaved,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +103,7 @@ def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> lis
 
 def environment_redactor() -> Redactor:
     """Make the redactor for the secrets that the environment holds."""
-    from orchestrator.app.config import secret_values
+    from orchestrator.app.config.keys import secret_values
     from orchestrator.engine.policy.secrets import Redactor
 
     return Redactor(secret_values(os.environ))

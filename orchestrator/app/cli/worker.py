@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, given_settings
 from orchestrator.app.cli.words import as_json_text, clean, money, short_line
-from orchestrator.app.config import load_settings, secret_values
 from orchestrator.app.config.fleet import load_fleet
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
@@ -27,9 +28,8 @@ from orchestrator.bot.worker.health import Health, serving
 from orchestrator.bot.worker.schedule import Alarms, make_schedule
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, Waiter
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.repositories import repository_key
+from orchestrator.core.repositories import Commands, repository_key
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from orchestrator.app.config import Settings
     from orchestrator.app.config.fleet import Address, FleetFile, FleetRepository
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.worker.schedule import Schedule
     from orchestrator.bot.worker.worker import NextStep
     from orchestrator.core.clock import Clock

@@ -20,7 +20,7 @@ from orchestrator.app.config.settings import (
 from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.secret_names import is_secret_name
+from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

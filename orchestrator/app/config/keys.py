@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.secret_names import secrets_in
+from orchestrator.core.redaction import parts_to_hide
 
 Environment: TypeAlias = Mapping[str, str]
 
@@ -79,7 +79,7 @@ def secret_values(environ: Environment) -> list[str]:
     ours = {variable for variables in VARIABLES.values() for variable in variables} - {APP_KEY_FILE}
     found = []
     for name, value in environ.items():
-        found += [value.strip()] if name in ours else secrets_in(name, value)
+        found += [value.strip()] if name in ours else parts_to_hide(name, value)
     with contextlib.suppress(ConfigurationError):
         found.append(_app_key(environ) or "")
     return list(dict.fromkeys(value for value in found if value))

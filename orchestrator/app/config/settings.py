@@ -27,7 +27,7 @@ from orchestrator.app.options import (
     kind,
 )
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.secret_names import is_secret_name
+from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

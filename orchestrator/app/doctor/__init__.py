@@ -7,7 +7,7 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.config import secret_values
+from orchestrator.app.config.keys import secret_values
 from orchestrator.app.doctor.findings import (
     Group,
     Impatient,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from orchestrator.app.config import Loaded
+    from orchestrator.app.config.settings import Loaded
     from orchestrator.app.doctor.findings import ProbeFinding
     from orchestrator.app.wiring.repository import Site
     from orchestrator.core.clock import Clock

@@ -56,7 +56,7 @@ from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
 
 if TYPE_CHECKING:
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.model import AddressedModel
     from orchestrator.bot.journal.folders import Home

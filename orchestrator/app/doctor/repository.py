@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config import LOCAL_FILE, tightened
+from orchestrator.app.config.settings import LOCAL_FILE, tightened
 from orchestrator.app.doctor.findings import (
     Group,
     Impatient,
@@ -35,14 +35,13 @@ from orchestrator.app.wiring.guards import (
     sandbox_options,
 )
 from orchestrator.app.wiring.repository import make_by_hand, new_nonce, open_hidden_refs, owner_name
-from orchestrator.bot.coordination.records import HIDDEN
-from orchestrator.bot.coordination.unfinished import list_wip
-from orchestrator.bot.cycle.remote_names import RemoteNames, patterns
+from orchestrator.bot.coordination.saved_work import list_wip
+from orchestrator.bot.cycle.claimer import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import open_clone
-from orchestrator.bot.git.swap import push_error
+from orchestrator.bot.git.remote import HIDDEN, push_error
 from orchestrator.bot.verification.base import CaseStatus
 from orchestrator.bot.verification.suggest import hosts_of, names_each_test
 from orchestrator.bot.worker.task_states import TaskStatus
@@ -51,14 +50,14 @@ from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, W
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import OnDisk, Site
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import RunResult
     from orchestrator.bot.verification.runs import RunOptions
-    from orchestrator.bot.verification.suggest import Proposal
+    from orchestrator.bot.verification.suggest import SuggestedCommand
 
 
 REF = f"{HIDDEN}doctor"
@@ -293,7 +292,7 @@ class TestProbes:
     def __init__(self, site: Site, context: BuildContext, *, runs: bool) -> None:
         self._site, self._context, self._runs = site, context, runs
         self._stop = Impatient()
-        self._found: list[Proposal] = []
+        self._found: list[SuggestedCommand] = []
         self._known: RunOptions | None = None
 
     def group(self, name: str) -> Group:
@@ -341,7 +340,7 @@ class TestProbes:
             as_flags(best, missing_hosts(settings, hosts_of(self._options().setup))),
         )
 
-    def _proposed(self) -> list[Proposal]:
+    def _proposed(self) -> list[SuggestedCommand]:
         with self._clone() as clone:
             return proposals(clone)
 

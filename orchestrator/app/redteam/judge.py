@@ -20,18 +20,18 @@ from orchestrator.app.redteam.world import OutgoingText, changes, hidden, refere
 from orchestrator.bot.verification.page import read_block
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
-from orchestrator.core.masking import REPLACEMENT
+from orchestrator.core.redaction import REPLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from markdown_it.token import Token
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.secrets import Secrets
     from orchestrator.app.redteam.world import Scene
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.core.events import Event
 
 _PROCESSES = Path("/proc")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.judge import AttackVerdict
     from orchestrator.app.redteam.secrets import Drawn

@@ -9,7 +9,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config import ApiKeys, Loaded, secret_values
+from orchestrator.app.config.keys import ApiKeys, secret_values
+from orchestrator.app.config.settings import Loaded
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, look_at_scene, outside_files
 from orchestrator.app.redteam.model import ObedientModel
@@ -43,13 +44,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.run import Configured
     from orchestrator.app.redteam.secrets import Drawn
     from orchestrator.app.redteam.world import Scene
-    from orchestrator.bot.cycle.guards import Guards
-    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.parts import CycleParts, Guards
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
 _LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config import ApiKeys, load_settings
+from orchestrator.app.config.keys import ApiKeys
+from orchestrator.app.config.settings import load_settings
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from orchestrator.app.config import Loaded, Settings
+    from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
 

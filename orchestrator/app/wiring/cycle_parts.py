@@ -18,7 +18,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
-from orchestrator.bot.cycle.claim import Claimer
+from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
@@ -27,10 +27,9 @@ from orchestrator.bot.worker.backlog import Backlog, LastSearch, TaskSelection
 from orchestrator.bot.worker.candidates import filter_answers
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
-from orchestrator.core.commands import Commands
-from orchestrator.core.cycle_events import CycleStarted
-from orchestrator.core.events import Warned
+from orchestrator.core.events import CycleStarted, Warned
 from orchestrator.core.prompts import render
+from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.contracts.whole_file import WholeFile
@@ -44,14 +43,13 @@ from orchestrator.engine.tools.control import ask_question, create_pull_request,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.guards import Guards
-    from orchestrator.bot.cycle.parts import MayFinish, Propose, RunTests
+    from orchestrator.bot.cycle.parts import Guards, MayFinish, Propose, RunTests
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.spent import Spent

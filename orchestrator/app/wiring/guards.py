@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config import LOCAL_FILE
+from orchestrator.app.config.settings import LOCAL_FILE
 from orchestrator.app.options import AUTO
-from orchestrator.bot.cycle.guards import Guards
+from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.cycle.verify import tell_runs
 from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.policy.incoming import Cleaned
     from orchestrator.bot.verification.base import Verifier
-    from orchestrator.bot.verification.suggest import Proposal
+    from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
     from orchestrator.engine.policy.secrets import Redactor
@@ -254,7 +254,7 @@ def host_runs(
     )
 
 
-def proposals(clone: Clone) -> list[Proposal]:
+def proposals(clone: Clone) -> list[SuggestedCommand]:
     """Propose how to run the tests of the commit that was cloned, the best way first. Nothing is run.
 
     Raises:
@@ -264,7 +264,9 @@ def proposals(clone: Clone) -> list[Proposal]:
     return suggest(trees.entries(tree), lambda path: trees.text(tree, path, most_bytes=_MOST_BYTES))
 
 
-def run_options(settings: Settings, found: Proposal | None, sandbox: Sandbox | None) -> RunOptions | None:
+def run_options(
+    settings: Settings, found: SuggestedCommand | None, sandbox: Sandbox | None
+) -> RunOptions | None:
     """Return what is run as tests; None if that is not known.
 
     Args:
@@ -307,7 +309,7 @@ def allowing(hosts: Iterable[str]) -> str:
     return " ".join(f"--allow-host {shlex.quote(host)}" for host in hosts)
 
 
-def as_flags(proposal: Proposal, hosts: Iterable[str]) -> str:
+def as_flags(proposal: SuggestedCommand, hosts: Iterable[str]) -> str:
     """Return a proposal as flags to type, with the hosts that it needs."""
     named = {
         "test-command": proposal.command,

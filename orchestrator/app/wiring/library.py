@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.config import ApiKeys
+from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.wiring.model import KEY_OF, AddressedModel, ChosenModel, connected
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock

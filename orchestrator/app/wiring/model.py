@@ -32,7 +32,7 @@ from orchestrator.engine.models.listing import parameters_served
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.app.config import Settings
+    from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.journal.folders import Home

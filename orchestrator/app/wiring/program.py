@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config import LOCAL_FILE, secret_values, tightened
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.config.settings import LOCAL_FILE, tightened
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest, first_event, make_parts
 from orchestrator.app.wiring.guards import (
@@ -25,9 +26,8 @@ from orchestrator.app.wiring.library import choose_web
 from orchestrator.app.wiring.model import ChosenModel, choose_model
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
-from orchestrator.bot.cycle.parts import CycleStart, Stop
+from orchestrator.bot.cycle.parts import CycleStart, Outcome, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
-from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
@@ -36,9 +36,8 @@ from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.backlog import TaskSelection
-from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, WorkspaceError
-from orchestrator.core.events import Warned
+from orchestrator.core.events import CycleStarted, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
 from orchestrator.engine.models.base import Response
@@ -49,11 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from orchestrator.app.config import Loaded, Settings
+    from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import CycleParts
-    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
 

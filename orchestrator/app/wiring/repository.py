@@ -32,7 +32,6 @@ from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
 from orchestrator.bot.worker.task_states import TaskDecisions
 from orchestrator.core.addresses import holds_credential, is_loopback
-from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
     ConfigurationError,
     EmptyRepositoryError,
@@ -45,13 +44,13 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.events import WaitStarted, Warned
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, same_repository
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS, Commands, same_repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Any
 
-    from orchestrator.app.config import Loaded, Settings
+    from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github.transport import GitHubAuth

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import (
+    UTC,
+    date,
+    datetime,
+    time,
+    timedelta,
+)
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.bot.journal.index import spend_lock, spent_on
-from orchestrator.core.cycle_events import Reserved
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.core.events import Reserved
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS
 from orchestrator.core.spent import Spent
 
@@ -22,6 +30,38 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
+
+_Dollars = Annotated[float, Field(ge=0, le=1e9)]
+_Count = Annotated[int, Field(ge=0, le=10**15)]
+_Run = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class AmountForm(_Form):
+    """What was spent, or reserved; None is unknown, or not capped."""
+
+    usd: _Dollars | None
+    tokens: _Count | None
+    minutes: _Dollars | None
+    rounds: _Count | None
+
+
+class DayForm(_Form):
+    """One UTC day: what ended runs have spent together, and what each of the others has reserved."""
+
+    spent: AmountForm
+    open: dict[_Run, AmountForm] = Field(max_length=1_000)
+
+
+class LedgerForm(_Form):
+    """The ledger."""
+
+    version: int = Field(ge=1, le=1)
+    days: dict[date, DayForm] = Field(max_length=10)
+    nonce: str = Field(max_length=100)
 
 
 _SECONDS_A_MINUTE = 60.0
@@ -95,8 +135,6 @@ def nothing_left(caps: Caps, spent: Spent, needs: Caps, per: str) -> str | None:
     """Why a cycle cannot begin, in words, or None if it can.
 
     Args:
-        caps: of one scope.
-        spent: in that scope so far.
         needs: what a cycle needs at least to get anywhere; None is anything above zero.
         per: ends the words: `a day`.
     """
@@ -137,8 +175,6 @@ class CycleBudget:
 
     Args:
         home: whose runs count for the day.
-        clock: tells the day.
-        caps: of all scopes.
         ledger: what all machines spend on the repository; asked only where `caps.repository` has a cap.
     """
 
@@ -160,7 +196,6 @@ class CycleBudget:
             folder: the run's, which the caller holds (`open_runs.lock_run`) until after `close`, with its journal
                 in it; `emit` must write into that journal at once.
             task: what the task has cost before, on any machine.
-            emit: takes the event `Reserved`.
             needs: what a first request may cost at most: with less left no cycle begins.
 
         Returns:
@@ -244,8 +279,6 @@ class RepositoryLedger:
     can push can write here, as he can delete it: it keeps honest machines within their caps.
 
     Args:
-        records: the hidden references of the remote.
-        clock: tells the day.
         nonce: makes a text that was never made before, on any machine.
     """
 
@@ -259,7 +292,6 @@ class RepositoryLedger:
 
         Args:
             run: who reserves; no other run anywhere has this name.
-            caps: of the repository's day.
             wants: the most that the run may spend for other reasons.
             needs: with less left nothing is reserved.
 
@@ -325,8 +357,6 @@ def _fields(day: _Day) -> dict[str, Any]:
 def _parse(record: RemoteRecord) -> dict[date, _Day]:
     """What a record says. One that cannot be read says nothing about what is left: nobody may spend."""
     from pydantic import ValidationError
-
-    from orchestrator.bot.coordination.budget_form import LedgerForm
 
     fault = record.fault
     if fault is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.bot.git.remote import plain_key
 from orchestrator.core.spent import Spent
 
@@ -162,7 +162,7 @@ def claim_message(record: ClaimRecord) -> str:
     line = f"pullwright: {record.task} {what} by {record.owner}/{record.run}, number {record.number}"
     fields = {"version": _VERSION, **asdict(record)}
     del fields["fault"]
-    return f"{printable(line)}\n\n{json.dumps(fields, indent=1, default=datetime.isoformat)}\n"
+    return f"{printable_line(line)}\n\n{json.dumps(fields, indent=1, default=datetime.isoformat)}\n"
 
 
 def parse_claim(task: str, record: RemoteRecord) -> ClaimRecord:
@@ -182,5 +182,5 @@ def parse_claim(task: str, record: RemoteRecord) -> ClaimRecord:
 
 
 def _unreadable(task: str, fault: str) -> ClaimRecord:
-    fault = printable(fault)[:_FAULT_CHARACTERS]
+    fault = printable_line(fault)[:_FAULT_CHARACTERS]
     return ClaimRecord(task, "held", UNREADABLE, "", 0, _LONG_AGO, _LONG_AGO, _LONG_AGO, fault=fault)

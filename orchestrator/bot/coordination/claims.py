@@ -17,7 +17,7 @@ from orchestrator.bot.coordination.claim_record import (
     parse_claim,
 )
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
+from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from orchestrator.core.spent import Spent
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.git.swap import Pushed, Tries
+    from orchestrator.bot.git.remote import Pushed, Tries
     from orchestrator.core.clock import Clock
 
 
@@ -35,13 +35,6 @@ class Lease:
     """A claim of ours. Safe for use by several threads: one of them renews it while another one pushes.
 
     Every method may raise the errors of `Claims`, and `ClaimLostError` where it says so.
-
-    Args:
-        commit: what the claim's reference has now.
-        record: what that commit says.
-        previous: the claim before it, or None.
-        times: how long it holds.
-        nonce: makes a text that was never made before.
 
     Attributes:
         previous: the claim that this one followed, or None.
@@ -121,7 +114,6 @@ class Lease:
         Args:
             outcome: a few words, such as `proposed`.
             pull: the task's pull request; None leaves what was said before.
-            spent: as for `renew`.
 
         Returns:
             Whether the word is there. False: somebody else has moved the claim meanwhile, which is no error.
@@ -159,10 +151,7 @@ class Lease:
         nothing needs no push: both references are only looked at.
 
         Args:
-            git: has the objects of the update.
             update: a branch, or work that is not finished; its name is checked.
-            doing: begins the message of an error.
-            objects: folders with more objects.
 
         Returns:
             What the remote holds there afterwards, read back.
@@ -301,7 +290,6 @@ class Claims:
 
     Args:
         owner: names this machine for people; one word.
-        times: how long a claim holds.
         nonce: makes a text that was never made before, on any machine.
     """
 
@@ -331,9 +319,7 @@ class Claims:
         is taken up again.
 
         Args:
-            task: its key.
             run: who takes it; no other run anywhere has this name.
-            dead_runs: runs that are known to be dead.
             unless: asked of the claim before, where the task is free: why it is not taken all the same.
             seen: what `Records.list` said of the claim's reference, among others. It may be old: the push
                 takes the claim only if it is still there. None: it is asked for.
@@ -387,7 +373,6 @@ class Claims:
         """A person takes the task away from whoever holds it; the holder's next push is refused.
 
         Args:
-            task: its key.
             reason: becomes the outcome.
             shown: what the person saw; where the claim has another holder by now, nothing is changed.
 
@@ -538,11 +523,6 @@ def remove_tombstones(records: Records, found: Mapping[str, str]) -> bool:
 
 def remove_records(records: Records, found: Mapping[str, str], doing: str) -> bool:
     """Remove hidden references, in one push, if each is still where it was seen.
-
-    Args:
-        records: the hidden references of the remote.
-        found: the commit of each reference.
-        doing: begins the message if it fails.
 
     Returns:
         Whether all of them are gone. False: one has moved meanwhile, or there was no answer.

@@ -1,37 +1,356 @@
-"""Small records on hidden references of a remote: the state that workers share, with no server of ours."""
+"""Small records on hidden references of a remote: the state that workers share, with no server of ours.
+
+The git objects of records are written by us, or fetched from anybody: bounded in size, never more than data.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import threading
 import time
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Literal, Self
 
-from orchestrator.bot.coordination.record_objects import (
-    GIT_DIR,
-    ScratchRepository,
-    fetch_all,
-    id_kind,
-    read_record_pages,
-    read_texts,
-    write_record,
+from orchestrator.bot.git.folders import new_owned_folder
+from orchestrator.bot.git.hostgit import HostGit, error_for, printable_line, storage_errors
+from orchestrator.bot.git.objects import Header, look_up, read_objects
+from orchestrator.bot.git.remote import (
+    HIDDEN,
+    PushAnswer,
+    Tries,
+    Update,
+    is_commit_id,
+    parse_remote,
+    push_updates,
 )
-from orchestrator.bot.git.failures import printable
-from orchestrator.bot.git.objects import look_up
-from orchestrator.bot.git.remote import is_commit_id, parse_remote
-from orchestrator.bot.git.swap import HIDDEN, PushAnswer, Tries, Update, push_updates
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from datetime import datetime
 
-    from orchestrator.bot.coordination.record_objects import IdKind
-    from orchestrator.bot.git.hostgit import HostGit
-    from orchestrator.bot.git.remote import GitCredential
+    from orchestrator.bot.git.folders import Owner
+    from orchestrator.bot.git.remote import GitCredential, Remote
     from orchestrator.core.clock import Clock
+
+IdKind = Literal["sha1", "sha256"]
+GIT_DIR = "records.git"
+_SHA1_CHARACTERS = 40
+_CONFIGURATIONS: dict[IdKind, str] = {
+    "sha1": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
+    "sha256": "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n",
+}
+
+
+class ScratchRepository:
+    """Safe for use by several threads. What a process that is killed leaves is swept as a clone is.
+
+    Args:
+        parent: where the folder is made.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._lock = threading.Lock()
+        self._owner: Owner | None = None
+        self._gits: dict[IdKind, HostGit] = {}
+
+    def git(self, kind: IdKind) -> HostGit:
+        """Git on objects with ids of a kind.
+
+        Raises:
+            WorkspaceError: git is missing or failed, or there is no space.
+        """
+        with self._lock:
+            if kind not in self._gits:
+                self._gits[kind] = self._new(kind)
+            return self._gits[kind]
+
+    def close(self) -> None:
+        """Remove everything. May be called again, and used again.
+
+        Raises:
+            WorkspaceError: something could not be removed.
+        """
+        with self._lock:
+            owner, self._owner = self._owner, None
+            self._gits.clear()
+        if owner is not None:
+            owner.remove()
+
+    def _new(self, kind: IdKind) -> HostGit:
+        doing = "cannot make a folder for records"
+        with storage_errors(doing):
+            if self._owner is None:
+                self._parent.mkdir(parents=True, exist_ok=True)
+                self._owner = new_owned_folder(self._parent.resolve(), "", "")
+            folder = self._owner.folder / kind
+            folder.mkdir(exist_ok=True)
+            _make(folder / GIT_DIR, kind)
+        return HostGit(folder, folder / GIT_DIR)
+
+
+def _make(path: Path, kind: IdKind) -> None:
+    """A bare repository with nothing in it, by hand: `git init` takes longer than all that is done with it.
+
+    What it must have: https://git-scm.com/docs/gitrepository-layout
+    """
+    for name in ("objects/pack", "refs/heads"):
+        (path / name).mkdir(parents=True, exist_ok=True)
+    (path / "HEAD").write_text("ref: refs/heads/main\n", "ascii")
+    (path / "config").write_text(_CONFIGURATIONS[kind], "ascii")
+
+
+def id_kind(commit: str) -> IdKind:
+    """What kind of id it is, by its length."""
+    return "sha256" if len(commit) > _SHA1_CHARACTERS else "sha1"
+
+
+_READ_ONLY = 0o444
+
+
+def write_object(
+    objects: Path, kind: Literal["blob", "tree", "commit"], content: bytes, ids: IdKind, *, doing: str
+) -> str:
+    """Write a loose object, and return its id.
+
+    The format: "Object Storage" in https://git-scm.com/book/en/v2/Git-Internals-Git-Objects
+
+    Args:
+        objects: the folder `objects` of a git directory that only this program writes.
+        content: what `git cat-file` would print of it; nothing is checked.
+
+    Raises:
+        WorkspaceError: it cannot be written.
+    """
+    raw = f"{kind} {len(content)}\0".encode("ascii") + content
+    # The names of objects, not a defence: the server looks at what it is sent by its own rules.
+    digest = hashlib.sha1(raw, usedforsecurity=False) if ids == "sha1" else hashlib.sha256(raw)
+    name = digest.hexdigest()
+    path = objects / name[:2] / name[2:]
+    with storage_errors(doing):
+        if path.exists():
+            return name
+        path.parent.mkdir(exist_ok=True)
+        # Whoever reads meanwhile sees all of it or nothing; two who write the same do each other no harm.
+        with NamedTemporaryFile(dir=objects, prefix="tmp_obj_", delete=False) as file:
+            scratch = Path(file.name)
+            file.write(zlib.compress(raw, level=1))
+        scratch.chmod(_READ_ONLY)
+        scratch.replace(path)
+    return name
+
+
+def write_tree(objects: Path, blobs: Mapping[str, str], ids: IdKind, *, doing: str) -> str:
+    """Write a tree of plain files, by their names and the ids of what is in them. The rest is as in `write_object`."""
+    entries = (
+        b"100644 " + os.fsencode(name) + b"\0" + bytes.fromhex(blob) for name, blob in sorted(blobs.items())
+    )
+    return write_object(objects, "tree", b"".join(entries), ids, doing=doing)
+
+
+_WRITING = "cannot write a record"
+_PAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_WHO = "Pullwright <pullwright@invalid>"
+
+
+def write_record(  # noqa: PLR0913, PLR0917  one commit, fact by fact
+    objects: Path, ids: IdKind, message: str, parent: str | None, pages: Mapping[str, bytes], now: datetime
+) -> str:
+    """Make a commit, and return its id.
+
+    Args:
+        message: see `Records.commit`, as for `parent` and `pages`.
+
+    Raises:
+        WorkspaceError: a name is no page's, the parent is no commit's id, or there is no space.
+    """
+    if parent is not None and not is_commit_id(parent):
+        refusal = f"{_WRITING}: {printable_line(parent)!r} is not a commit id"
+        raise WorkspaceError(refusal)
+    for name in pages:
+        if not _PAGE.fullmatch(name):
+            refusal = f"{printable_line(name)!r} cannot be the name of a page"
+            raise WorkspaceError(refusal)
+    blobs = {name: write_object(objects, "blob", page, ids, doing=_WRITING) for name, page in pages.items()}
+    lines = [f"tree {write_tree(objects, blobs, ids, doing=_WRITING)}"]
+    lines += [f"parent {parent}"] if parent is not None else []
+    moment = f"{max(int(now.timestamp()), 0)} +0000"
+    lines += [f"author {_WHO} {moment}", f"committer {_WHO} {moment}", "", message.rstrip("\n"), ""]
+    return write_object(objects, "commit", "\n".join(lines).encode("utf-8", "replace"), ids, doing=_WRITING)
+
+
+_READING = "cannot read a record"
+_MOST_TREE_BYTES = 16 * 1024
+_MOST_PAGES = 32
+_FILE = "100644 blob"
+_FETCHED_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CommitText:
+    """A commit's first parent and its message; or why it cannot be read."""
+
+    parent: str | None = None
+    message: str = ""
+    fault: str | None = None
+
+
+def fetch_all(
+    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], Tries]
+) -> dict[str, str]:
+    """Fetch many commits, and say of which of them that failed, and why. Network failures are tried again.
+
+    Raises:
+        RemoteUnavailableError: no answer, after several tries.
+        WorkspaceError: it was interrupted.
+    """
+    faults: dict[str, str] = {}
+    for start in range(0, len(commits), _FETCHED_AT_ONCE):
+        faults |= _fetch_some(git, remote, commits[start : start + _FETCHED_AT_ONCE], most_bytes, tries)
+    return faults
+
+
+def _fetch_some(
+    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], Tries]
+) -> dict[str, str]:
+    pauses = tries()
+    while True:
+        try:
+            _fetch(git, remote, commits, most_bytes)
+        except RemoteUnavailableError as error:
+            pauses.wait(error)
+        except WorkspaceError as error:
+            if remote.cancelled():
+                raise
+            if len(commits) == 1:
+                return {commits[0]: str(error)}
+            # One that cannot be had must not hide the others.
+            half = len(commits) // 2
+            first = _fetch_some(git, remote, commits[:half], most_bytes, tries)
+            return first | _fetch_some(git, remote, commits[half:], most_bytes, tries)
+        else:
+            return {}
+
+
+def _fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int) -> None:
+    """Fetch commits by their ids, without their history.
+
+    Args:
+        git: where they go; no reference is made.
+        commits: at least one.
+        most_bytes: what may be written; the fetch is ended where it is more.
+
+    Raises:
+        WorkspaceError: it failed, or was too much.
+    """
+    doing = f"cannot read the records of {remote.shown}"
+    packs = git.git_dir / "objects" / "pack"
+    growth = _Growth(packs, most_bytes, remote.cancelled)
+    try:
+        result = git.attempt(
+            # Always a pack: what came of a fetch can be told from what was written here meanwhile.
+            *("-c", "fetch.unpackLimit=1", "fetch", "--quiet", "--depth=1", "--no-tags"),
+            *("--no-recurse-submodules", "--", remote.url),
+            *commits,
+            doing=doing,
+            remote=replace(remote, cancelled=growth),
+        )
+    except WorkspaceError:
+        growth.require_bounds()
+        raise
+    growth.require_bounds()
+    if result.status != 0:
+        if "not our ref" in result.stderr:
+            raise WorkspaceError("it is not on the remote any more")
+        raise error_for(result.stderr, doing)
+
+
+def read_texts(git: HostGit, known: Mapping[str, Header], most_bytes: int) -> dict[str, CommitText]:
+    """The messages of the objects that are commits of at most that size; a fault for the others."""
+    texts = {
+        name: CommitText(fault=_fault(header, most_bytes))
+        for name, header in known.items()
+        if header.kind != "commit" or header.size > most_bytes
+    }
+    commits = [name for name in known if name not in texts]
+    for name, raw in zip(commits, read_objects(git, commits, doing=_READING), strict=True):
+        head, _, message = raw.partition(b"\n\n")
+        parents = [line[7:] for line in head.split(b"\n") if line.startswith(b"parent ")]
+        parent = parents[0].decode("ascii", "replace") if parents else None
+        texts[name] = CommitText(parent, message.decode("utf-8", "replace"))
+    return texts
+
+
+def read_record_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, bytes]:
+    """The plain files at the top of a commit's tree.
+
+    Raises:
+        WorkspaceError: there are too many, they are too large, or they are no plain files.
+    """
+    tree = f"{commit}^{{tree}}"
+    header = look_up(git, [tree], doing=_READING).get(tree)
+    if header is None or header.size > _MOST_TREE_BYTES:
+        raise WorkspaceError("its tree is missing or too large")
+    names, ids = [], []
+    for line in git.run("ls-tree", "-z", tree, doing=_READING).decode("utf-8", "replace").split("\0")[:-1]:
+        entry, _, name = line.partition("\t")
+        if not entry.startswith(f"{_FILE} "):
+            raise WorkspaceError("its tree has more than plain files")
+        names.append(name)
+        ids.append(entry.removeprefix(f"{_FILE} "))
+    known = look_up(git, ids, doing=_READING)
+    if len(names) > _MOST_PAGES or sum(known[one].size for one in ids if one in known) > most_bytes:
+        raise WorkspaceError("its pages are too many or too large")
+    if any(one not in known or known[one].kind != "blob" for one in ids):
+        raise WorkspaceError("a page is missing")
+    return dict(zip(names, read_objects(git, ids, doing=_READING), strict=True))
+
+
+def _fault(header: Header, most_bytes: int) -> str:
+    if header.kind != "commit":
+        return f"it is a {header.kind} and no commit"
+    return f"it is larger than {most_bytes:,} bytes"
+
+
+class _Growth:
+    """Says to end a fetch when the person wants that, or when too much was written."""
+
+    def __init__(self, packs: Path, most_bytes: int, cancelled: Callable[[], bool]) -> None:
+        self._packs = packs
+        self._most_bytes = most_bytes
+        self._cancelled = cancelled
+        self._before = set(packs.iterdir())
+
+    def __call__(self) -> bool:
+        return self._size() > self._most_bytes or self._cancelled()
+
+    def require_bounds(self) -> None:
+        """Remove what was fetched if it is more than it may be.
+
+        Raises:
+            WorkspaceError: it was.
+        """
+        if self._size() > self._most_bytes:
+            for path in set(self._packs.iterdir()) - self._before:
+                path.unlink(missing_ok=True)
+            message = f"it is larger than {self._most_bytes:,} bytes"
+            raise WorkspaceError(message)
+
+    def _size(self) -> int:
+        size = 0
+        for path in set(self._packs.iterdir()) - self._before:
+            with suppress(FileNotFoundError):
+                size += path.lstat().st_size
+        return size
+
 
 __all__ = ["HIDDEN", "Records", "RemoteRecord"]
 
@@ -48,7 +367,6 @@ class RemoteRecord:
 
     Attributes:
         ref: where it was found; empty if it was read by its id.
-        commit: its id.
         parent: the first commit before it, or None.
         message: all of it, at most 64 KiB, with U+FFFD for what is not UTF-8.
         pages: the files at the top of its tree, where they were asked for.
@@ -275,7 +593,7 @@ def _checked(ref: str) -> str:
         WorkspaceError: it is not.
     """
     if not _REF.fullmatch(ref) or ".." in ref or ref.removesuffix("/").endswith((".lock", ".")):
-        message = f"{printable(ref)!r} cannot be the name of a record"
+        message = f"{printable_line(ref)!r} cannot be the name of a record"
         raise WorkspaceError(message)
     return ref
 

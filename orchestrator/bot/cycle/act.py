@@ -1,26 +1,38 @@
-"""Plan and act: one session between the model and the tools, on one clone."""
+"""What happens in a session: the run of it, what it has to say at its end, and what of it a pull request may claim."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import shlex
+from dataclasses import dataclass, field, replace
+from posixpath import dirname
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.briefing import Opening
-from orchestrator.bot.cycle.bring import Brought, bring, prints
-from orchestrator.bot.cycle.evidence import ModelCommits, SessionEvidence
-from orchestrator.bot.cycle.guards import Sanitizer
-from orchestrator.bot.cycle.parts import Attempt
-from orchestrator.bot.cycle.propose import Proposer, UnfitWordsError, as_result
+from orchestrator.bot.cycle.earlier import (
+    Brought,
+    UnfinishedState,
+    begun_proposal,
+    bring,
+    conversation,
+    prints,
+)
+from orchestrator.bot.cycle.parts import Attempt, Sanitizer, in_words
+from orchestrator.bot.cycle.propose import Proposer
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
-from orchestrator.bot.cycle.result import in_words
-from orchestrator.bot.cycle.tasks import TaskKind
-from orchestrator.bot.cycle.unfinished import UnfinishedState, begun_proposal, conversation
 from orchestrator.bot.cycle.verify import Verification
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
-from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.core.events import PlanAccepted, Warned
-from orchestrator.core.fence import fenced
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
+from orchestrator.core.events import (
+    CallStatus,
+    Phase,
+    PhaseEntered,
+    PlanAccepted,
+    Resumed,
+    ToolCallEnded,
+    ToolCallStarted,
+)
+from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
 from orchestrator.engine.session.config import Host, SessionConfig
@@ -29,27 +41,206 @@ from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
     from orchestrator.bot.cycle.claim import Choice
-    from orchestrator.bot.cycle.parts import CycleParts
-    from orchestrator.bot.cycle.result import CycleResult
-    from orchestrator.bot.cycle.unfinished import Earlier
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import Verifier
-    from orchestrator.core.events import Event
-    from orchestrator.core.messages import ToolDefinition
+    from orchestrator.core.events import Emit, Event
+    from orchestrator.core.messages import Message, ToolDefinition
+    from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.history import Turn
 
+_COMMAND_CHARACTERS = 200
+# Secrets are taken out before the text is cut, which is not to take long.
+_MOST_READ_CHARACTERS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class RanCommand:
+    """A command that a tool ran, on one line, and how it ended."""
+
+    text: str
+    passed: bool
+
+    @property
+    def status(self) -> str:
+        """How it ended, in a word."""
+        return "passed" if self.passed else "failed"
+
+
+@dataclass(slots=True)
+class SessionEvidence:
+    """Collects from the events of a session what a pull request may claim.
+
+    Attributes:
+        redact: takes secrets out of a command before it is cut.
+    """
+
+    redact: Callable[[str], str] = str
+    commands: list[RanCommand] = field(default_factory=list)
+    _running: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        """Take note of an event."""
+        if isinstance(event, ToolCallStarted) and "command" in event.arguments:
+            line = " ".join(str(event.arguments["command"])[:_MOST_READ_CHARACTERS].split())
+            self._running[event.call_id] = (
+                one_line(self.redact(line), limit=_COMMAND_CHARACTERS) or "(nothing)"
+            )
+        elif isinstance(event, ToolCallEnded) and event.call_id in self._running:
+            text = self._running.pop(event.call_id)
+            if event.status in {CallStatus.OK, CallStatus.FAILED}:
+                self.commands.append(RanCommand(text, event.status is CallStatus.OK))
+
+
+_MOST_COMMITS = 50
+_MOST_BYTES = 60_000
+_MESSAGE_CHARACTERS = 2_000
+_MOST_CHARACTERS = 8_000
+"""Of all messages together."""
+_TIMEOUT_MS = 10_000
+# It runs where the model's commands run, and may run what they configured where there is no sandbox: no more of
+# it than of a command of theirs, and with these settings none that git is known for.
+_VARIABLES = {
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+_SETTINGS = (
+    *("core.fsmonitor=false", "core.hooksPath=/dev/null", "i18n.logOutputEncoding=UTF-8"),
+    *("log.showSignature=false", "safe.bareRepository=explicit"),
+)
+_OPTIONS = ("-z", "--no-merges", "--no-patch", f"--max-count={_MOST_COMMITS}", "--format=%H%n%B")
+
+
+@dataclass(slots=True)
+class ModelCommits:
+    """What a model's commits say that no commit of ours has said yet.
+
+    Attributes:
+        base: the commit that was cloned; what is on top of it is the model's.
+        earlier: messages of an unfinished cycle on the task, oldest first.
+    """
+
+    environment: ExecutionEnvironment
+    base: str
+    holds_secret: Callable[[str], bool]
+    emit: Emit
+    earlier: Sequence[str] = ()
+    _said: dict[str, str] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
+
+    @property
+    def messages(self) -> list[str]:
+        """Each message once, oldest first; without those that hold what looks like a secret."""
+        own = [message for name, message in self._said.items() if name not in self._told]
+        return [text for text in dict.fromkeys((*self.earlier, *own)) if not self._is_held(text)]
+
+    async def look(self) -> None:
+        """Ask git for them. What it does not give, for whatever reason, is not there."""
+        root = self.environment.working_directory()
+        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+        git = ["git", "-C", root, "--no-pager", *settings, "log", *_OPTIONS, f"{self.base}..HEAD", "--"]
+        # Not from the clone, so that a relative entry of PATH finds no program in it.
+        command = f"cd / && {shlex.join(git)} 2>/dev/null | head -c {_MOST_BYTES}"
+        variables = {**_VARIABLES, "GIT_CEILING_DIRECTORIES": dirname(root)}
+        try:
+            result = await self.environment.exec_command(command, timeout_ms=_TIMEOUT_MS, env=variables)
+        except (ToolError, SandboxMissingError):
+            return
+        # Newest first, each ended with a NUL; the last one may be cut. What was amended since is no more.
+        records = [record.partition("\n") for record in reversed(result.stdout.split("\0")[:-1])]
+        self._said = {name: message.strip() for name, _, message in records if message.strip()}
+
+    def words(self, title: str) -> str:
+        """The messages as a list, as GitHub writes those of commits that it makes one; empty if there are none.
+
+        Args:
+            title: of our commit; a message that begins with it does not say it again.
+        """
+        items: list[str] = []
+        room = _MOST_CHARACTERS
+        messages = [text for message in self.messages if (text := _without_title(message, title))]
+        for message in messages:
+            item = f"* {message}"[:_MESSAGE_CHARACTERS].rstrip()
+            room -= len(item)
+            if room < 0:
+                items.append(f"* {len(messages) - len(items)} more")
+                break
+            items.append(item)
+        return "\n\n".join(items)
+
+    def told(self) -> None:
+        """Our commit has them now."""
+        self._told |= self._said.keys()
+        self.earlier = ()
+
+    def _is_held(self, message: str) -> bool:
+        if not self.holds_secret(message):
+            return False
+        if message not in self._reported:
+            self._reported.add(message)
+            self.emit(
+                Guarded(Defence.SECRETS, "a commit's message is left out: it holds what looks like a secret")
+            )
+        return True
+
+
+def _without_title(message: str, title: str) -> str:
+    subject, _, rest = message.partition("\n")
+    return rest.strip() if subject.strip().casefold() == title.casefold() else message
+
 
 _SECONDS_A_MINUTE = 60.0
-_TITLE_CHARS = 70
+TITLE_CHARS = 70
 
 
-class Act:
-    """The session of one cycle, and what it may ask the host for."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call of `create_pull_request`: the cycle answers it, and the session goes on with the answer."""
+
+    title: str
+    body: str
+    _answer: asyncio.Future[Coroutine[Any, Any, str]]
+
+    def answer(self, work: Coroutine[Any, Any, str]) -> None:
+        """Answer with what `work` returns. The call runs it: a `ToolError` fails the call, and its end ends the work."""
+        if self._answer.cancelled():
+            work.close()
+        else:
+            self._answer.set_result(work)
+
+    async def answered(self) -> str:
+        """What the call returns."""
+        try:
+            work = await self._answer
+        except asyncio.CancelledError:
+            if self._answer.done() and not self._answer.cancelled():
+                self._answer.result().close()
+            raise
+        return await work
+
+
+class CycleSession:
+    """The session of one cycle: what is on the clone before it, the conversation, and what is left after it.
+
+    Attributes:
+        attempt: what all who take part in the cycle share.
+        earlier: what an unfinished cycle on the task left.
+        verification: judges a change by the repository's tests.
+        proposer: makes the pull request.
+        brought: what was on the clone before the session.
+        end: how the session ended; None before that.
+    """
 
     def __init__(
         self, parts: CycleParts, choice: Choice, clone: Clone, files: list[TrackedFile], result: CycleResult
@@ -57,7 +248,7 @@ class Act:
         if choice.task is None:
             raise AssertionError("a session has a task")
         self._parts, self._task, self._files, self._result = parts, choice.task, files, result
-        self._earlier = choice.earlier
+        self.earlier = choice.earlier
         self.clone = clone
         self.ledger = Ledger()
         self._told: list[Event] = []
@@ -65,6 +256,9 @@ class Act:
         self._session: Session | None = None
         self._phase = Phase.PLAN
         self._is_brought = self._is_said = False
+        self._asked: asyncio.Queue[Asked | None] = asyncio.Queue()
+        self.brought = Brought()
+        self.end: SessionEnd | None = None
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
@@ -74,9 +268,11 @@ class Act:
             self._environment, clone.base_commit, parts.guards.holds_secret, self._emit, earlier=said
         )
         self._sanitizer = Sanitizer(parts.guards, self._emit)
-        attempt = Attempt(parts, choice.task, clone, self.ledger, self._sanitizer, result, self._emit)
+        attempt = self.attempt = Attempt(
+            parts, choice.task, clone, self.ledger, self._sanitizer, result, self._emit
+        )
         self.verification = Verification(attempt, self._make_verifier(), self._may_go_on, self._minutes_left)
-        self._proposer = Proposer(
+        self.proposer = Proposer(
             attempt,
             self._evidence,
             self.verification,
@@ -86,79 +282,71 @@ class Act:
             draft=parts.options.draft,
             lease=choice.lease,
         )
-        self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.options.dry_run)
-        self._ending = FinishCheck(self._pending, self._sanitizer, result, self._is_last)
+        self.pending = Pending(clone, self.ledger, self.proposer, dry_run=parts.options.dry_run)
+        self._ending = FinishCheck(self.pending, self._sanitizer, result, self._is_last)
         self._opening = Opening(attempt, files, self._environment)
 
-    async def run(self) -> SessionEnd:
-        """Bring what is there already, and hold the session.
+    async def begin(self) -> SessionEnd | None:
+        """Read what the repository asks for, and bring what is there of the task; the end where there is nothing to do.
 
         Raises:
-            PullwrightError: the model, the forge or git failed.
+            PullwrightError: the forge or git failed.
         """
         parts = self._parts
         await self._environment.initialize()
         self._emit(PhaseEntered(Phase.PLAN))
         # Read before anything is brought: a model may have changed these files.
-        rules = self._proposer.rules = await self._read_rules()
+        rules = self.proposer.rules = await read_repository_rules(
+            [file.path for file in self._files],
+            lambda path, most: self._environment.read_file(path, max_bytes=most),
+            parts.options,
+            parts.model.name,
+        )
         if rules.etiquette.forbids and parts.options.respects_ai_policy:
             return SessionEnd(EndKind.FINISH, f"hands off, as the repository asks: {rules.etiquette.forbids}")
         brought = await asyncio.to_thread(
-            bring, self.clone, self._task, self._earlier, parts.options.author_email
+            bring, self.clone, self._task, self.earlier, parts.options.author_email
         )
         if isinstance(brought, str):
             return SessionEnd(EndKind.FINISH, brought)
         self._take(brought)
-        if self._task.kind is TaskKind.REBASE and brought.replays:
-            words: str | None = f"{self._task.url} is on top of {self.clone.base_branch} as it is"
-            if brought.base_moved:
-                words = await self._proposer.replay()
-            if words is not None:
-                return SessionEnd(EndKind.FINISH, words)
-        if end := await self._end_what_was_begun(brought):
-            return end
-        end = await self._converse(brought)
-        self._is_said = True
-        await self._propose_what_is_left(end)
-        if end.kind in {EndKind.FINISH, EndKind.COMPLETED, EndKind.AWAITING, EndKind.LIMIT}:
-            await self._proposer.give_up()
-        return end
+        return None
 
-    async def _end_what_was_begun(self, brought: Brought) -> SessionEnd | None:
-        """Do what an earlier cycle only had to tell the forge, and could not; None where a model is needed."""
-        earlier, pull = self._earlier, self._task.pull
-        if earlier is None:
-            return None
-        if brought.is_over and pull is not None:
-            self._result.pull_request = as_result(pull)
-            return SessionEnd(EndKind.FINISH, f"{pull.url} has all that was left")
-        if question := earlier.unasked(self._task):
-            self._tell_resumed(earlier, brought, 0)
-            return SessionEnd(EndKind.QUESTION, question)
-        words = self._proposer.words_of(brought.message) if brought.message else None
-        begun = words or earlier.begun_for(self._task)
-        if begun is None or brought.conflicts:
-            return None
+    async def requests(self) -> AsyncGenerator[Asked]:
+        """Let the model plan and act, and give each pull request that it asks for; `end` is set after the last one.
+
+        Raises:
+            PullwrightError: the model, the forge or git failed.
+        """
+        session, first = await self._open()
+        running = asyncio.create_task(session.run(first))
+        running.add_done_callback(lambda _: self._asked.put_nowait(None))
         try:
-            await self._proposer.propose(begun.title, begun.body, is_begun=True)
-        except ToolError as error:
-            self._emit(Warned(f"what an earlier cycle had ready cannot be proposed as it is: {error}"))
-            return None
-        self._tell_resumed(earlier, brought, 0)
-        return SessionEnd(
-            EndKind.FINISH, "an earlier cycle had it ready, and could not open the pull request"
-        )
+            while (asked := await self._asked.get()) is not None:
+                yield asked
+            self.end = running.result()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        self._is_said = True
 
-    async def _converse(self, brought: Brought) -> SessionEnd:
-        parts = self._parts
+    async def _ask(self, title: str, body: str) -> str:
+        """The tool `create_pull_request`."""
+        asked = Asked(title, body, asyncio.get_running_loop().create_future())
+        self._asked.put_nowait(asked)
+        return await asked.answered()
+
+    async def _open(self) -> tuple[Session, Message]:
+        """The session, and what is said to its model first."""
+        parts, brought = self._parts, self.brought
         run_tests = self.verification.run_tests if self.verification.can_run else None
-        profile = parts.profile(self._proposer.propose, self._ending.may_finish, run_tests)
+        profile = parts.profile(self._ask, self._ending.may_finish, run_tests)
         contract = parts.contract
         turns: list[Turn] = []
-        if self._earlier:
-            turns = [] if contract.forgets else self._earlier.turns(*self._voice, parts.clock.now())
-            self._tell_resumed(self._earlier, brought, len(turns))
-        self._session = Session(
+        if self.earlier:
+            turns = [] if contract.forgets else self.earlier.turns(*self._voice, parts.clock.now())
+            self.tell_resumed(len(turns))
+        session = self._session = Session(
             profile=replace(profile, documents=()),  # the first message has them
             environment=self._environment,
             model=parts.model,
@@ -169,52 +357,25 @@ class Act:
             session_id=parts.run,
             earlier=turns,
         )
-        if self._earlier and turns:
-            self._told.extend(self._earlier.events)
+        if self.earlier and turns:
+            self._told.extend(self.earlier.events)
             # What it wrote, the model need not read to write it again, if that is what is there.
-            if not (brought.base_moved or self._earlier.state.files_lost):
+            if not (brought.base_moved or self.earlier.state.files_lost):
                 self.ledger.shown |= set(brought.paths)
-            first = self._opening.go_on(self._earlier, brought)
+            first = self._opening.go_on(self.earlier, brought)
         else:
             has_tool = profile.tools.get("run_tests") is not None
             tests = await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
             whole_file = contract.writes_whole_files
             first, subject = await self._opening.brief(profile, brought, tests, whole_file=whole_file)
             contract.learn(title=self._task.title, path=subject, tests=tests)
-        return await self._session.run(first)
-
-    async def _propose_what_is_left(self, end: SessionEnd) -> None:
-        """Propose, as a draft, what a model changed that ended in words, and never called for a pull request.
-
-        It was told that nobody reads what it only writes, so it takes the work for done, or asks nobody. What it
-        gave up by `finish`, and what a limit cut short, stays as it is.
-        """
-        asked_for = self._proposer.has_pull_request or self.verification.refused
-        if asked_for or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
-            return
-        if not await asyncio.to_thread(self._pending.paths):
-            return
-        self._proposer.draft = True
-        said = end.text.strip()
-        try:
-            try:
-                await self._propose_unasked(fenced(said) if said else "")
-            except UnfitWordsError:
-                await self._propose_unasked("")
-        except ToolError as error:
-            self._emit(
-                Warned(f"what the model changed and did not propose is no pull request either: {error}")
-            )
-
-    async def _propose_unasked(self, said: str) -> None:
-        words = render("cycle/proposed_by_host", words=said)
-        await self._proposer.propose(self._task.title[:_TITLE_CHARS], words, is_begun=True)
+        return session, first
 
     @property
     def conversation(self) -> list[Event]:
         """What was said so far, in the cycle that this one goes on with too."""
-        if self._session is None and self._earlier is not None and self._is_brought:
-            return list(self._earlier.events)
+        if self._session is None and self.earlier is not None and self._is_brought:
+            return list(self.earlier.events)
         return conversation(self._told)
 
     @property
@@ -235,7 +396,7 @@ class Act:
     def state(self, why: str) -> UnfinishedState:
         """What the next cycle on this task has to know, beside the work and the conversation."""
         model, contract, profile = self._voice
-        earlier, before = self._earlier, None
+        earlier, before = self.earlier, None
         if earlier is not None and self._session is None:
             # Nothing was said in this cycle: what was said before is in the voice of the one before.
             model, contract, profile = earlier.state.model, earlier.state.contract, earlier.state.profile
@@ -252,7 +413,7 @@ class Act:
             question=self._result.question or "",
             question_url=self._result.question_url or "",
             attempts=(earlier.state.attempts if earlier else 0) + 1,
-            tip=self._proposer.pushed or "",
+            tip=self.proposer.pushed or "",
             proposal=begun_proposal(self._told, before),
             status_marker=self._task.status_marker,
         )
@@ -260,17 +421,19 @@ class Act:
     def _take(self, brought: Brought) -> None:
         """What was brought counts as written by tools."""
         self.ledger.touched |= set(brought.paths)
-        self.ledger.shell_used |= self._earlier is not None and self._earlier.state.shell_used
+        self.ledger.shell_used |= self.earlier is not None and self.earlier.state.shell_used
         self._is_brought = True
-        self._proposer.pushed = brought.tip
-        self._proposer.is_committed = brought.joined and bool(brought.message)
-        self._proposer.found_branch = self._earlier.branch if self._earlier and brought.tip else ""
-        self._pending.brought = brought
+        self.proposer.pushed = brought.tip
+        self.proposer.is_committed = brought.joined and bool(brought.message)
+        self.proposer.found_branch = self.earlier.branch if self.earlier and brought.tip else ""
+        self.brought = self.pending.brought = brought
 
-    def _tell_resumed(self, earlier: Earlier, brought: Brought, turns: int) -> None:
-        state = earlier.state
-        if state.run:  # a branch alone tells of none
-            self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
+    def tell_resumed(self, turns: int = 0) -> None:
+        """Say that an earlier cycle's work goes on, with so many turns of its conversation."""
+        state = self.earlier.state if self.earlier else None
+        if state and state.run:  # a branch alone tells of none
+            paths, conflicts = self.brought.paths, self.brought.conflicts
+            self._emit(Resumed(state.run, state.why, turns, len(paths), conflicts))
 
     def _make_verifier(self) -> Verifier | None:
         """Who runs the tests; nobody in a replay, and where nothing says how.
@@ -342,19 +505,7 @@ class Act:
         if self.ledger.shell_used and not self._parts.stop.now():
             await self._commits.look()  # for the next cycle on the task, if this one is not at its end
         await self._environment.cleanup()
-        self._pending.close()
-
-    async def _read_rules(self) -> RepositoryRules:
-        return await read_repository_rules(
-            [file.path for file in self._files],
-            lambda path, most: self._environment.read_file(path, max_bytes=most),
-            self._parts.options,
-            self._parts.model.name,
-        )
-
-    def left(self) -> tuple[set[str], bytes]:
-        """What is not proposed, by path, and as a patch: see `Pending.left`."""
-        return self._pending.left()
+        self.pending.close()
 
     def _is_last(self) -> bool:
         return self._session is not None and self._session.budget.wrapping_up is not None
@@ -381,9 +532,6 @@ class FinishCheck:
     """Asks once each: of a model that only says something, and of one that calls `finish`.
 
     Args:
-        pending: what is not proposed.
-        sanitizer: shows it.
-        result: the cycle's, for the pull request.
         is_last: whether this is the last turn that the session can have.
     """
 
@@ -423,7 +571,7 @@ class Pending:
     """
 
     def __init__(self, clone: Clone, ledger: Ledger, proposer: Proposer, *, dry_run: bool) -> None:
-        self._clone, self._ledger, self._proposer, self._dry_run = clone, ledger, proposer, dry_run
+        self._clone, self._ledger, self.proposer, self._dry_run = clone, ledger, proposer, dry_run
         self.brought = Brought()
         self._is_closed = False
         self._left: tuple[set[str], bytes] | None = None
@@ -438,7 +586,7 @@ class Pending:
 
     def _mine(self, changed: set[str]) -> set[str]:
         mine = changed if self._ledger.shell_used else changed & self._ledger.touched
-        return {path for path in mine - self._proposer.left_out if not self._is_proposed(path)}
+        return {path for path in mine - self.proposer.left_out if not self._is_proposed(path)}
 
     def left(self) -> tuple[set[str], bytes]:
         """What is not proposed, by path, and as a patch.
@@ -452,13 +600,13 @@ class Pending:
             return self._left
         changed = self._clone.changed_paths()
         paths = self._mine(changed)
-        is_proposed = self._dry_run or (self.brought.is_proposed and not self._proposer.is_committed)
+        is_proposed = self._dry_run or (self.brought.is_proposed and not self.proposer.is_committed)
         patch = b""
         if paths or not is_proposed:
             patch = self._clone.pending_patch(
                 set(self._ledger.touched),
                 include_commands=self._ledger.shell_used,
-                pushed=self._proposer.has_pull_request,
+                pushed=self.proposer.has_pull_request,
                 changed=changed,
             )
         if self._is_closed:

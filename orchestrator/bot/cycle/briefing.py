@@ -7,31 +7,30 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.library import (
+from orchestrator.bot.cycle.relevance import (
     NAMES,
     Library,
     ShownFile,
     most_likely,
     pages_within,
+    query_of,
     repository_map,
     size_words,
 )
-from orchestrator.bot.cycle.relevance import query_of
+from orchestrator.core.changes import is_test_path
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
-from orchestrator.core.test_paths import is_test_path
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 from orchestrator.engine.tools.base import Order
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from orchestrator.bot.cycle.bring import Brought
+    from orchestrator.bot.cycle.earlier import Brought, Earlier
     from orchestrator.bot.cycle.parts import Attempt
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.cycle.unfinished import Earlier
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
@@ -81,8 +80,6 @@ async def first_message(  # noqa: PLR0913  all by name
     """Write the first message.
 
     Args:
-        task: what is to be done.
-        files: all files that git tracks.
         read: gives a file's content, at most so many bytes; raises `ToolError`.
         commits: short id and subject of recent commits, newest first.
         budget: most characters of file text. The map may have up to 8,000 more, the project's
@@ -92,26 +89,17 @@ async def first_message(  # noqa: PLR0913  all by name
         looks_only: no tool changes a file.
         brought: files that differ from the base already, by an earlier cycle on this task. None of them
             counts as instructions: a model wrote them.
-        conflicts: those of them with conflict markers.
-        tests: what is to be said of the project's tests.
         brief: for a small model, which loses the task among other things: no commits, no map where every file
             is shown, and no more than 12,000 characters of file text.
         whole_file: the reply has to be a changed file, so the message has those alone that the task is about. It has
             no word of the tests either: a small model that sees them fail copies the file as it is.
     """
     budget = min(budget, _BRIEF_CHARS) if brief else budget
-    library = Library(
-        [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
-    )
+    library = Library(files, read, documents, visible, brought)
     everything = library.fits(budget) and not whole_file
-    likely = () if everything else await most_likely(task.title, task.body, task.source, library)
-    order = sorted(library.files) if everything else likely
-    if whole_file:
-        order = _subjects(task, likely or sorted(library.files))
-    pages = await pages_within(library, order, budget, languages=whole_file)
+    pages = await _pages(task, library, budget, everything=everything, whole_file=whole_file)
     folders = {folder for page in pages for folder in _folders_above(page.path)}
-    instructions_bytes = min(INSTRUCTIONS_BYTES, budget)
-    instructions, whole, cut = await _instructions(library, folders, instructions_bytes)
+    instructions, whole, cut_at = await _instructions(library, folders, min(INSTRUCTIONS_BYTES, budget))
     map_text, unlisted = repository_map(files, min(_MAP_CHARS, max(budget // 4, 500)))
     subject = pages[0].path if pages and not everything else ""
     text = render(
@@ -125,7 +113,7 @@ async def first_message(  # noqa: PLR0913  all by name
         ],
         task_block=fenced(_task_text(task, min(_TASK_CHARS, max(budget, _LEAST_TASK_CHARS)))),
         instructions=instructions,
-        cut_at=(_instructions_limit(instructions_bytes) if cut else None),
+        cut_at=cut_at,
         file_count=len(files),
         map_block="" if brief and everything and pages else fenced(visible(NAMES, map_text)),
         unlisted=unlisted,
@@ -145,6 +133,17 @@ async def first_message(  # noqa: PLR0913  all by name
     return Briefing(text, {page.path for page in pages} | whole | empty, subject)
 
 
+async def _pages(
+    task: Task, library: Library, budget: int, *, everything: bool, whole_file: bool
+) -> list[ShownFile]:
+    """The files that are shown whole: all of them, or the likeliest first."""
+    likely = () if everything else await most_likely(task.title, task.body, task.source, library)
+    order = sorted(library.files) if everything else likely
+    if whole_file:
+        order = _subjects(task, likely or sorted(library.files))
+    return await pages_within(library, order, budget, languages=whole_file)
+
+
 def _subjects(task: Task, likely: Sequence[str]) -> list[str]:
     """The files to be changed, the likeliest first: those that the task names, without its tests.
 
@@ -162,11 +161,6 @@ def _subjects(task: Task, likely: Sequence[str]) -> list[str]:
     return [*programs, *(path for path in likely if path == task.source)]
 
 
-def _instructs(file: TrackedFile, documents: Sequence[str], brought: Sequence[str]) -> bool:
-    """Whether it would be a file of instructions, and an earlier cycle wrote it."""
-    return file.path in brought and f"/{file.path}".endswith(tuple(f"/{name}" for name in documents))
-
-
 def _listed(paths: Sequence[str], visible: Callable[[str, str], str]) -> list[str]:
     """Names as the model may see them, each as code on one line."""
     return [f"`{one_line(visible(NAMES, path), limit=_TITLE_CHARS)}`" for path in paths]
@@ -180,11 +174,11 @@ def _folders_above(path: str) -> list[str]:
 
 async def _instructions(
     library: Library, folders: set[str], limit_bytes: int
-) -> tuple[list[ShownFile], set[str], bool]:
+) -> tuple[list[ShownFile], set[str], str]:
     """The instructions of these folders and the root, the root's first, up to a limit.
 
     Returns:
-        The pages, which files are whole, and whether something was cut.
+        The pages, which files are whole, and the limit in words if something was cut.
     """
     pages: list[ShownFile] = []
     whole: set[str] = set()
@@ -200,14 +194,10 @@ async def _instructions(
         if kept:
             pages.append(ShownFile(path, fenced(kept)))
         if len(content) > left:
-            return pages, whole, True
+            return pages, whole, "32KB" if limit_bytes == INSTRUCTIONS_BYTES else size_words(limit_bytes)
         whole.add(path)
         left -= len(content)
-    return pages, whole, False
-
-
-def _instructions_limit(limit_bytes: int) -> str:
-    return "32KB" if limit_bytes == INSTRUCTIONS_BYTES else size_words(limit_bytes)
+    return pages, whole, ""
 
 
 def _task_text(task: Task, limit: int) -> str:
@@ -225,11 +215,7 @@ _OTHER_BASE = "instruction files count from the default branch only, so those of
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Writes them for one session.
-
-    Attributes:
-        files: those that git tracks.
-    """
+    """Writes them for one session."""
 
     attempt: Attempt
     files: Sequence[TrackedFile]
@@ -241,9 +227,7 @@ class Opening:
         """All that a model needs that knows nothing yet, and the file that it is most likely about.
 
         Args:
-            profile: the session's.
             brought: what is changed already.
-            tests: what the model is told of the project's tests.
             whole_file: its reply has to be a changed file.
 
         Raises:
@@ -292,13 +276,11 @@ class Opening:
 
     async def _documents(self, profile: Profile, brought: Brought) -> Sequence[str]:
         """The names of files that instruct; none where they are not the default branch's."""
-        is_other = self.attempt.parts.options.other_base and not await asyncio.to_thread(
-            self._is_on_default_branch
-        )
+        parts, is_other = self.attempt.parts, False
+        if parts.options.other_base:
+            repository = await asyncio.to_thread(parts.forge.repository)
+            is_other = repository.default_branch != self.attempt.clone.base_branch
         if is_other or brought.joined:
             self.attempt.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
             return ()
         return profile.documents
-
-    def _is_on_default_branch(self) -> bool:
-        return self.attempt.parts.forge.repository().default_branch == self.attempt.clone.base_branch

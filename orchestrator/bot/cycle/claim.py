@@ -1,51 +1,36 @@
-"""Claim: the first step of a cycle. A task is taken that nobody else has, with what an earlier cycle on it left."""
+"""Claim: the first step of a cycle. A task is taken that nobody else has, shown as taken, and kept by a heartbeat."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from orchestrator.bot.coordination.budget import Refused
-from orchestrator.bot.coordination.claim_record import ClaimRecord
-from orchestrator.bot.coordination.claims import RETRY
-from orchestrator.bot.coordination.unfinished import list_wip, load_wip, wip_ref
-from orchestrator.bot.cycle.held_claim import ERROR, words_digest
-from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES, Pruning, RemoteNames, ours_only, patterns
-from orchestrator.bot.cycle.tasks import (
-    BRANCH_FOLDERS,
-    CHOICE,
-    RETRY_LABEL,
-    Remark,
-    TaskKind,
-    asked_at,
-    is_ours,
+from orchestrator.core.errors import (
+    ClaimLostError,
+    ForgeError,
+    WorkspaceError,
 )
-from orchestrator.bot.cycle.unfinished import (
-    MOST_ATTEMPTS,
-    Earlier,
-    UnfinishedState,
-    read_kept,
-    read_state_pages,
-)
-from orchestrator.core.commands import Commands
-from orchestrator.core.errors import ForgePermissionError, WorkspaceError
+from orchestrator.core.events import Claimed, Warned
 from orchestrator.core.spent import Spent
 from orchestrator.engine.session.budget import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
     from datetime import datetime
+    from types import TracebackType
 
-    from orchestrator.bot.coordination.claims import Claims, Lease
-    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.cycle.claimer import Claimer
+    from orchestrator.bot.cycle.earlier import (
+        Earlier,
+    )
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.forge.base import Comment, Forge
-    from orchestrator.bot.journal.folders import KeptWork
-    from orchestrator.core.events import Event
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,371 +184,87 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, pulse: str) -> Choice
     return tasks.why_none()
 
 
-@dataclass(slots=True)
-class Claimer:
-    """Claims tasks for one run. Its `take` may be called from a thread.
+class Heartbeat:
+    """A heartbeat. Where another worker has taken the claim over, the block ends with `ClaimLostError`.
 
-    Attributes:
-        records: the hidden refs of the remote.
-        claims: the claims among them.
-        forge: where people answer.
-        run: whose claims they will be.
-        dead_runs: runs of this machine that are known to be dead or over, whose claims are free.
-        named: the person named this task, so that it is taken although it came to nothing before.
-        may: whether somebody may cause work, and so may answer.
-        clean: a text without what people do not see; told who wrote it.
-        spent_up: why a task is left alone that has cost this much so far, or None.
-        kept: unfinished work that only this machine has.
-        tell: told of work that is left to a person.
-        commands: what a reason tells a person to type.
-        answer: the person's own answer to the question that is open; then nothing else is taken.
-        base: the branch to start from, where a person named it.
-        author_email: whose commits ours are.
-        earlier: what was found, by the task's key.
-        named_tasks: the tasks that were taken, with branches for which the remote has room, by their keys.
-    """
-
-    records: Records
-    claims: Claims
-    forge: Forge
-    run: str
-    dead_runs: Collection[str]
-    named: bool
-    may: Callable[[str], bool]
-    clean: Callable[[str, str], str]
-    spent_up: Callable[[Spent], str | None]
-    kept: KeptWork
-    tell: Callable[[str], None]
-    commands: Commands = Commands()  # noqa: RUF009  a frozen value
-    answer: str | None = None
-    base: str | None = None
-    author_email: str = ""
-    earlier: dict[str, Earlier] = field(default_factory=dict)
-    named_tasks: dict[str, Task] = field(default_factory=dict)
-    _names: RemoteNames | None = None
-    _held: dict[str, ClaimRecord] = field(default_factory=dict)
-    _retried: dict[str, str] = field(default_factory=dict)
-    _seen: Mapping[str, str] | None = None
-    _listed: Sequence[ClaimRecord] = ()
-
-    def held_by_others(self) -> Collection[str]:
-        """The tasks that other workers have begun and not ended, asked now. `take` then leaves them alone."""
-        # In one request, also for `take`: a claim that moved since is not taken, and whoever has changed
-        # unfinished work since has moved its claim.
-        self._seen = self._look()
-        self._listed = self.claims.list(self._seen)
-        self._held = {
-            record.task: record
-            for record in self._listed
-            if record.run != self.run and record.run not in self.dead_runs and not self.claims.is_free(record)
-        }
-        self._retried = {
-            record.task: f"by hand {record.nonce}" for record in self._listed if record.outcome == RETRY
-        }
-        return self._held.keys()
-
-    def asked_again(self, key: str) -> str:
-        """By which claim a person asked for another try of a task; empty where nobody did.
-
-        Raises:
-            WorkspaceError: the remote cannot be reached.
-        """
-        if self._seen is None:
-            self.held_by_others()
-        return self._retried.get(key, "")
-
-    def unfinished(self) -> Collection[str]:
-        """The tasks on which a cycle left unfinished work that can be gone on with here."""
-        return set(list_wip(self.records)) | self.kept.keys()
-
-    def take(self, task: Task) -> Lease | str:
-        """Claim the task, or say why it is left alone.
-
-        Raises:
-            ConfigurationError: the branch to start from is not there.
-            WorkspaceError: the remote cannot be reached, or has no room for our names.
-            ForgeError: the forge failed, or its rules refuse the branch.
-        """
-        if task.key in self._held:
-            return self._is_held(self._held[task.key])
-        seen = self._seen
-        if seen is None:
-            seen = self._look()
-        found = self._to_go_on_with(task, seen)
-        if isinstance(found, str):
-            return found
-        if reason := self._require_room(task):
-            return reason
-        taken = self.claims.take(
-            task.key,
-            self.run,
-            dead_runs=self.dead_runs,
-            unless=lambda record: self._settled(task, record, found),
-            seen=seen,
-        )
-        if isinstance(taken, ClaimRecord):
-            taken = self._is_held(taken)
-        if isinstance(taken, str):
-            return taken
-        if self._has_moved(task, found, taken, seen):
-            return f"{task.key} was let go of by another worker just now, who left other work"
-        if found is not None:
-            self.earlier[task.key] = found
-        # Only by those who have something to do: to look for nothing costs nothing.
-        listed, self._listed = [record for record in self._listed if record.task != task.key], ()
-        Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
-        return taken
-
-    def with_branch(self, task: Task) -> Task:
-        """A task that was taken, with a branch for which the remote has room."""
-        named = self.named_tasks.get(task.key)
-        if named is None:
-            return task
-        return replace(task, branch_folder=named.branch_folder, branch_suffix=named.branch_suffix)
-
-    def _look(self) -> Mapping[str, str]:
-        """Claims, unfinished work and our branches, asked for together with all names that matter here."""
-        there = self.records.tips(patterns(self.base))
-        self._names = RemoteNames(there.keys(), self.records.remote.shown)
-        return ours_only(there)
-
-    def _require_room(self, task: Task) -> str | None:
-        """Make sure, before anything is claimed, that what will be pushed can be; or why this task is left alone.
-
-        Raises:
-            ConfigurationError: there is no branch to start from.
-            RemoteRefusedError: names are taken.
-            ForgeError: the forge's rules refuse the branch, or it failed.
-        """
-        names = self._names
-        if names is None:
-            raise AssertionError("the remote was looked at")
-        if self.base is not None:
-            names.require_base(self.base)
-        if taken := names.require_hidden(task.key):
-            return taken
-        task = self.named_tasks[task.key] = names.named(task)
-        is_new = task.pull is None and not names.has_branch(task.branch)
-        if is_new and (refusal := self.forge.why_not_pushed(task.branch, self.author_email)):
-            raise ForgePermissionError(refusal)
-        return None
-
-    def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
-        """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""
-        found = self._left(task, seen)
-        if self.answer is not None and (refusal := self._why_no_answer(task.key, found)):
-            return refusal
-        if found is None:
-            gone = task.kind is TaskKind.UNFINISHED
-            return f"{task.key} was finished by another worker just now" if gone else None
-        if task.is_retry or self.asked_again(task.key):
-            # A person wants it tried as if for the first time, with the work that is there.
-            return replace(found, state=replace(found.state, attempts=0))
-        if not found.state.waits_for_answer:
-            return found
-        answer = self._answered(task, found)
-        if answer is None:
-            url = found.state.question_url
-            where = url if url.startswith("http") else self.commands.answer(task.key)
-            return f"{task.key} waits for an answer: {where}"
-        return replace(found, answer=answer)
-
-    def _why_no_answer(self, key: str, found: Earlier | None) -> str:
-        """Why the person's answer is for nothing here; empty where it is for the question of this task."""
-        if found is None or not found.state.waits_for_answer:
-            return f"{key} has no open question that --answer could be for: leave --answer out"
-        others = [] if self.named else self._others_that_wait(key)
-        if not others:
-            return ""
-        commands = "; ".join(self.commands.answer(one) for one in (key, *others))
-        return f"{len(others) + 1} tasks wait for an answer, name the one that this is for: {commands}"
-
-    def _others_that_wait(self, key: str) -> list[str]:
-        """The other tasks with an open question: an answer that names no task could be for any of them."""
-        return [
-            other for other in sorted(self.unfinished()) if other != key and self._waits_for_answer(other)
-        ]
-
-    def _waits_for_answer(self, key: str) -> bool:
-        kept = read_kept(self.kept.read(key))
-        left = kept[0] if kept is not None else self._on_remote(key, self.records.list(wip_ref(key)))
-        return left is not None and left.state.waits_for_answer
-
-    def _has_moved(self, task: Task, found: Earlier | None, lease: Lease, seen: Mapping[str, str]) -> bool:
-        """Whether the holder before saved or dropped work after we had looked. Then the claim is given back."""
-        before, ref = lease.previous, wip_ref(task.key)
-        if before is None:
-            return False
-        moved = True
-        try:
-            now = self.records.tips([ref, *OUR_BRANCHES])
-            moved = now.get(ref) != (found.commit if found else None) or _branches(task, now) != _branches(
-                task, seen
-            )
-        finally:
-            if moved:
-                with suppress(WorkspaceError):  # it expires by itself
-                    lease.give_back()
-        return moved
-
-    def _settled(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
-        """Why a task is not taken again: it has cost what it may, or came to nothing and nobody says something new."""
-        if words := self.spent_up(record.spent):
-            return f"{task.key}: {words}: raise the cap (--max-usd-per-task and its like)"
-        outcome, _, digest = record.outcome.partition(" ")
-        goes_on = task.kind is TaskKind.UNFINISHED
-        is_over = found is not None and task.pull is not None and not found.knows(task.pull.commit)
-        if goes_on and outcome == "proposed" and not is_over:
-            drop = self.commands.forget(task.key)
-            return (
-                f"{task.key} was finished in run {record.run}, which left out what {wip_ref(task.key)} has besides; "
-                f"to drop that: {drop}"
-            )
-        if (
-            self.named
-            or task.is_retry
-            or not (goes_on or task.kind is TaskKind.NEW)
-            or digest != words_digest(task)
-        ):
-            return None
-        if outcome == "no_task":
-            came_to = "had nothing to do"
-        elif outcome == "failed":
-            came_to = "failed"
-        elif (
-            outcome in {ERROR, "limit"}
-            and found is not None
-            and found.begun_for(task) is None  # what only has to be proposed costs nothing
-            and found.state.attempts >= MOST_ATTEMPTS
-        ):
-            came_to = f"came to no end in {found.state.attempts} cycles, the last"
-        else:
-            return None
-        others = f", comment on it, put the label {RETRY_LABEL} on it" if task.number is not None else ""
-        return f"{task.key} {came_to} in run {record.run}: change it{others}, or: {self.commands.retry(task.key)}"
-
-    def _is_held(self, claim: ClaimRecord) -> str:
-        """That a task is another worker's, and what a person can do where that worker is gone."""
-        free = self.commands.release(claim.task)
-        if claim.fault is not None:
-            return f"the claim on {claim.task} cannot be read ({claim.fault}); to free it: {free}"
-        until = f"until {claim.expires_at:%H:%M} UTC"
-        return f"{claim.task} is being worked on by {claim.owner}, run {claim.run}, {until}; if it is not: {free}"
-
-    def _left(self, task: Task, seen: Mapping[str, str]) -> Earlier | None:
-        """What an unfinished cycle left on the remote or on this machine, or pushed and did not propose."""
-        branch, tip = self._unproposed(task, seen)
-        found = self._on_remote(task.key, seen)
-        kept = self._on_this_machine(task, found.commit if found else None, tip)
-        if kept is not None:
-            found = kept
-        if found is None and branch:
-            found = Earlier(UnfinishedState("", "", "", "", "", attempts=0), None, "", None)
-        return found and replace(found, branch=branch)
-
-    def _on_remote(self, key: str, seen: Mapping[str, str]) -> Earlier | None:
-        wip = load_wip(self.records, key, seen)
-        pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
-        if wip is None:
-            return None
-        # What cannot be read is not gone on with, and still replaced or dropped by what this cycle leaves.
-        state, events = pages or (UnfinishedState("", "", "", "", "", attempts=0), ())
-        return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, wip.base, events)
-
-    def _on_this_machine(self, task: Task, saved: str | None, tip: str) -> Earlier | None:
-        """What only this machine has of a task, if nobody went on without it.
-
-        Args:
-            task: the task.
-            saved: the commit of the unfinished work that the remote has.
-            tip: that of the task's branch, empty where there is none.
-        """
-        kept = read_kept(self.kept.read(task.key))
-        if kept is None:
-            return None
-        found, replaces = kept
-        if saved in {None, replaces} and (not tip or found.knows(tip)):
-            return replace(found, commit=saved)
-        if (aside := self.kept.set_aside(task.key)) is not None:
-            self.tell(
-                f"somebody went on with {task.key} meanwhile; what this machine had of it is in {aside}"
-            )
-        return None
-
-    def _unproposed(self, task: Task, seen: Mapping[str, str]) -> tuple[str, str]:
-        """The branch that belongs to the task, with its commit. One with a pull request is not unproposed."""
-        if task.pull is not None:
-            return "", task.pull.commit
-        branches = _branches(task, seen)
-        if branches and task.is_retry:
-            pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
-            seen_by_people = {(pull.branch, pull.commit) for pull in pulls}
-            branches = dict(branches.items() - seen_by_people)
-        if not branches:
-            return "", ""
-        branch = task.branch if task.branch in branches else min(branches)
-        return branch, branches[branch]
-
-    def _answered(self, task: Task, found: Earlier) -> Remark | None:
-        if self.answer is not None:
-            return Remark("", spelled_out(self.answer, found.state.question), trusted=True)
-        if (number := asked_at(task)) is None:
-            return None
-        comments = self.forge.comments(number)
-        return find_answer(comments, found.state.question, found.state.question_url, self.may, self.clean)
-
-
-def _branches(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
-    """The branches of a task with their commits, among the references of the remote."""
-    return {
-        branch: commit
-        for ref, commit in seen.items()
-        if ref.startswith(HEADS) and task.has_branch(branch := ref.removeprefix(HEADS))
-    }
-
-
-_MOST_ANSWER_CHARACTERS = 10_000
-_CHOSEN_NUMBER = re.compile(
-    r"\s*(?:option |choice )?\(?#?(?P<number>[1-9])[.):]?(?:\s+(?P<rest>\S.*))?", re.DOTALL | re.IGNORECASE
-)
-
-
-def find_answer(
-    comments: Sequence[Comment],
-    question: str,
-    question_url: str,
-    may: Callable[[str], bool],
-    clean: Callable[[str, str], str],
-) -> Remark | None:
-    """The first comment after the question by somebody who may write; None while there is none.
-
-    Its text as it is now is the answer. Whoever takes it stores it, so that later edits change nothing.
+    A remote that cannot be reached is no reason to stop: the fence decides when the branch is pushed.
 
     Args:
-        comments: of the issue, oldest first.
-        question: as it was asked, with its numbered choices.
-        question_url: where its comment is. Words in a comment alone would not do: anybody can write them.
-        may: whether somebody may cause work.
-        clean: a text without what people do not see; told who wrote it.
+        lease: what is renewed; None where nothing is claimed, as in a dry run.
+        spent: what the task has cost so far, for the claim's record.
     """
-    asked = next((comment for comment in comments if comment.url == question_url), None)
-    if asked is None:
-        return None
-    for comment in comments:
-        later = (comment.created_at, comment.id) > (asked.created_at, asked.id)
-        if not later or is_ours(comment.body) or not may(comment.author):
-            continue
-        words = clean(comment.body, comment.author).strip()[:_MOST_ANSWER_CHARACTERS]
-        if words:
-            return Remark(comment.author, spelled_out(words, question), trusted=True)
-    return None
+
+    def __init__(self, lease: Lease | None, spent: Callable[[], Spent], clock: Clock, emit: Emit) -> None:
+        self._lease, self._spent, self._clock, self._emit = lease, spent, clock, emit
+        self._beats: asyncio.Task[None] | None = None
+        self._lost: ClaimLostError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin to beat."""
+        worker = asyncio.current_task()
+        if self._lease is not None and worker is not None:
+            self._beats = asyncio.create_task(self._beat(self._lease, worker))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop beating.
+
+        Raises:
+            ClaimLostError: that is why the work was cancelled.
+        """
+        if self._beats is not None:
+            self._beats.cancel()
+            await asyncio.wait([self._beats])
+        worker = asyncio.current_task()
+        if self._lost is None or not isinstance(error, asyncio.CancelledError) or worker is None:
+            return
+        if worker.uncancel() == 0:  # else somebody else cancelled too, and that counts
+            raise self._lost from None
+
+    async def _beat(self, lease: Lease, worker: asyncio.Task[object]) -> None:
+        while True:
+            await self._clock.sleep(lease.renew_seconds)
+            try:
+                await asyncio.to_thread(lease.renew, self._spent())
+            except ClaimLostError as error:
+                self._lost = error
+                worker.cancel()
+                return
+            except WorkspaceError as error:
+                self._emit(Warned(f"the claim could not be renewed, and is tried again: {error}"))
 
 
-def spelled_out(words: str, question: str) -> str:
-    """An answer that names a choice by its number, with the choice's text."""
-    choices = {found["number"]: found["text"] for found in CHOICE.finditer(question)}
-    named = _CHOSEN_NUMBER.fullmatch(words.strip())
-    if named is None or named["number"] not in choices:
-        return words
-    chosen = f"{named['number']}. {choices[named['number']]}"
-    return f"{chosen}\n\n{named['rest'].strip()}" if named["rest"] else chosen
+WORKING_LABEL = "pullwright:working"
+"""On an issue that is being worked on. It only mirrors the claim: nothing asks for it."""
+
+
+async def show_claim(parts: CycleParts, choice: Choice) -> None:
+    """Tell of the claim, in the journal and on the issue, and do what had to wait for it."""
+    if choice.lease is None or choice.task is None:
+        return
+    record, previous = choice.lease.record, choice.lease.previous
+    expired = previous is not None and previous.state == "held"
+    parts.emit(
+        Claimed(
+            choice.task.key,
+            record.owner,
+            record.number,
+            record.expires_at.isoformat(timespec="seconds"),
+            previous.run if previous and expired else "",
+            choice.spent_before,
+        )
+    )
+    for action in choice.after_claim:
+        await show_on_forge(parts, action)
+    if (number := choice.task.number) is not None:
+        await show_on_forge(parts, lambda: parts.forge.ensure_label(number, WORKING_LABEL))
+
+
+async def show_on_forge(parts: CycleParts, action: Callable[[], object]) -> None:
+    """What only shows something to people is no reason to fail."""
+    try:
+        await asyncio.to_thread(action)
+    except ForgeError as error:
+        parts.emit(Warned(str(error)))

@@ -1,4 +1,8 @@
-"""One cycle, top to bottom: claim a task, clone, plan and act, verify, propose, finish."""
+"""One cycle, top to bottom: claim a task, clone, plan and act, verify, propose, finish.
+
+The model asks for a pull request in the middle of its session, by the tool `create_pull_request`. Then the change is
+verified and proposed here, and the model reads what came of it: tests that fail go back to it.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +14,25 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.act import Act
-from orchestrator.bot.cycle.claim import Choice, claim_task
-from orchestrator.bot.cycle.held_claim import Heartbeat, release_claim, settle, show_claim
-from orchestrator.bot.cycle.result import CycleResult, Outcome, outcome_of
-from orchestrator.bot.cycle.tasks import post_question
-from orchestrator.bot.cycle.unfinished import save_unfinished
-from orchestrator.core.cycle_events import (
+from orchestrator.bot.cycle.act import TITLE_CHARS, CycleSession
+from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, show_claim
+from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfinished, settle
+from orchestrator.bot.cycle.parts import CycleResult, Outcome, outcome_of
+from orchestrator.bot.cycle.propose import UnfitWordsError, as_result
+from orchestrator.bot.cycle.tasks import TaskKind
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import BadReplyError, PullwrightError, ToolError, WorkspaceError
+from orchestrator.core.events import (
     Cloned,
     CycleEnded,
     ForgeUsed,
     Phase,
     PhaseEntered,
     TaskTaken,
+    Warned,
 )
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
-from orchestrator.core.events import Warned
-from orchestrator.core.fence import one_line
+from orchestrator.core.fence import fenced
+from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
@@ -35,11 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.bot.cycle.parts import CycleParts, CycleStart
-    from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.git.clone import Clone
-
-_WORDS_CHARS = 300
-_NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
 
 
 async def run_cycle(start: CycleStart) -> CycleResult:
@@ -80,6 +81,78 @@ async def run_cycle(start: CycleStart) -> CycleResult:
     return result
 
 
+async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+    """Clone, plan and act, verify, propose and finish; the heartbeat keeps the claim meanwhile."""
+    task = result.task = choice.task
+    if task is None:
+        result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, choice.reason, choice.wake_at
+        return
+    parts.emit(TaskTaken(task.key, task.title, task.body, task.source, task.number))
+    session: CycleSession | None = None
+
+    def spent() -> Spent:
+        return choice.spent_before + (session.spent if session else Spent())
+
+    async with Heartbeat(choice.lease, spent, parts.clock, parts.emit):
+        await show_claim(parts, choice)
+        parts.emit(PhaseEntered(Phase.CLONE))
+        with _removed(await _clone(parts), parts) as clone:
+            files = await asyncio.to_thread(clone.tracked_files)
+            parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
+            session = CycleSession(parts, choice, clone, files, result)
+            async with session.verification:
+                try:
+                    end = await _plan_and_act(session)
+                    await finish_cycle(session, end)
+                finally:
+                    save_unfinished(parts, choice, session, result)
+
+
+async def _plan_and_act(session: CycleSession) -> SessionEnd:
+    """Hold the session; how it ended. What is proposed stays proposed, whatever the model says after it."""
+    try:
+        return await _until_the_end(session)
+    except BadReplyError as error:
+        if session.attempt.result.pull_request is None:
+            raise
+        session.attempt.emit(Warned(f"the model went on after its pull request, and came to no end: {error}"))
+        return SessionEnd(EndKind.COMPLETED, "")
+    finally:
+        await session.close()
+
+
+async def _until_the_end(session: CycleSession) -> SessionEnd:
+    """Do what needs no model. Else the model plans and acts, and what it asks for is verified and proposed."""
+    end = await session.begin() or await _replay(session) or await _end_what_was_begun(session)
+    if end is not None:
+        return end
+    async for asked in session.requests():
+        asked.answer(_verify_and_propose(session, asked.title, asked.body))
+    end = session.end
+    if end is None:
+        raise AssertionError("a session without requests is over")
+    await _propose_what_is_left(session, end)
+    if end.kind in {EndKind.FINISH, EndKind.COMPLETED, EndKind.AWAITING, EndKind.LIMIT}:
+        await _propose_what_was_refused(session)
+    return end
+
+
+async def _verify_and_propose(session: CycleSession, title: str, body: str, *, is_begun: bool = False) -> str:
+    """Stage what the tools touched, run its tests, and propose it; returns what the model is told.
+
+    Args:
+        is_begun: what is refused once is not: see `Proposer.prepare`.
+
+    Raises:
+        ToolError: the change is not fit to be proposed, or its tests are not; the model can mend it.
+        WorkspaceError: git failed.
+        ForgeError: the forge failed.
+    """
+    change = await session.proposer.prepare(title, body, is_begun=is_begun)
+    await session.verification.check(change, is_begun=is_begun)
+    return await session.proposer.propose(change)
+
+
 async def _under_repository_rules(start: CycleStart, pulse: str) -> CycleParts:
     """What to work with, as strict as the repository's own rules on its default branch are."""
     text = await asyncio.to_thread(start.rules_file.text, pulse)
@@ -96,32 +169,6 @@ async def _recover(parts: CycleParts) -> None:
         parts.claimer.dead_runs = await asyncio.to_thread(parts.recovery.recover)
 
 
-async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
-    """Clone, plan and act, finish. The session's call of `create_pull_request` verifies and proposes: see `Act`."""
-    task = result.task = choice.task
-    if task is None:
-        result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, choice.reason, choice.wake_at
-        return
-    parts.emit(TaskTaken(task.key, task.title, task.body, task.source, task.number))
-    act: Act | None = None
-
-    def spent() -> Spent:
-        return choice.spent_before + (act.spent if act else Spent())
-
-    async with Heartbeat(choice.lease, spent, parts.clock, parts.emit):
-        await show_claim(parts, choice)
-        parts.emit(PhaseEntered(Phase.CLONE))
-        with _removed(await _clone(parts), parts) as clone:
-            files = await asyncio.to_thread(clone.tracked_files)
-            parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
-            act = Act(parts, choice, clone, files, result)
-            async with act.verification:
-                try:
-                    await _act(parts, task, act, result)
-                finally:
-                    save_unfinished(parts, choice, act, result)
-
-
 @contextmanager
 def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
     """The clone, removed at the end. A folder that stays is no reason to call what was done a failure."""
@@ -132,23 +179,6 @@ def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
             clone.close()
         except WorkspaceError as error:
             parts.emit(Warned(f"the clone could not be removed: {error}"))
-
-
-async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> None:
-    try:
-        end = await act.run()
-    except BadReplyError as error:
-        if result.pull_request is None:
-            raise
-        # What is proposed stays proposed, whatever the model says after it.
-        parts.emit(Warned(f"the model went on after its pull request, and came to no end: {error}"))
-        end = SessionEnd(EndKind.COMPLETED, "")
-    finally:
-        await act.close()
-    _, patch = await asyncio.to_thread(act.left)
-    await _finish(parts, task, end, result, left=patch)
-    if (why := act.verification.why_refused) and not result.pull_request:
-        _tell_refused(result, why)
 
 
 async def _clone(parts: CycleParts) -> Clone:
@@ -163,48 +193,82 @@ async def _clone(parts: CycleParts) -> Clone:
         raise
 
 
-async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: bytes) -> None:
-    """What the session came to; `left` is the patch of what is not proposed."""
-    parts.emit(PhaseEntered(Phase.FINISH))
-    proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
-    kind = end.kind
-    if kind is EndKind.AWAITING and result.pull_request:
-        # An offer of more work: a question that needs an answer comes by `ask_question`.
-        kind = EndKind.COMPLETED
-    match kind:
-        case EndKind.QUESTION | EndKind.AWAITING:
-            result.outcome, result.question = Outcome.QUESTION, end.text
-            result.question_url = await post_question(parts, task, end.text)
-        case EndKind.COMPLETED if not result.pull_request:
-            words = one_line(" ".join(end.text.split()), limit=_WORDS_CHARS, keep="`")
-            result.outcome = Outcome.FAILED
-            result.error = f"the model stopped and proposed nothing; its last words: {words}"
-        case EndKind.FINISH | EndKind.COMPLETED:
-            result.reason = end.text or None
-            result.outcome = proposed if result.pull_request else Outcome.NO_TASK
-            if left and not result.pull_request:
-                result.outcome = Outcome.FAILED
-                result.error = "the model finished without proposing its changes; they are in the patch"
-        case EndKind.LIMIT:
-            done = result.pull_request and not left
-            result.outcome = proposed if done else Outcome.LIMIT
-            result.reason = end.text
-        case EndKind.OVERFLOW:
-            result.outcome, result.error = Outcome.FAILED, end.text
-        case EndKind.INTERRUPTED:
-            result.outcome = Outcome.INTERRUPTED
+async def _replay(session: CycleSession) -> SessionEnd | None:
+    """Bring a pull request onto its moved base; None where that is not the task, or a model has to look at it."""
+    attempt, brought = session.attempt, session.brought
+    task, base = attempt.task, attempt.clone.base_branch
+    if task.kind is not TaskKind.REBASE or task.pull is None or not brought.replays:
+        return None
+    if not brought.base_moved:
+        return SessionEnd(EndKind.FINISH, f"{task.url} is on top of {base} as it is")
+    change = await session.proposer.prepare_replay(task.pull)
+    try:
+        await session.verification.check(change, is_begun=True)
+    except ToolError as error:
+        attempt.emit(Warned(f"on top of {base} the tests do not pass: {error}"))
+        return None
+    return SessionEnd(EndKind.FINISH, await session.proposer.replay(task.pull, change))
 
 
-def _tell_refused(result: CycleResult, why: str) -> None:
-    """Say that it was the tests for which nothing was proposed."""
-    said = f"nothing was proposed, for its tests are not good ({why}); the work is kept"
-    if result.outcome is Outcome.LIMIT:
-        result.reason = f"{result.reason}; {said}"
-    elif result.outcome in {Outcome.FAILED, Outcome.NO_TASK}:
-        result.outcome, result.error = Outcome.FAILED, said
+async def _end_what_was_begun(session: CycleSession) -> SessionEnd | None:
+    """Do what an earlier cycle only had to tell the forge, and could not; None where a model is needed."""
+    attempt, brought, earlier = session.attempt, session.brought, session.earlier
+    task, pull = attempt.task, attempt.task.pull
+    if earlier is None:
+        return None
+    if brought.is_over and pull is not None:
+        attempt.result.pull_request = as_result(pull)
+        return SessionEnd(EndKind.FINISH, f"{pull.url} has all that was left")
+    if question := earlier.unasked(task):
+        session.tell_resumed()
+        return SessionEnd(EndKind.QUESTION, question)
+    words = session.proposer.words_of(brought.message) if brought.message else None
+    begun = words or earlier.begun_for(task)
+    if begun is None or brought.conflicts:
+        return None
+    try:
+        await _verify_and_propose(session, begun.title, begun.body, is_begun=True)
+    except ToolError as error:
+        attempt.emit(Warned(f"what an earlier cycle had ready cannot be proposed as it is: {error}"))
+        return None
+    session.tell_resumed()
+    return SessionEnd(EndKind.FINISH, "an earlier cycle had it ready, and could not open the pull request")
 
 
-def says_no_task(result: CycleResult) -> bool:
-    """Whether the model finished with the words that there is no task, which ends continuous mode."""
-    reason = (result.reason or "").lower()
-    return result.outcome is Outcome.NO_TASK and any(words in reason for words in _NO_TASK_WORDS)
+async def _propose_what_is_left(session: CycleSession, end: SessionEnd) -> None:
+    """Propose, as a draft, what a model changed that ended in words, and never called for a pull request.
+
+    It was told that nobody reads what it only writes, so it takes the work for done, or asks nobody. What it
+    gave up by `finish`, and what a limit cut short, stays as it is.
+    """
+    asked_for = session.proposer.has_pull_request or session.verification.refused
+    if asked_for or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
+        return
+    if not await asyncio.to_thread(session.pending.paths):
+        return
+    session.proposer.draft = True
+    title, said = session.attempt.task.title[:TITLE_CHARS], end.text.strip()
+    try:
+        try:
+            words = render("cycle/proposed_by_host", words=fenced(said) if said else "")
+            await _verify_and_propose(session, title, words, is_begun=True)
+        except UnfitWordsError:
+            words = render("cycle/proposed_by_host", words="")
+            await _verify_and_propose(session, title, words, is_begun=True)
+    except ToolError as error:
+        session.attempt.emit(
+            Warned(f"what the model changed and did not propose is no pull request either: {error}")
+        )
+
+
+async def _propose_what_was_refused(session: CycleSession) -> None:
+    """Propose after all what was sent back because of its tests, as it was and as long as it is still there."""
+    verification = session.verification
+    refused = verification.refused
+    if refused is None or verification.is_required or session.proposer.has_pull_request:
+        return
+    with verification.last_time():
+        try:
+            await _verify_and_propose(session, *refused)
+        except ToolError as error:
+            session.attempt.emit(Warned(f"what the model proposed before cannot be proposed: {error}"))

@@ -1,42 +1,293 @@
-"""What a cycle is given: everything that differs between users, repositories and tests."""
+"""What a cycle is given, what is shown to its model, and the result that it fills in."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from orchestrator.core.errors import ForgeUnavailableError
+from orchestrator.bot.forge.base import Traffic
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import (
+    ConnectionFailedError,
+    ForgeRateLimitError,
+    ForgeUnavailableError,
+    OverloadedError,
+    RateLimitError,
+    RemoteUnavailableError,
+)
+from orchestrator.core.fence import one_line
+from orchestrator.core.messages import Usage
+from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from orchestrator.bot.coordination.budget import Caps, CycleBudget
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.claim import Claimer, TaskSource
-    from orchestrator.bot.cycle.guards import Guards, Sanitizer
+    from orchestrator.bot.cycle.claim import TaskSource
+    from orchestrator.bot.cycle.claimer import Claimer
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
-    from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.bot.policy.incoming import Cleaned
+    from orchestrator.bot.policy.test_listing import TestListing
     from orchestrator.bot.verification.base import Verifier
+    from orchestrator.core.changes import DiffStat, FileChange
     from orchestrator.core.clock import Clock
-    from orchestrator.core.cycle_events import CycleStarted
-    from orchestrator.core.events import Emit
-    from orchestrator.core.messages import Usage
+    from orchestrator.core.events import CycleStarted, Emit
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.budget import Limits
-    from orchestrator.engine.tools.base import Ledger
+    from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.tools.base import Ledger, Tool
+
+
+class Outcome(StrEnum):
+    """How a cycle ended. `planned` is a dry run's `proposed`."""
+
+    PROPOSED = "proposed"
+    PLANNED = "planned"
+    NO_TASK = "no_task"
+    QUESTION = "question"
+    LIMIT = "limit"
+    PAUSED = "paused"
+    """A quota is spent, or a server is down: nothing is wrong with the task."""
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequestResult:
+    """The pull request that a cycle created or updated; without number and url in a dry run."""
+
+    title: str
+    body: str
+    draft: bool
+    number: int | None = None
+    url: str | None = None
+
+
+@dataclass(slots=True)
+class CycleResult:
+    """A cycle's result, filled in as the cycle goes on.
+
+    Attributes:
+        run: the run's name; None where none began.
+        reason: why there was nothing to do, or the model's words on finishing.
+        question_url: where the question can be answered.
+        patch: the file that holds changes which were not proposed.
+        saved: the hidden ref on the remote that holds unfinished work, from which the next cycle goes on.
+        diff: what a dry run would have pushed.
+        changed: the files and lines of the pull request.
+        tests: the runs of the repository's tests, as `run --json` has them; None where none were made.
+        tests_fail: something that passed before fails with the change, or what the task names does.
+        usd: None where the model's price is unknown.
+        uncertain_usd: the part of `usd` that is an estimate, of requests whose cost nobody told.
+        uncertain_tokens: those of such requests, beside `usage`.
+        minutes: wall time of the cycle.
+        requests: to the forge; `unchanged` ones cost nothing of its rate limit.
+        wake_at: before this time (UTC, ISO 8601) another cycle makes no sense; None if it does.
+        error: one line, where the outcome is `failed`.
+        cause: the error itself; not printed, it chooses the exit code.
+    """
+
+    run: str | None
+    outcome: Outcome = Outcome.FAILED
+    task: Task | None = None
+    plan: str | None = None
+    rounds: int = 0
+    branch: str | None = None
+    commit: str | None = None
+    pull_request: PullRequestResult | None = None
+    question: str | None = None
+    question_url: str | None = None
+    reason: str | None = None
+    patch: str | None = None
+    saved: str | None = None
+    diff: str | None = None
+    changed: DiffStat | None = None
+    tests: dict[str, Any] | None = None
+    tests_fail: bool = False
+    usage: Usage = field(default_factory=Usage)
+    usd: float | None = 0.0
+    uncertain_usd: float = 0.0
+    uncertain_tokens: int = 0
+    minutes: float = 0.0
+    requests: Traffic = field(default_factory=Traffic)
+    wake_at: datetime | None = None
+    error: str | None = None
+    cause: Exception | None = None
+
+    @property
+    def spent(self) -> Spent:
+        """What the cycle has cost."""
+        tokens = self.usage.total_tokens + self.uncertain_tokens
+        return Spent(self.usd, tokens, self.minutes, self.rounds)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as a JSON object."""
+        task, usage = self.task, self.usage
+        return {
+            "outcome": str(self.outcome),
+            "task": None
+            if task is None
+            else {
+                "key": task.key,
+                "title": task.title,
+                "source": task.source,
+                "number": task.number,
+                "url": task.url,
+            },
+            "plan": self.plan,
+            "rounds": self.rounds,
+            "branch": self.branch,
+            "commit": self.commit,
+            "pull_request": None if self.pull_request is None else asdict(self.pull_request),
+            "question": self.question,
+            "question_url": self.question_url,
+            "reason": self.reason,
+            "patch": self.patch,
+            "saved": self.saved,
+            "diff": self.diff,
+            "changed": None if self.changed is None else asdict(self.changed),
+            "tests": self.tests,
+            "usage": {**asdict(usage), "total_tokens": usage.total_tokens},
+            "usd": self.usd,
+            "uncertain_usd": self.uncertain_usd,
+            "uncertain_tokens": self.uncertain_tokens,
+            "minutes": round(self.minutes, 2),
+            "requests": asdict(self.requests),
+            "wake_at": self.wake_at.isoformat(timespec="seconds") if self.wake_at else None,
+            "run": self.run,
+            "error": self.error,
+        }
+
+
+def in_words(spent: Spent) -> str:
+    """What something has cost, for a person."""
+    money = "an unknown sum" if spent.usd is None else f"${spent.usd:,.4f}"
+    rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds} rounds"
+    return f"{rounds}, {spent.tokens:,} tokens, {money}"
+
+
+_PASSING = (
+    ConnectionFailedError,
+    ForgeRateLimitError,
+    ForgeUnavailableError,
+    OverloadedError,
+    RateLimitError,
+    RemoteUnavailableError,
+)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """How a cycle ends that an error ended: what passes by itself is a pause."""
+    if isinstance(error, asyncio.CancelledError):
+        return Outcome.INTERRUPTED
+    return Outcome.PAUSED if isinstance(error, _PASSING) else Outcome.FAILED
+
+
+_LONGEST_PATH_CHARS = 300
+
+
+def shown_path(path: str) -> str:
+    """The path in one line, what cannot be seen escaped. A model can name the file if nothing changed."""
+    return one_line(path, limit=_LONGEST_PATH_CHARS)
+
+
+class OutgoingWording(Protocol):
+    """Makes a model's words harmless where people and robots of the forge read them."""
+
+    def title(self, text: str) -> str:
+        """A title: one line, capped."""
+
+    def inline(self, text: str) -> str:
+        """One line of Markdown to stand behind words of the program, capped."""
+
+    def text(self, text: str, *, issue: int | None) -> str:
+        """Markdown: capped; `issue` is the one that it may close."""
+
+    def comment(self, text: str, *, issue: int | None) -> str:
+        """Markdown for a comment: the same, and every line is quoted (`> `)."""
+
+    def message(self, headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) -> str:
+        """A commit's message, which is no Markdown: title, other people's words, and the program's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The checks of one run. None of them asks a model, and each fails closed.
+
+    Attributes:
+        words: what people wrote, without what a reader would not see.
+        names: the same for what is one line: titles, names of files and branches.
+        output: what a tool answers, with what a reader would not see made visible.
+        gate: may a call run?
+        protect: why the change to a path waits for a person, or None.
+        size: why a change is too large, or None.
+        tests: what a change does to tests, as far as its text shows it.
+        wording: for what goes to the forge.
+    """
+
+    words: Callable[[str], Cleaned]
+    names: Callable[[str], Cleaned]
+    output: Callable[[str], Cleaned]
+    redact: Callable[[str], str]
+    holds_secret: Callable[[str], bool]
+    gate: Gate
+    shows: Callable[[Tool], bool]
+    protect: Callable[[FileChange], str | None]
+    size: Callable[[Sequence[FileChange]], str | None]
+    tests: Callable[[Sequence[FileChange]], TestListing]
+    wording: OutgoingWording
+
+
+_REPORTED = 20
+
+
+class Sanitizer:
+    """Shows things to the model of one session; what was hidden in a file or a name is told by an event, once."""
+
+    def __init__(self, guards: Guards, emit: Emit) -> None:
+        self._guards, self._emit = guards, emit
+        self._told: set[str] = set()
+
+    def text(self, where: str, text: str) -> str:
+        """Text of files and programs without secrets, and with what a reader would not see made visible."""
+        cleaned = self._guards.output(text)
+        if cleaned.removed:
+            found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
+            self._emit(Guarded(Defence.HIDDEN_TEXT, f"hidden characters in {where} are shown", found))
+        return self._guards.redact(cleaned.text)
+
+    def words(self, text: str) -> str:
+        """A name or a line that somebody wrote, without what a reader would not see."""
+        cleaned = self._guards.names(text)
+        if cleaned.removed and text not in self._told:
+            self._told.add(text)
+            found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
+            self._emit(
+                Guarded(Defence.HIDDEN_TEXT, "hidden characters in a name or a subject are left out", found)
+            )
+        return self._guards.redact(cleaned.text)
+
+    def paths(self, paths: Iterable[str]) -> list[str]:
+        """Names of files, sorted."""
+        return [self.words(shown_path(path)) for path in sorted(paths)]
+
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
@@ -57,11 +308,7 @@ def no_wait(wish: threading.Event, _seconds: float) -> bool:
 
 
 class Stop:
-    """Somebody's wish that the program ends: after the round that is running, or at once.
-
-    Args:
-        wait: how `sleep` waits.
-    """
+    """Somebody's wish that the program ends: after the round that is running, or at once."""
 
     def __init__(self, wait: Wait = threading.Event.wait) -> None:
         self.requested = False
@@ -115,7 +362,6 @@ class CycleOptions:
 
     Attributes:
         dry_run: nothing is pushed and nothing is written to the forge.
-        draft: new pull requests are drafts.
         context_characters: how much file text the first prompt may hold.
         author_email: whose commits on a task's branch are ours.
         require_tests: nothing is proposed whose tests were not run and found good; without a test command,
@@ -158,7 +404,6 @@ class CycleParts:
         environment: the place where tools act, for a work tree and the submodules in it.
         profile: the tools and words, given what `create_pull_request`, `finish` and `run_tests` ask the host; the
             last is None where no tests are run.
-        profile_name: the profile's.
         reply_tokens: the longest reply that the model can give.
         price: what a reply cost in USD, or None where the model's price is unknown.
         stop: whether somebody asked for an end.
@@ -201,8 +446,6 @@ class CycleStart:
     """What is known of a cycle before the repository was asked anything.
 
     Attributes:
-        event: the first event of the cycle.
-        rules_file: the repository's own rules for the program.
         parts: gives the objects to work with, as strict as the text of that file says, and notes on it; it opens the hidden refs.
     """
 
@@ -235,7 +478,6 @@ class Attempt:
         ledger: which files tools have touched, and which the model has seen.
         sanitizer: what the model may see of texts and names.
         result: what the cycle ends with; it is filled in on the way.
-        emit: takes the events of the cycle.
     """
 
     parts: CycleParts

@@ -6,20 +6,18 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.guards import shown_path
+from orchestrator.bot.cycle.earlier import BegunProposal
+from orchestrator.bot.cycle.parts import PullRequestResult, shown_path
 from orchestrator.bot.cycle.repository_rules import fill_template
-from orchestrator.bot.cycle.result import PullRequestResult
-from orchestrator.bot.cycle.unfinished import BegunProposal
 from orchestrator.bot.forge.base import Proposal
-from orchestrator.bot.git.base import Screen
+from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.page import read_block
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
+from orchestrator.core.changes import diff_stat
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
-from orchestrator.core.events import Warned
+from orchestrator.core.events import Phase, PhaseEntered, Proposed, Proposing, Warned
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
 from orchestrator.engine.policy.file_syntax import unreadable_files
@@ -28,13 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.evidence import ModelCommits, SessionEvidence
-    from orchestrator.bot.cycle.guards import Guards
-    from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.cycle.act import ModelCommits, SessionEvidence
+    from orchestrator.bot.cycle.parts import Attempt, Guards
     from orchestrator.bot.cycle.repository_rules import RepositoryRules
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import Forge, PullRequest
-    from orchestrator.bot.git.base import CommitOutcome, LeftOut, Staged
+    from orchestrator.bot.git.base import CommitOutcome, Staged
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit
     from orchestrator.engine.policy.file_syntax import Unreadable
@@ -60,6 +57,21 @@ class UnfitWordsError(ToolError):
     """The words may not leave; the change was not looked at."""
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedChange:
+    """What is about to be verified and proposed.
+
+    Attributes:
+        title, body: the words as they may leave.
+        said: the body as the model wrote it.
+    """
+
+    title: str
+    body: str
+    said: str
+    staged: Staged
+
+
 @dataclass(slots=True)
 class Proposer:
     """Makes the cycle's pull request, as often as the model asks; the second time updates it.
@@ -70,7 +82,6 @@ class Proposer:
         rules: what the repository asks of whoever proposes, read before the session.
         cost: what the task has cost so far, in words.
         commits: what the model's own commits say.
-        draft: a new pull request is one.
         lease: the claim, which moves with every push; None where nothing is claimed.
         found_branch: the task's branch, where a cycle before has pushed it and opened no pull request.
         pushed: the commit that the remote's branch holds by our doing, if any.
@@ -123,11 +134,10 @@ class Proposer:
         """Whether people see what is pushed: the task's pull request is known to be there."""
         return self.attempt.task.pull is not None or self.attempt.result.pull_request is not None
 
-    async def propose(self, title: str, body: str, *, is_begun: bool = False) -> str:
-        """Commit, push and open the pull request; returns what the model is told.
+    async def prepare(self, title: str, body: str, *, is_begun: bool = False) -> PreparedChange:
+        """Make the words harmless, and stage what the tools touched.
 
         Args:
-            title: the pull request's.
             body: what it says, without what is added here.
             is_begun: what is refused once is not: it was, in an earlier cycle that came as far as the push, or
                 nobody is there who could answer.
@@ -135,50 +145,36 @@ class Proposer:
         Raises:
             ToolError: nothing has changed, or the change may not leave; the model can mend it.
             WorkspaceError: git failed.
-            ForgeError: the forge failed.
         """
-        said = body
-        title, body = self._harmless(title, body)
+        line, text = self._harmless(title, body)
         if self.attempt.ledger.shell_used:
             await self.commits.look()
-        staged = await self._stage(is_begun=is_begun)
-        await self.verification.check(
-            staged.tree, staged.outcome.changes, words=(title, said), is_begun=is_begun
-        )
-        self.attempt.emit(PhaseEntered(Phase.PROPOSE))
-        outcome = await self._commit(staged, self._message_with_commits(title, said))
-        diff = await asyncio.to_thread(self.attempt.clone.diff)
-        self.attempt.result.changed = diff_stat(diff)
-        paths = [change.path for change in outcome.changes]
-        if self.attempt.parts.options.dry_run:
-            self.attempt.result.branch, self.attempt.result.commit = (
-                self.branch,
-                outcome.commit or self.attempt.result.commit,
-            )
-            full = self._body(body, paths, self.attempt.clone.head_commit)
-            self.attempt.result.pull_request = PullRequestResult(title, full, self._is_draft)
-            self.attempt.result.diff = diff
-            words = "Dry run: the pull request would be opened now."
-        else:
-            self.attempt.emit(Proposing(title, body, self.branch, self.attempt.clone.head_commit))
-            words = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
-        return self._answer(words, outcome)
+        return PreparedChange(line, text, body, await self._stage(is_begun=is_begun))
 
-    async def give_up(self) -> None:
-        """Propose after all what was sent back because of its tests, as it was and as long as it is still there.
+    async def propose(self, change: PreparedChange) -> str:
+        """Commit, push, and open or update the pull request; returns what the model is told.
 
         Raises:
             WorkspaceError: git failed.
             ForgeError: the forge failed.
         """
-        refused = self.verification.refused
-        if refused is None or self.verification.is_required or self.has_pull_request:
-            return
-        with self.verification.last_time():
-            try:
-                await self.propose(*refused)
-            except ToolError as error:
-                self.attempt.emit(Warned(f"what the model proposed before cannot be proposed: {error}"))
+        attempt, result = self.attempt, self.attempt.result
+        title, body = change.title, change.body
+        attempt.emit(PhaseEntered(Phase.PROPOSE))
+        outcome = await self._commit(change.staged, self._message_with_commits(title, change.said))
+        diff = await asyncio.to_thread(attempt.clone.diff)
+        result.changed = diff_stat(diff)
+        paths = [file.path for file in outcome.changes]
+        if attempt.parts.options.dry_run:
+            result.branch, result.commit = self.branch, outcome.commit or result.commit
+            full = self._body(body, paths, attempt.clone.head_commit)
+            result.pull_request = PullRequestResult(title, full, self._is_draft)
+            result.diff = diff
+            words = "Dry run: the pull request would be opened now."
+        else:
+            attempt.emit(Proposing(title, body, self.branch, attempt.clone.head_commit))
+            words = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
+        return self._answer(words, outcome)
 
     async def _stage(self, *, is_begun: bool) -> Staged:
         """What would be committed.
@@ -190,8 +186,8 @@ class Proposer:
             self.attempt.clone.stage,
             set(self.attempt.ledger.touched),
             include_commands=self.attempt.ledger.shell_used,
-            screen=Screen(
-                self._secrets,
+            screen=CommitScreen(
+                lambda diff: places_of_secrets(diff, self._guards.holds_secret),
                 self._guards.protect,
                 lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),
             ),
@@ -230,9 +226,6 @@ class Proposer:
         if not line:
             raise ToolError("The title is empty. Say in it what the change does.")
         return line, text
-
-    def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self._guards.holds_secret)
 
     def _refusal(self, changes: Sequence[FileChange]) -> str | None:
         """Why the whole change may not be proposed. Looks at all of it, however often it was proposed."""
@@ -381,37 +374,31 @@ class Proposer:
             self.attempt.clone.push, branch, expected=self.pushed, lease=self.lease
         )
 
-    async def replay(self) -> str | None:
-        """Put the pull request's own change on the moved base, without a model and with the words as they are.
-
-        Returns:
-            What was done; None where the tests do not pass there, so that a model has to look at it.
+    async def prepare_replay(self, pull: PullRequest) -> PreparedChange:
+        """Stage the pull request's own change on the moved base, with its words as they are.
 
         Raises:
             ToolError: the change may not leave any more.
             WorkspaceError: git failed.
         """
-        pull = self.attempt.task.pull
-        if pull is None:
-            raise AssertionError("only a pull request is replayed")
-        staged = await self._stage(is_begun=True)
-        try:
-            await self.verification.check(
-                staged.tree, staged.outcome.changes, words=(pull.title, ""), is_begun=True
-            )
-        except ToolError as error:
-            self.attempt.emit(
-                Warned(f"on top of {self.attempt.clone.base_branch} the tests do not pass: {error}")
-            )
-            return None
-        self.attempt.emit(PhaseEntered(Phase.PROPOSE))
-        outcome = await self._commit(staged, self._message(self._guards.wording.title(pull.title), ""))
-        if not self.attempt.parts.options.dry_run:
+        return PreparedChange(pull.title, "", "", await self._stage(is_begun=True))
+
+    async def replay(self, pull: PullRequest, change: PreparedChange) -> str:
+        """Put the pull request's own change on the moved base, without a model; returns what was done.
+
+        Raises:
+            WorkspaceError: git failed.
+            ForgeError: the forge failed.
+        """
+        attempt = self.attempt
+        attempt.emit(PhaseEntered(Phase.PROPOSE))
+        outcome = await self._commit(change.staged, self._message(self._guards.wording.title(pull.title), ""))
+        if not attempt.parts.options.dry_run:
             commit = await self._push(pull.branch)
-            pull = await self._refreshed(pull, [change.path for change in outcome.changes], commit)
-            self.attempt.result.pull_request = as_result(pull)
-            self.attempt.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
-        return f"pull request #{pull.number} is on top of {self.attempt.clone.base_branch} again"
+            pull = await self._refreshed(pull, [file.path for file in outcome.changes], commit)
+            attempt.result.pull_request = as_result(pull)
+            attempt.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
+        return f"pull request #{pull.number} is on top of {attempt.clone.base_branch} again"
 
     async def _refreshed(self, pull: PullRequest, paths: Sequence[str], head: str) -> PullRequest:
         """The pull request, whose head says what its tests are now. What is below the head stays as it is."""
@@ -533,15 +520,15 @@ class Attachments:
         patch = outcome.held_patch.decode("utf-8", "replace")
         return render(
             "cycle/held_changes",
-            held=[self._line(item) for item in outcome.held[:_MOST_LISTED]],
+            # A reason may name other files, and a file may have any name.
+            held=[
+                (shown_path(item.path), self.guards.wording.inline(item.reason))
+                for item in outcome.held[:_MOST_LISTED]
+            ],
             more=max(len(outcome.held) - _MOST_LISTED, 0),
             patch=quoted_patch(patch) if self._survives(patch, outcome.held_patch) else None,
             run=self.run,
         )
-
-    def _line(self, item: LeftOut) -> tuple[str, str]:
-        # A reason may name other files, and a file may have any name.
-        return shown_path(item.path), self.guards.wording.inline(item.reason)
 
     def _survives(self, patch: str, raw: bytes) -> bool:
         """Whether a comment shows all of the patch as it is: one that is cut or changed does not apply."""

@@ -101,7 +101,6 @@ def read_etiquette(paths: Iterable[str], texts: Mapping[str, str]) -> Etiquette:
     """Read what the repository asks for.
 
     Args:
-        paths: all its files.
         texts: the text of those that `texts_to_read` names, by path.
     """
     everything = "\n\n".join(texts.values())
@@ -219,7 +218,6 @@ class RepositoryRules:
     """What the repository asks of whoever proposes a change.
 
     Attributes:
-        template: its pull-request template, if it has one.
         etiquette: what its guides ask for, as far as a person did not decide otherwise.
         trailers: the last lines of every commit's message.
         codeowners: who owns which paths, as the file says it.

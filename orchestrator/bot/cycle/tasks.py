@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import unicodedata
@@ -10,30 +9,33 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.core.commands import Commands
-from orchestrator.core.cycle_events import QuestionAsked
-from orchestrator.core.prompts import render
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.forge.base import Issue, PullRequest
-
 
 BRANCH_FOLDERS = ("pullwright/", "pullwright-tasks/")
 """Our branches lie below one of these. New ones below the first, unless the remote has a branch called like it:
 then git can make none below it. By all of them our pull requests are known, whatever the remote has by now."""
+
 REBASE_LABEL = "pullwright:rebase"
 """On an open pull request: bring it onto its base, whoever committed to it."""
+
 RETRY_LABEL = "pullwright:retry"
 """On an issue or on a closed pull request: that it was closed unmerged is no "no" any more."""
+
 _SLUG_CHARACTERS = 40
+
 _TITLE_CHARACTERS = 120
+
 _KEY_DIGITS = 8
+
 _ITEM = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+]|\d+[.)])[ \t]+\[(?P<mark>[ xX])\][ \t]+(?P<text>\S.*)$")
+
 _FENCE = re.compile(r"^[ \t]*(```|~~~)")
+
 _DIGEST = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
+
 _BRANCH = re.compile(
     rf"(?:{'|'.join(BRANCH_FOLDERS)})(?P<key>issue-(?P<issue>[1-9][0-9]{{0,9}})|(?:text|item)-{_DIGEST})-[^/]+"
 )
@@ -208,30 +210,7 @@ def _digest(text: str) -> str:
 CHOICE = re.compile(r"^(?P<number>[1-9])\. (?P<text>\S.*)$", re.MULTILINE)
 """A choice below a question, as `ask_question` writes it."""
 
-_QUESTION_DIGITS = 8
 _OURS = re.compile(r"<!-- pullwright:[^\n]* -->")
-
-
-async def post_question(parts: CycleParts, task: Task, question: str) -> str | None:
-    """Put a question on the task's issue, or where its forge has a place for it.
-
-    Returns:
-        Its address; None in a dry run, or where it holds a secret or there is no place for it.
-    """
-    url, guards = None, parts.guards
-    words = guards.wording.comment(question, issue=None)
-    # What is taken out of the words may bring a secret together.
-    if not parts.options.dry_run and not any(map(guards.holds_secret, (question, words))):
-        has_choices = CHOICE.search(question) is not None
-        place = asked_at(task)
-        is_folder = parts.repository.startswith("/")  # where nobody can comment
-        command = Commands(parts.repository).answer(task.key) if is_folder else ""
-        body = render(
-            "cycle/question", question=words, run=parts.run, has_choices=has_choices, command=command
-        )
-        url = await asyncio.to_thread(parts.forge.ensure_question, place, question_key(task, question), body)
-    parts.emit(QuestionAsked(question, url))
-    return url
 
 
 def asked_at(task: Task) -> int | None:
@@ -239,11 +218,6 @@ def asked_at(task: Task) -> int | None:
     if task.number is None and task.pull is not None:
         return task.pull.number
     return task.number
-
-
-def question_key(task: Task, question: str) -> str:
-    """The same for the same question on a task. Another one is a comment of its own, so that people hear of it."""
-    return f"{task.key}-{hashlib.sha256(question.encode()).hexdigest()[:_QUESTION_DIGITS]}"
 
 
 def is_ours(body: str) -> bool:

@@ -9,12 +9,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
-from orchestrator.bot.verification.page import report, to_json, warning
-from orchestrator.bot.verification.verdict import Kind, describe_run, judge, what_went_wrong
-from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
+from orchestrator.bot.verification.page import report, tests_warning, to_json
+from orchestrator.bot.verification.verdict import FindingKind, describe_run, judge_runs, what_went_wrong
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
-from orchestrator.core.events import CallStatus, ToolCallEnded, Warned
+from orchestrator.core.events import (
+    CallStatus,
+    Phase,
+    PhaseEntered,
+    TestRunEnded,
+    TestRunStarted,
+    ToolCallEnded,
+    Verified,
+    Warned,
+)
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
 from orchestrator.engine.tools.control import RUN_TESTS
@@ -23,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.cycle.propose import PreparedChange
     from orchestrator.bot.verification.base import CaseResult, RunResult, Verifier
-    from orchestrator.bot.verification.verdict import Verdict
+    from orchestrator.bot.verification.verdict import ChangeVerdict
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit, Event
 
@@ -42,7 +51,6 @@ def tell_runs(emit: Emit, command: str) -> Callable[[RunKind, RunResult | None],
     """What a verifier calls when a run begins, with None, and when it has ended.
 
     Args:
-        emit: takes the events.
         command: what is run.
     """
 
@@ -70,11 +78,7 @@ def _ended(run: RunResult) -> TestRunEnded:
 
 
 class RecordedTests:
-    """What was said of the tests in a run that is replayed, in order.
-
-    Args:
-        events: of that run.
-    """
+    """What was said of the tests in a run that is replayed, in order."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._refusals = deque(event.refusal for event in events if isinstance(event, Verified))
@@ -126,9 +130,9 @@ class Verification:
     may_go_on: Callable[[], bool]
     minutes_left: Callable[[], float | None]
     is_brief: bool = False
-    verdict: Verdict | None = None
+    verdict: ChangeVerdict | None = None
     refused: tuple[str, str] | None = None
-    _judged: dict[str, Verdict] = field(default_factory=dict)
+    _judged: dict[str, ChangeVerdict] = field(default_factory=dict)
     _asked_about: set[str] = field(default_factory=set)
     _is_over: bool = False
     _refused_tree: str = ""
@@ -223,7 +227,7 @@ class Verification:
     def _named(self, before: RunResult) -> list[CaseResult]:
         """The tests that fail on the base and that the task names."""
         change = Change(self.attempt.clone.base_commit, before.tree, (), self._task_words)
-        names = judge(self._runs(before), change).of(Kind.NAMED)
+        names = judge_runs(self._runs(before), change).of(FindingKind.NAMED)
         return [before.cases[name] for name in names if name in before.cases]
 
     @property
@@ -260,20 +264,16 @@ class Verification:
             return told
         raise ToolError(told)
 
-    async def check(
-        self, tree: str, change: Sequence[FileChange], *, words: tuple[str, str], is_begun: bool
-    ) -> None:
+    async def check(self, change: PreparedChange, *, is_begun: bool) -> None:
         """Verify what is about to be proposed.
 
         Args:
-            tree: git's id of its files.
-            change: all in which it differs from the base.
-            words: title and body, for a proposal that is made after all when the model gives up.
             is_begun: a doubt is no reason: nobody is there who could answer.
 
         Raises:
             ToolError: it goes back to the model, which reads why.
         """
+        tree = change.staged.tree
         if self._is_over and tree != self._refused_tree:
             raise ToolError("the files are others by now")
         self.refused = None
@@ -282,23 +282,23 @@ class Verification:
         elif self.verifier is None:
             refusal = ""
         else:
-            self.verdict = verdict = await self._judge(self.verifier, tree, change)
+            self.verdict = verdict = await self._judge(self.verifier, tree, change.staged.outcome.changes)
             self.attempt.result.tests, self.attempt.result.tests_fail = to_json(verdict.runs), verdict.is_red
             refusal = self._refusal(verdict, is_begun=is_begun)
             self.attempt.emit(
                 Verified(tree, verdict.is_red, self._lines(verdict), self.attempt.result.tests, refusal)
             )
         if refusal:
-            self.refused, self._refused_tree = words, tree
+            self.refused, self._refused_tree = (change.title, change.said), tree
             raise ToolError(refusal)
 
-    async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> Verdict:
+    async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> ChangeVerdict:
         if (known := self._judged.get(tree)) is not None:
             return known
         self.attempt.emit(PhaseEntered(Phase.VERIFY))
         change = Change(self.attempt.clone.base_commit, tree, files, self._task_words)
         runs = await verifier.verify(change)
-        verdict = await asyncio.to_thread(judge, runs, change)
+        verdict = await asyncio.to_thread(judge_runs, runs, change)
         if verdict.is_doubtful and verdict.reasons:
             self.attempt.emit(
                 Guarded(
@@ -309,7 +309,7 @@ class Verification:
             self._judged[tree] = verdict
         return verdict
 
-    def _lines(self, verdict: Verdict) -> tuple[str, ...]:
+    def _lines(self, verdict: ChangeVerdict) -> tuple[str, ...]:
         problem = (verdict.problem,) if verdict.problem else ()
         return tuple(
             one_line(text, limit=_REASON_CHARACTERS, keep="`") for text in (*problem, *verdict.reasons)
@@ -324,7 +324,7 @@ class Verification:
         finally:
             self._is_over = False
 
-    def _refusal(self, verdict: Verdict, *, is_begun: bool) -> str:
+    def _refusal(self, verdict: ChangeVerdict, *, is_begun: bool) -> str:
         """Why the change goes back to the model; empty if it does not."""
         goes_on = not self._is_over and self.may_go_on()
         if verdict.is_red and (goes_on or self.is_required):
@@ -335,7 +335,7 @@ class Verification:
             return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
         return ""
 
-    def _is_new_doubt(self, verdict: Verdict) -> bool:
+    def _is_new_doubt(self, verdict: ChangeVerdict) -> bool:
         """Whether something passes only by what was done to the tests. Each test is a reason once."""
         fresh = set(verdict.doubts) - self._asked_about
         self._asked_about |= fresh
@@ -361,7 +361,7 @@ class Verification:
     @property
     def warning(self) -> str:
         """What stands at the top of the pull request, as Markdown; empty if nothing has to."""
-        return warning(self.verdict) if self.verdict else ""
+        return tests_warning(self.verdict) if self.verdict else ""
 
     def report(self, head: str) -> str:
         """What the pull request says of the tests of its head commit, as Markdown; empty where none are run."""

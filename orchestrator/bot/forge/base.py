@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.core.masking import REPLACEMENT
+from orchestrator.core.redaction import REPLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import Adopted
 from orchestrator.bot.git.branches import fetch, is_here, parents
-from orchestrator.bot.git.failures import printable, storage_errors
+from orchestrator.bot.git.hostgit import printable_line, storage_errors
 from orchestrator.bot.git.objects import (
     Contents,
     Merged,
@@ -21,9 +21,8 @@ from orchestrator.bot.git.objects import (
     tree_of,
     with_markers,
 )
-from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.bot.git.remote import HIDDEN, is_commit_id
 from orchestrator.bot.git.staging import Stager, folders_above, link_stays
-from orchestrator.bot.git.swap import HIDDEN
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.base import Packed
     from orchestrator.bot.git.branches import Branches
-    from orchestrator.bot.git.commit import Committer
+    from orchestrator.bot.git.clone import Committer
     from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.bot.git.remote import Remote
 
@@ -44,7 +43,6 @@ def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str, rem
     """Refuse trees that are worse than one which is on disk already.
 
     Args:
-        git: git on our objects.
         old: the tree whose files are there.
         new: the tree whose files are to be there, and others that it is made from: a merge may make what
             is wrong with a tree look right.
@@ -60,7 +58,7 @@ def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str, rem
     found = found or {fault for tree in trees for fault in _links_that_leave(git, old, tree)}
     if found:
         path, reason = min(found)
-        message = f"{doing}: {printable(path)!r} {reason}{remedy}"
+        message = f"{doing}: {printable_line(path)!r} {reason}{remedy}"
         raise WorkspaceError(message)
 
 
@@ -222,7 +220,7 @@ class Adopter:
             WorkspaceError: the reference does not lead to it.
         """
         if not is_commit_id(commit):
-            message = f"{_DOING}: {printable(commit)!r} is not a commit id"
+            message = f"{_DOING}: {printable_line(commit)!r} is not a commit id"
             raise WorkspaceError(message)
         if reference is None:
             # Not every server gives a commit by its id.
@@ -295,9 +293,7 @@ class Adopter:
         self._replace(old, tree, index)
         if bad := leaving(self._tree, self._links(tree)) - before:
             self._replace(tree, old, index)
-            message = (
-                f"{_DOING}: {printable(min(bad))!r} is a symbolic link that leaves the repository{remedy}"
-            )
+            message = f"{_DOING}: {printable_line(min(bad))!r} is a symbolic link that leaves the repository{remedy}"
             raise WorkspaceError(message)
         shown = index.with_name("index.shown")
         with storage_errors(_DOING):
@@ -318,5 +314,5 @@ def _require_reference(git: HostGit, reference: str) -> None:
     """Raise if the text is no full name of a reference."""
     known = reference.startswith("refs/")
     if not known or git.attempt("check-ref-format", reference, doing=_DOING).status != 0:
-        message = f"{_DOING}: {printable(reference)!r} cannot be the name of a reference"
+        message = f"{_DOING}: {printable_line(reference)!r} cannot be the name of a reference"
         raise WorkspaceError(message)

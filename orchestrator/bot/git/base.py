@@ -185,7 +185,7 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Screen:
+class CommitScreen:
     """What every commit passes before it counts. By default all of it passes.
 
     Attributes:

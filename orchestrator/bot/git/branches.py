@@ -6,17 +6,15 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import BranchCommit, BranchState, RemoteTip
-from orchestrator.bot.git.failures import error_for, printable, storage_errors
-from orchestrator.bot.git.remote import is_commit_id, plain_branch
-from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
+from orchestrator.bot.git.hostgit import error_for, printable_line, storage_errors
+from orchestrator.bot.git.remote import PushAnswer, Update, is_commit_id, plain_branch, push_updates
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from orchestrator.bot.git.hostgit import HostGit
-    from orchestrator.bot.git.remote import Remote
-    from orchestrator.bot.git.swap import Fence
+    from orchestrator.bot.git.remote import Fence, Remote
 
 _MOST_COMMIT_BYTES = 1_000_000
 # Of a name, and of an id that the server does not give, which says it in one of two ways.
@@ -27,11 +25,7 @@ def fetch(git: HostGit, remote: Remote, wanted: Mapping[str, str], depth: int, *
     """Fetch references with so many commits of their history.
 
     Args:
-        git: git on our objects.
-        remote: where they are.
         wanted: full names there, each with the full name that it gets here.
-        depth: commits.
-        doing: begins the message of an error.
 
     Returns:
         Whether all of them are there; else nothing was fetched.
@@ -196,7 +190,7 @@ class Branches:
             raise PushRejectedError(message)
         old = expected if expected is not None else self._pushed.get(branch, "")
         if old and not is_commit_id(old):
-            message = f"{printable(old)!r} is not a commit id"
+            message = f"{printable_line(old)!r} is not a commit id"
             raise WorkspaceError(message)
         doing = f"cannot push {branch} to {self._remote.shown}"
         update = Update(f"refs/heads/{branch}", old or None, commit)

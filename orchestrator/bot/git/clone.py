@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.bot.git.adopt import Adopter
 from orchestrator.bot.git.base import (
+    CommitOutcome,
+    CommitScreen,
+    LeftOut,
     Packed,
+    Snapshot,
+    Staged,
 )
 from orchestrator.bot.git.branches import Branches
-from orchestrator.bot.git.commit import Committer
 from orchestrator.bot.git.folders import disarm
-from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.objects import Trees, recent_commits, tracked_files
-from orchestrator.core.errors import WorkspaceError
+from orchestrator.bot.git.hostgit import HostGit, printable_line, storage_errors
+from orchestrator.bot.git.objects import (
+    Trees,
+    commit_of,
+    differences,
+    recent_commits,
+    tracked_files,
+    tree_of,
+    with_markers,
+)
+from orchestrator.bot.git.staging import COMMITTING, Screening, Stager, binary_patch, diff, held_paths
+from orchestrator.core.changes import FileChange
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
+    from pathlib import Path
     from types import TracebackType
 
     from orchestrator.bot.git.base import (
@@ -25,13 +43,352 @@ if TYPE_CHECKING:
         CommitLine,
         Identity,
         RemoteTip,
-        Snapshot,
         TrackedFile,
     )
     from orchestrator.bot.git.folders import Owner
-    from orchestrator.bot.git.remote import Remote
-    from orchestrator.bot.git.swap import Fence
+    from orchestrator.bot.git.remote import Fence, Remote
     from orchestrator.core.clock import Clock
+
+_MOST_CHARACTERS = 20_000
+_MOST_TRAILER_CHARACTERS = 4_000
+_DEFAULT = "Change files"
+# A line `Key: value`, and lines that begin with a blank and continue it:
+# https://git-scm.com/docs/git-interpret-trailers
+_TRAILERS = re.compile(r"(?:[A-Za-z0-9-]+:[ \t]*\S[^\n]*(?:\n[ \t]+\S[^\n]*)*(?:\n|$))+")
+# Where git takes the message to be over: what follows would hide the trailers.
+_ENDS = re.compile(r"^(?=---\s|---$|# -+ >8 -+$)", re.MULTILINE)
+
+
+def clean_message(text: str) -> str:
+    """The message with a line feed at its end, without NUL, at most 20,000 characters.
+
+    What is too long loses the end of its text, and keeps the trailers.
+    """
+    plain = text.replace("\0", "").replace("\r\n", "\n").strip() or _DEFAULT
+    plain = _ENDS.sub(" ", plain)
+    body, blank, last = plain.rpartition("\n\n")
+    if blank and len(last) <= _MOST_TRAILER_CHARACTERS and _TRAILERS.fullmatch(last):
+        room = _MOST_CHARACTERS - len(last) - 2
+        return f"{body[:room].rstrip()}\n\n{last}\n"
+    return f"{plain[:_MOST_CHARACTERS].rstrip()}\n"
+
+
+_MOST_SHOWN_PATHS = 3
+_STAGED = "index.commit"
+# More changed files than these are not searched for secrets one by one: then none of them is kept.
+_MOST_SEARCHED = 1000
+
+
+class Committer:
+    """The head of what is committed, and the ways to move it.
+
+    Every method may raise `WorkspaceError`: git failed, or the work tree is gone.
+
+    Attributes:
+        tip: the last commit made here, or the base, or the branch's head that was joined.
+        head: the commit or tree that the next commit's files are compared with.
+        start: the commit that all work here is on top of; of a joined branch, one that nobody made.
+        joined: the head of the branch that is continued, or None.
+        pushed: the last commit that was pushed, or None.
+        conflicts: paths that are not committed before they are free of conflict markers.
+        adopted: paths of earlier work that was brought back; what is saved has them, touched again or not.
+        index: the file with what the head has.
+        fresh: nothing was committed here yet.
+    """
+
+    def __init__(
+        self,
+        files: HostGit,
+        base: str,
+        identity: Identity,
+        clock: Clock,
+    ) -> None:
+        self.tip = self.head = self.start = base
+        self.parents = [base]
+        self.joined: str | None = None
+        self.pushed: str | None = None
+        self.conflicts: set[str] = set()
+        self.adopted: set[str] = set()
+        self.fresh = True
+        self._base = base
+        # Of those paths that were to be committed, those that the head has; and the diff that it has then.
+        self._settled: set[str] = set()
+        self._shown: tuple[str, bytes] | None = None
+        # What was staged last, what `_settled` is once it is committed, and its diff where there is one.
+        self._staged: tuple[Staged, set[str], bytes | None] | None = None
+        # The head's tree with all that it changes since the base, once something was committed here.
+        self._screened: tuple[str, tuple[FileChange, ...]] | None = None
+        self.git = files.without_tree()
+        self._stager = Stager(files, files.work_tree)
+        self._identity = identity
+        self._clock = clock
+        self.tree = files.work_tree
+        self.index = files.git_dir / "index"
+
+    def join(self, tip: str, parents: list[str], tree: str, index: Path) -> None:
+        """Continue a branch: the next commit has these parents, and is compared with this tree.
+
+        Args:
+            tree: what the parents have together.
+            index: a file with that tree, which is taken.
+        """
+        with storage_errors(COMMITTING):
+            index.replace(self.index)
+        self.start = commit_of(self.git, tree, parents, f"{tip} and its base")
+        self.tip = self.joined = tip
+        self.parents = parents
+        self.head = tree
+        self._screened = None
+
+    def require_forward(self, expected: str | None) -> None:
+        """Refuse a push that would take others' commits off the branch that is continued.
+
+        Raises:
+            PushRejectedError: what the remote is expected to have is not below what would be pushed.
+        """
+        if self.joined is None or expected is None:
+            return
+        below = self.git.attempt("merge-base", "--is-ancestor", expected, self.tip, doing="cannot push")
+        if below.status != 0:
+            message = f"cannot push: {printable_line(expected)} has commits that {self.tip} does not have"
+            raise PushRejectedError(message)
+
+    def take_equal(self, other: str) -> None:
+        """Let a commit that is here stand for the last one made here, if it has the same files and parents.
+
+        Whoever made the same commit a second time then has nothing to push over the first.
+        """
+        of = ("rev-parse", "--verify", "--quiet")
+        names = [
+            self.git.attempt(*of, f"{name}^{{tree}}", doing=COMMITTING).stdout for name in (self.tip, other)
+        ]
+        above = [
+            self.git.attempt("rev-parse", f"{name}^@", "--", doing=COMMITTING).stdout
+            for name in (self.tip, other)
+        ]
+        if names[1] and names[0] == names[1] and above[0] == above[1]:
+            self.tip = self.head = other
+            self.parents = [other]
+
+    def changed_paths(self) -> set[str]:
+        """What differs from the last commit made here: tracked files, and new ones that are not ignored.
+
+        Paths that were held or left out are among them as long as they differ.
+        """
+        self._require_tree()
+        return self._stager.changed(self.index)
+
+    def commit(
+        self,
+        touched: set[str],
+        message: str,
+        *,
+        include_commands: bool,
+        screen: CommitScreen | None = None,
+    ) -> CommitOutcome:
+        """Commit exactly the touched paths, on top of what was committed before. All of it succeeds, or nothing.
+
+        Args:
+            touched: paths that tools wrote or removed, relative, with `/`.
+            include_commands: commands ran, so commit too what the work tree shows as changed. Commits that
+                a command made in `tree/.git` are not looked at: their files are in the work tree.
+            screen: what every commit passes; None lets everything through.
+        """
+        staged = self.stage(touched, include_commands=include_commands, screen=screen)
+        return self.commit_staged(staged, message)
+
+    def stage(
+        self, touched: set[str], *, include_commands: bool, screen: CommitScreen | None = None
+    ) -> Staged:
+        """What `commit` would commit now; the arguments are its. For `commit_staged`; nothing is committed."""
+        self._require_tree()
+        index = self._scratch_index(_STAGED)
+        wanted = touched | self.conflicts
+        left_out = self._stager.stage(
+            index,
+            wanted,
+            include_commands=include_commands,
+        )
+        screen = self._require_resolved(screen or CommitScreen(), index)
+        screening = Screening(self.git, self._stager, self._base, self.head, screen, self._screened)
+        found = screening.run(index, left_out)
+        outcome = found.outcome
+        if outcome.refused is None and (left := self._unresolved(found.tree)):
+            # Held, thus as the head has it: with the markers, if the head is a merge.
+            outcome = replace(outcome, refused=f"a conflict waits for a person in {left}")
+        settled = (wanted & self._stager.taken) - {item.path for item in left_out}
+        is_allowed = outcome.refused is None and not outcome.held_back
+        staged = Staged(found.tree, outcome, is_allowed and bool(outcome.files or len(self.parents) > 1))
+        self._staged = staged, settled, found.diff
+        return staged
+
+    def commit_staged(self, staged: Staged, message: str) -> CommitOutcome:
+        """Commit what was staged last, whatever the files are by now."""
+        if not staged.is_new:
+            return replace(staged.outcome, files=[])
+        if self._staged is None or self._staged[0] is not staged:
+            raise AssertionError("something else was staged since, or this was committed")
+        _, settled, shown = self._staged
+        tip = self._commit_tree(staged.tree, message)
+        with storage_errors(COMMITTING):
+            self.index.with_name(_STAGED).replace(self.index)
+        self._staged = None
+        self.tip = self.head = tip
+        self.parents = [tip]
+        self.fresh = False
+        self._settled = settled
+        self._shown = None if shown is None else (tip, shown)
+        self._screened = staged.tree, staged.outcome.changes
+        return replace(staged.outcome, commit=tip)
+
+    def diff(self) -> str:
+        """What is committed since the base, as a unified diff. Bytes that are not UTF-8 become U+FFFD."""
+        if self._shown is not None and self._shown[0] == self.head:
+            return self._shown[1].decode("utf-8", "replace")
+        return diff(self.git, self._base, self.head).decode("utf-8", "replace")
+
+    def pending_patch(
+        self,
+        touched: set[str],
+        *,
+        include_commands: bool,
+        pushed: bool = True,
+        changed: set[str] | None = None,
+    ) -> bytes:
+        """Everything changed since the last push (or the base, or the branch that is continued), for `git apply`.
+
+        Takes the paths that `commit` would take, committed or not. What is left out is named in lines before
+        the patch, which `git apply` skips. Empty where nothing changed.
+
+        Args:
+            touched: as for `commit`.
+            include_commands: as for `commit`.
+            pushed: what was pushed counts as kept; if not, it is in the patch as well.
+            changed: what `changed_paths` has just found; None to look now.
+        """
+        since = (self.pushed if pushed else None) or self.joined or self._base
+        self._require_tree()
+        # With nothing to stage and nothing to leave out there is nothing to make a patch of.
+        wanted = touched | self.conflicts | self.adopted
+        if since == self.head and wanted <= self._settled:
+            changed = self._stager.changed(self.index) if changed is None else changed
+            if not changed:
+                return b""
+        tree, left_out = self._staged_tree(touched, include_commands=include_commands)
+        names = "".join(
+            f"# left out: {printable_line(item.path)}: {printable_line(item.reason)}\n" for item in left_out
+        )
+        return names.encode() + binary_patch(self.git, since, tree)
+
+    def changed_tree(self, touched: set[str], *, include_commands: bool) -> str:
+        """Git's id of the files as they are now, screened by nothing. Takes the paths that `commit` would take."""
+        return self._staged_tree(touched, include_commands=include_commands)[0]
+
+    def _staged_tree(self, touched: set[str], *, include_commands: bool) -> tuple[str, list[LeftOut]]:
+        """The tree that the head and the changes make, screened by nothing, and what is left out of it."""
+        self._require_tree()
+        index = self._scratch_index("index.patch")
+        left_out = self._stager.stage(
+            index,
+            touched | self.conflicts | self.adopted,
+            include_commands=include_commands,
+        )
+        return self._stager.write_tree(index), left_out
+
+    def snapshot(
+        self,
+        touched: set[str],
+        message: str,
+        *,
+        include_commands: bool,
+        find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+        leave_out: Callable[[str], str | None] | None = None,
+    ) -> Snapshot:
+        """Make a commit of everything that was changed since the base, committed or not; nothing else changes.
+
+        It is no proposal: only secrets are looked for, and a file that adds one is left out and named.
+
+        Args:
+            touched: as for `commit`.
+            include_commands: as for `commit`.
+            find_secrets: names the places at which a diff adds secrets; see `CommitScreen`.
+            leave_out: why a path is left out, or None.
+        """
+        tree, left_out = self._staged_tree(touched, include_commands=include_commands)
+        tree, unwanted = self._without(tree, leave_out) if leave_out else (tree, [])
+        tree, secret = self._without_secrets(tree, find_secrets)
+        named = tuple(sorted(left_out + unwanted + secret, key=lambda item: item.path))
+        if tree == tree_of(self.git, self.start):
+            return Snapshot(None, self.start, named)
+        return Snapshot(commit_of(self.git, tree, [self.start], message), self.start, named)
+
+    def _without_secrets(
+        self, tree: str, find_secrets: Callable[[str], list[str]]
+    ) -> tuple[str, list[LeftOut]]:
+        """The tree without the files that add a secret. Nothing changed is left if that is not enough."""
+
+        def adds_secrets(tree: str, *paths: str) -> bool:
+            made = diff(self.git, self.start, tree, "--text", paths=paths)
+            return bool(find_secrets(made.decode("utf-8", "replace")))
+
+        whole = tree
+        if not adds_secrets(whole):
+            return whole, []
+        left_out: list[LeftOut] = []
+        if len(differences(self.git, self.start, tree)) <= _MOST_SEARCHED:
+            tree, left_out = self._without(
+                whole, lambda path: "it holds a secret" if adds_secrets(whole, path) else None
+            )
+            if not adds_secrets(tree):
+                return tree, left_out
+        empty, rest = self._without(tree, lambda _: "the change holds a secret")
+        return empty, left_out + rest
+
+    def _without(self, tree: str, reason: Callable[[str], str | None]) -> tuple[str, list[LeftOut]]:
+        """The tree with what the start has at the paths for which there is a reason."""
+        changed = differences(self.git, self.start, tree)
+        changes = [FileChange(difference.path, None, None) for difference in changed]
+        out = held_paths(changes, lambda change: reason(change.path))
+        if not out:
+            return tree, []
+        index = self.index.with_name("index.snapshot")
+        self.git.run("read-tree", tree, doing=COMMITTING, variables={"GIT_INDEX_FILE": str(index)})
+        self._stager.restore([difference for difference in changed if difference.path in out], index)
+        return self._stager.write_tree(index), [LeftOut(path, why) for path, why in sorted(out.items())]
+
+    def _require_resolved(self, screen: CommitScreen, index: Path) -> CommitScreen:
+        """The screen; one that refuses everything where a conflict is left."""
+        if not self.conflicts or not (left := self._unresolved(self._stager.write_tree(index))):
+            return screen
+        refused = f"conflict markers are left in {left}"
+        return replace(screen, refuse=lambda _: refused)
+
+    def _unresolved(self, tree: str) -> str:
+        """Names of files with conflict markers, for a person; empty if there are none."""
+        left = with_markers(self.git, tree, self.conflicts)
+        more = f" and {len(left) - _MOST_SHOWN_PATHS} more" if len(left) > _MOST_SHOWN_PATHS else ""
+        return ", ".join(map(printable_line, left[:_MOST_SHOWN_PATHS])) + more
+
+    def _require_tree(self) -> None:
+        if self.tree.is_symlink() or not self.tree.is_dir():
+            raise WorkspaceError("the clone's files are gone: something removed or replaced their folder")
+
+    def _scratch_index(self, name: str) -> Path:
+        """A copy of the index to work on, so that a failure leaves the index as it was."""
+        scratch = self.index.with_name(name)
+        with storage_errors(COMMITTING):
+            scratch.with_name(f"{name}.lock").unlink(missing_ok=True)
+            shutil.copy2(self.index, scratch)
+        return scratch
+
+    def _commit_tree(self, tree: str, message: str) -> str:
+        date = f"@{int(self._clock.now().timestamp())} +0000"
+        facts = (("NAME", self._identity.name), ("EMAIL", self._identity.email), ("DATE", date))
+        variables = {f"GIT_{role}_{fact}": value for role in ("AUTHOR", "COMMITTER") for fact, value in facts}
+        parents = [word for parent in self.parents for word in ("-p", parent)]
+        stdin = clean_message(message).encode("utf-8", "replace")
+        made = self.git.run("commit-tree", tree, *parents, doing=COMMITTING, stdin=stdin, variables=variables)
+        return made.decode("ascii").strip()
 
 
 class Clone(Committer):
@@ -41,9 +398,6 @@ class Clone(Committer):
     beside it. Not safe for use by several threads at once.
 
     Attributes:
-        folder: holds everything.
-        base_commit: the commit that was cloned.
-        base_branch: its branch.
         trees: the trees of its objects, for runs of tests.
     """
 
@@ -180,7 +534,6 @@ class Clone(Committer):
         """What a branch of the remote has on top of the base; None where there is no such branch.
 
         Args:
-            branch: its name.
             author_email: ours. Author and committer of our own commit both have it.
             known_bases: commits that the caller knows to have been the base's head, for a base that was
                 rewritten since.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.failures import storage_errors
+from orchestrator.bot.git.hostgit import storage_errors
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import WorkspaceError
@@ -100,7 +100,6 @@ class Owner:
     """The hold of this process on a clone's folder.
 
     Attributes:
-        folder: the folder.
         facts: what the file said when it was opened.
         kept: the folder is to stay.
     """

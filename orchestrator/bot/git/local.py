@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.failures import storage_errors
-from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.hostgit import HostGit, storage_errors
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.addresses import without_credential
 from orchestrator.core.errors import WorkspaceError
@@ -29,8 +28,6 @@ def create_repository(path: Path, files: Mapping[str, str], message: str, identi
     Args:
         path: where; must not exist.
         files: text by relative path.
-        message: the first commit's message.
-        identity: its author.
 
     Raises:
         WorkspaceError: git is missing or failed, or there is no space.
@@ -99,9 +96,6 @@ def locate(folder: Path) -> Located:
 
 class LocalRepository:
     """A bare repository or a work tree.
-
-    Args:
-        path: the folder.
 
     Raises:
         WorkspaceError: it is not a git repository, or git does not trust it.

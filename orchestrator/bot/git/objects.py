@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import CommitLine, FileKind, TrackedFile
-from orchestrator.bot.git.failures import error_for, printable, storage_errors
-from orchestrator.bot.git.hostgit import HostGit, decode_paths
+from orchestrator.bot.git.hostgit import HostGit, decode_paths, error_for, printable_line, storage_errors
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import WorkspaceError
 
@@ -265,10 +264,7 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
     """Bring what changed from `old` to `theirs` onto `ours`.
 
     Args:
-        git: git on our objects.
         old: the tree that both sides come from.
-        ours: a tree.
-        theirs: a tree.
         labels: what a conflict marker calls our side and theirs, after `pullwright/`.
 
     Raises:
@@ -291,7 +287,7 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
     )
     if result.status == _USAGE:
         version = git.run("version", doing=_MERGING).decode("utf-8", "replace").strip()
-        message = f"{_MERGING}: this is {printable(version)}, which is too old for it; {INSTALL_GIT}"
+        message = f"{_MERGING}: this is {printable_line(version)}, which is too old for it; {INSTALL_GIT}"
         raise WorkspaceError(message)
     if result.status not in {0, _HAS_CONFLICTS}:
         raise error_for(result.stderr, _MERGING)

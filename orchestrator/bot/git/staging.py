@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import CommitOutcome, LeftOut
-from orchestrator.bot.git.failures import error_for, main_line, storage_errors
-from orchestrator.bot.git.hostgit import decode_paths, encode_paths
+from orchestrator.bot.git.hostgit import decode_paths, encode_paths, error_for, main_line, storage_errors
 from orchestrator.bot.git.objects import (
     DIFFERENCES,
     IGNORING,
@@ -28,7 +27,7 @@ from orchestrator.core.git_names import is_git_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.bot.git.base import Screen
+    from orchestrator.bot.git.base import CommitScreen
     from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.core.changes import FileChange
 
@@ -392,7 +391,7 @@ class Screening:
     stager: Stager
     base: str
     tip: str
-    screen: Screen
+    screen: CommitScreen
     known: tuple[str, tuple[FileChange, ...]] | None = None
 
     def run(self, index: Path, left_out: list[LeftOut]) -> Screened:

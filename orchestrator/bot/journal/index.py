@@ -16,30 +16,28 @@ from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
 from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import Unanswered, cost_of
 from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode_event
-from orchestrator.core.cycle_events import (
+from orchestrator.core.changes import DiffStat
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import DiskFullError, JournalError
+from orchestrator.core.events import (
+    CallStatus,
     CycleEnded,
     CycleStarted,
     ForgeUsed,
     Paused,
+    PlanAccepted,
     Proposed,
     QuestionAsked,
-    Reserved,
-    TaskTaken,
-    Verified,
-    WorkSaved,
-)
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.diff_stat import DiffStat
-from orchestrator.core.errors import DiskFullError, JournalError
-from orchestrator.core.events import (
-    CallStatus,
-    PlanAccepted,
     ReplyReceived,
+    Reserved,
     SubagentEvent,
+    TaskTaken,
     ToolCallEnded,
     ToolCallStarted,
     TurnStarted,
+    Verified,
     WaitStarted,
+    WorkSaved,
 )
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
 from orchestrator.core.repositories import repository_key

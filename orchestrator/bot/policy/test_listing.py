@@ -8,8 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
-from orchestrator.core.test_paths import is_test_path
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, is_test_path
 from orchestrator.engine.policy.file_syntax import MAX_BYTES, without_warnings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import CaseStatus, RunKind
-from orchestrator.bot.verification.verdict import Kind
+from orchestrator.bot.verification.verdict import FindingKind
 from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from orchestrator.bot.verification.base import RunResult, Runs
-    from orchestrator.bot.verification.verdict import Verdict
+    from orchestrator.bot.verification.verdict import ChangeVerdict
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
@@ -39,19 +39,19 @@ _NAMES = {
     RunKind.NEW: "new: the base, with the tests of this change",
 }
 _DOUBTFUL = (
-    Kind.ONLY_AS_CHANGED,
-    Kind.HIDDEN,
-    Kind.LOOSENED,
-    Kind.ELSEWHERE,
-    Kind.CHANGED,
-    Kind.GONE,
-    Kind.SKIPPED,
+    FindingKind.ONLY_AS_CHANGED,
+    FindingKind.HIDDEN,
+    FindingKind.LOOSENED,
+    FindingKind.ELSEWHERE,
+    FindingKind.CHANGED,
+    FindingKind.GONE,
+    FindingKind.SKIPPED,
 )
 _NEW_TESTS = {
-    "failWithoutChange": Kind.PROVES,
-    "failWithoutChangeByError": Kind.PROVES_BY_ERROR,
-    "notLoadedWithoutChange": Kind.NOT_LOADED,
-    "passWithoutChange": Kind.PASSES_WITHOUT,
+    "failWithoutChange": FindingKind.PROVES,
+    "failWithoutChangeByError": FindingKind.PROVES_BY_ERROR,
+    "notLoadedWithoutChange": FindingKind.NOT_LOADED,
+    "passWithoutChange": FindingKind.PASSES_WITHOUT,
 }
 _END_OF_HEAD = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$", re.MULTILINE)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -60,7 +60,7 @@ _UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "`<>&@#~*"}
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ReportBlock:
     """A report as it was read from a pull request's text.
 
     Attributes:
@@ -80,17 +80,16 @@ def to_json(runs: Runs) -> dict[str, Any]:
     return {kind.value: _counts(_run(runs, kind)) for kind in RunKind}
 
 
-def warning(verdict: Verdict) -> str:
+def tests_warning(verdict: ChangeVerdict) -> str:
     """What stands at the very top of the pull request; empty if nothing has to."""
     lines = "".join(f"\n> - {reason}" for reason in verdict.reasons)
     return f"> [!WARNING]\n> The tests say of this change:{lines}" if lines else ""
 
 
-def report(verdict: Verdict, head: str) -> str:
+def report(verdict: ChangeVerdict, head: str) -> str:
     """The table, what else is true, and the block; Markdown in which nothing of what a test prints is live.
 
     Args:
-        verdict: what the runs prove.
         head: the commit that is proposed; its tree is the one that was run.
     """
     runs = verdict.runs
@@ -106,15 +105,11 @@ def report(verdict: Verdict, head: str) -> str:
     )
 
 
-def read_block(body: str, head_commit: str) -> Block | None:
+def read_block(body: str, head_commit: str) -> ReportBlock | None:
     """Read the program's report from the text of a pull request; None if its head has not exactly one.
 
     Only what stands above the first rule (`***`) is the program's; below it are the model's words, and whatever a
     person added. Whether the program wrote the text at all, its author tells, and not the text.
-
-    Args:
-        body: of the pull request.
-        head_commit: what is its head now.
     """
     text = body.replace("\r\n", "\n")
     end = _END_OF_HEAD.search(text)
@@ -130,7 +125,7 @@ def read_block(body: str, head_commit: str) -> Block | None:
         return None
     if types != (_STATEMENT, _PREDICATE) or not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         return None
-    return Block(statement, is_stale=commit != head_commit)
+    return ReportBlock(statement, is_stale=commit != head_commit)
 
 
 def _run(runs: Runs, kind: RunKind) -> RunResult | None:
@@ -162,12 +157,12 @@ def _row(kind: RunKind, run: RunResult) -> dict[str, str]:
     return {"name": name, "time": time, **shown}
 
 
-def _statement(verdict: Verdict, head: str) -> dict[str, Any]:
+def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
     runs = verdict.runs
     result = "FAILED" if verdict.is_red else "WARNED" if verdict.reasons or verdict.problem else "PASSED"
     failed = [case.id for case in runs.after.failures] if runs.after else []
     known = set(failed)
-    warned = [name for name in (*verdict.of(*_DOUBTFUL), *verdict.of(Kind.FLAKY)) if name not in known]
+    warned = [name for name in (*verdict.of(*_DOUBTFUL), *verdict.of(FindingKind.FLAKY)) if name not in known]
     commands = {
         "test": runs.command[:_COMMAND_CHARS],
         "setup": runs.setup[:_COMMAND_CHARS],

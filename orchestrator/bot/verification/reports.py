@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunResult
-from orchestrator.bot.verification.pytest_calls import exit_without
+from orchestrator.bot.verification.python_tests import exit_without
+from orchestrator.core.changes import is_test_path
 from orchestrator.core.fence import one_line
-from orchestrator.core.test_paths import is_test_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -52,7 +52,7 @@ _NOTHING_COLLECTED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedCommand:
     """What a command left.
 
     Attributes:
@@ -72,15 +72,11 @@ class Ended:
 
 
 def run_result(
-    kind: RunKind, tree: str, ended: Ended, *, minutes: float, expects: RunResult | None = None
+    kind: RunKind, tree: str, ended: EndedCommand, *, minutes: float, expects: RunResult | None = None
 ) -> tuple[RunResult, bool]:
     """What a run says, and whether the test that must fail was seen to fail.
 
     Args:
-        kind: of the run.
-        tree: what was run.
-        ended: what the command left.
-        minutes: how long it was given.
         expects: the base's run, which showed what this runner reports; None while it is not known.
     """
     ran = ended.ran
@@ -142,7 +138,6 @@ def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:
     """Read a report. Which format it has, its content tells.
 
     Args:
-        data: the file as it was written.
         root: the folder of the run; what the report says of files below it becomes relative to it.
 
     Returns:

@@ -11,24 +11,25 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseStatus, RunKind, RunResult, Runs
-from orchestrator.bot.verification.copies import at_stake, copy_tests
-from orchestrator.bot.verification.pytest_calls import (
+from orchestrator.bot.verification.python_tests import (
     ENDS_OTHERWISE,
     MOST_IDS,
     SETTINGS,
     ControlTest,
+    at_stake,
     checked_ids,
+    copy_tests,
     is_module,
     is_plain_id,
     parse_pytest,
     place_control,
     pytest_variables,
 )
-from orchestrator.bot.verification.reports import MAX_BYTES, Ended, run_result, why_stopped
+from orchestrator.bot.verification.reports import MAX_BYTES, EndedCommand, run_result, why_stopped
 from orchestrator.bot.verification.slot import Slot
 from orchestrator.bot.verification.trees import TestFiles, folders_of
+from orchestrator.core.changes import is_test_program
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
-from orchestrator.core.test_paths import is_test_program
 from orchestrator.engine.environments.base import ExecResult
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.objects import Trees
     from orchestrator.bot.verification.base import Change
-    from orchestrator.bot.verification.copies import Copies
+    from orchestrator.bot.verification.python_tests import Copies
     from orchestrator.core.changes import FileChange
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
@@ -84,9 +85,7 @@ class HostRuns:
     """A `Verifier` that runs the tests on this machine.
 
     Args:
-        trees: of the clone.
         base: the commit or the tree that changes are compared with.
-        options: what is run.
         home: the folder of this repository's test runs, which outlives the cycle.
         environment: makes the place where commands run, for a folder, with the limits, variables and hosts of the user.
         source: of names that nobody can guess.
@@ -234,7 +233,7 @@ class HostRuns:
         found = self._control and self._trees.containing(tree, ENDS_OTHERWISE, SETTINGS)
         return None if found and not set(found).isdisjoint(self._restored(tree)) else self._control
 
-    def _missing_failure(self, tree: str, ended: Ended) -> str:
+    def _missing_failure(self, tree: str, ended: EndedCommand) -> str:
         """Why a run counts for nothing in which the test that must fail did not; empty if that may be honest.
 
         A change of settings may move the tests, and then *kept* is what shows that failures are reported.
@@ -401,7 +400,7 @@ class HostRuns:
     def _token(self) -> str:
         return f"{self._source.getrandbits(_TOKEN_BITS):016x}"
 
-    async def _run(self, tree: str, command: str, control: ControlTest | None) -> Ended:
+    async def _run(self, tree: str, command: str, control: ControlTest | None) -> EndedCommand:
         """Run a command in a fresh tree, with a test that must fail.
 
         Where what a change has keeps it from being run, that is a run that counts for nothing.
@@ -412,9 +411,9 @@ class HostRuns:
             if tree == self._base_tree:
                 raise
             ran = ExecResult("", "", str(error), 1, timed_out=False, duration_ms=0)
-            return Ended(ran, "", unread=str(error))
+            return EndedCommand(ran, "", unread=str(error))
 
-    async def _run_in(self, slot: Slot, tree: str, command: str, control: ControlTest | None) -> Ended:
+    async def _run_in(self, slot: Slot, tree: str, command: str, control: ControlTest | None) -> EndedCommand:
         token = self._token() if control else ""
         environment = self._environment(slot.tree)
         try:
@@ -431,7 +430,7 @@ class HostRuns:
         finally:
             await environment.cleanup()
 
-    async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> Ended:
+    async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> EndedCommand:
         own = f".{self._source.getrandbits(_TOKEN_BITS):016x}.xml"
         with _unfit():
             for path in await _in_thread(slot.matching, self._options.report):
@@ -449,8 +448,8 @@ class HostRuns:
                     reports.append(await environment.read_file(path, max_bytes=min(MAX_BYTES, left)))
                     left -= len(reports[-1])
         except ToolError as error:
-            return Ended(ran, folder, unread=f"the report cannot be read: {error}")
-        return Ended(ran, folder, tuple(reports))
+            return EndedCommand(ran, folder, unread=f"the report cannot be read: {error}")
+        return EndedCommand(ran, folder, tuple(reports))
 
     async def _fresh(self, tree: str) -> Slot:
         """The slot with a tree's files in it, and with what the set-up makes of them."""
@@ -515,7 +514,7 @@ class HostRuns:
         return round(self._options.minutes * 60_000)
 
     async def _result(
-        self, kind: RunKind, tree: str, ended: Ended, *, expects: RunResult | None = None
+        self, kind: RunKind, tree: str, ended: EndedCommand, *, expects: RunResult | None = None
     ) -> tuple[RunResult, bool]:
         """See `run_result`. Reports are long."""
         read = partial(run_result, minutes=self._options.minutes, expects=expects)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
-from orchestrator.bot.verification.pytest_calls import ControlTest
+from orchestrator.bot.verification.python_tests import ControlTest
 from orchestrator.bot.verification.trees import folders_of
 from orchestrator.core.errors import ToolError, WorkspaceError
 from orchestrator.core.locks import try_lock
@@ -71,9 +71,6 @@ class Slot:
     @classmethod
     def take(cls, home: Path) -> Slot:
         """The first slot that no other process holds.
-
-        Args:
-            home: the folder of one repository.
 
         Raises:
             ToolError: there is none, or no space.
@@ -254,9 +251,6 @@ class Stamper:
     Nobody but the kernel sets the time of a file's change of state (ctime): a file that still has its number, its
     size and that time is as it was. Some file systems, such as tmpfs, leave that time as it is when a file is
     written through shared memory (`mmap`); there the content is compared too.
-
-    Args:
-        by_content: compare it.
     """
 
     def __init__(self, *, by_content: bool) -> None:
@@ -398,7 +392,6 @@ class _Lent:
         """Remember how the folders are now, before anything runs there.
 
         Args:
-            key: of the set-up.
             tree: where the folders are.
             intact: those that `put` has compared, and in which nothing was missing.
             copied: those that were copied since.

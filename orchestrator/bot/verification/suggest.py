@@ -10,14 +10,12 @@ import configparser
 import json
 import re
 import tomllib
-from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.verification.named_commands import call_in_instructions, call_in_workflow
-from orchestrator.core.test_paths import is_test_path
+from orchestrator.core.changes import is_test_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +42,7 @@ class Confidence(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class SuggestedCommand:
     """How the tests may be run.
 
     Attributes:
@@ -63,7 +61,7 @@ class Proposal:
     copied: bool = False
 
 
-def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Proposal]:
+def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[SuggestedCommand]:
     """Proposals for a repository, the best one first; none where nothing is known of its tests.
 
     Args:
@@ -73,7 +71,7 @@ def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Pro
     files = _Files(paths, read)
     found = [(proposal, files.tests_in(suffixes)) for look, suffixes in _LOOKS for proposal in look(files)]
     found.sort(key=lambda one: (one[0].confidence, one[1]), reverse=True)
-    best: dict[str, Proposal] = {}
+    best: dict[str, SuggestedCommand] = {}
     for proposal, _ in found:
         best.setdefault(proposal.command, proposal)
     return list(best.values())
@@ -154,13 +152,9 @@ class _Files:
         """Files that belong to the tests."""
         return [path for path in self.paths if is_test_path(path)]
 
-    @cached_property
-    def _tests_by_suffix(self) -> Counter[str]:
-        return Counter(path.rpartition(".")[2] for path in self.tests)
-
     def tests_in(self, suffixes: tuple[str, ...]) -> int:
         """How many test files have one of these suffixes."""
-        return sum(self._tests_by_suffix[suffix] for suffix in suffixes)
+        return sum(path.rpartition(".")[2] in suffixes for path in self.tests)
 
 
 def _table(values: object, *keys: str) -> dict[str, Any]:
@@ -284,14 +278,15 @@ class _Python:
         return " && ".join((_VENV, *steps)) if steps else ""
 
 
-def _python(files: _Files) -> Iterator[Proposal]:
+def _python(files: _Files) -> Iterator[SuggestedCommand]:
     if not files.tests_in(("py",)):
         return
     python = _Python(files)
     source = python.pytest_source()
     if by_tool := python.by_tool():
         setup, tool = by_tool
-        yield Proposal(_PYTEST, f"{tool}, {source or 'test files'}", _sure(source), setup)
+        confidence = Confidence.SURE if source else Confidence.LIKELY
+        yield SuggestedCommand(_PYTEST, f"{tool}, {source or 'test files'}", confidence, setup)
         return
     if not source:
         yield from _unittest(files, python)
@@ -300,14 +295,10 @@ def _python(files: _Files) -> Iterator[Proposal]:
     if not declared:
         yield from _by_environments(files, python)
     confidence = Confidence.SURE if declared else Confidence.LIKELY
-    yield Proposal(_PYTEST, source, confidence, python.by_pip("pytest"))
+    yield SuggestedCommand(_PYTEST, source, confidence, python.by_pip("pytest"))
 
 
-def _sure(source: str) -> Confidence:
-    return Confidence.SURE if source else Confidence.LIKELY
-
-
-def _by_environments(files: _Files, python: _Python) -> Iterator[Proposal]:
+def _by_environments(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
     """tox, nox and hatch know what the tests need, where the project itself does not say it.
 
     A copy of the code that they installed would be tested in the place of the change, so the code is linked.
@@ -316,21 +307,21 @@ def _by_environments(files: _Files, python: _Python) -> Iterator[Proposal]:
     if is_tox or "tox" in python.tool or files.has("tox.toml"):
         made = f"{_TOOLS} tox && .tools/bin/tox run -q -e py --notest --develop"
         where = files.has("tox.ini", "tox.toml", "pyproject.toml", "setup.cfg")
-        yield Proposal(".tox/py/bin/python -m pytest", f"tox in {where}", Confidence.SURE, made)
+        yield SuggestedCommand(".tox/py/bin/python -m pytest", f"tox in {where}", Confidence.SURE, made)
     if session := _NOX_SESSION.search(files.text("noxfile.py")):
         program = f".nox/{session[1]}/bin/python -m"
         linked = f" && {program} pip install -q -e ." if python.is_installable else ""
         made = f"{_TOOLS} nox && .tools/bin/nox -s {session[1]} --install-only{linked}"
-        yield Proposal(f"{program} pytest", "noxfile.py", Confidence.SURE, made)
+        yield SuggestedCommand(f"{program} pytest", "noxfile.py", Confidence.SURE, made)
     if environments := _table(python.tool, "hatch", "envs"):
         hatch = "HATCH_DATA_DIR=.hatch .tools/bin/hatch"
         scripts = _table(environments, "default", "scripts")
         run, made = ("run test", "run python -V") if "test" in scripts else ("test", "test -- --version")
         source = "[tool.hatch.envs] in pyproject.toml"
-        yield Proposal(f"{hatch} {run}", source, Confidence.SURE, f"{_TOOLS} hatch && {hatch} {made}")
+        yield SuggestedCommand(f"{hatch} {run}", source, Confidence.SURE, f"{_TOOLS} hatch && {hatch} {made}")
 
 
-def _unittest(files: _Files, python: _Python) -> Iterator[Proposal]:
+def _unittest(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
     """Tests of the standard library's kind. pytest runs them too, and says how each one ended."""
     setup = python.by_pip()
     program = ".venv/bin/python" if setup else "python3"
@@ -346,9 +337,9 @@ def _unittest(files: _Files, python: _Python) -> Iterator[Proposal]:
         command, source = f"{program} manage.py test", "manage.py"
     else:
         command, source = f"{program} -m unittest discover{start}{pattern}", "test files without pytest"
-    yield Proposal(command, source, Confidence.LIKELY, setup)
+    yield SuggestedCommand(command, source, Confidence.LIKELY, setup)
     by_pytest = python.by_pip("pytest")
-    yield Proposal(_PYTEST, "test files; pytest runs them too", Confidence.GUESS, by_pytest)
+    yield SuggestedCommand(_PYTEST, "test files; pytest runs them too", Confidence.GUESS, by_pytest)
 
 
 # JavaScript.
@@ -380,7 +371,7 @@ _NO_TEST = "no test specified"
 _MOST_SCRIPT_CHARS = 1_000
 
 
-def _node(files: _Files) -> Iterator[Proposal]:
+def _node(files: _Files) -> Iterator[SuggestedCommand]:
     package = files.json("package.json")
     if not package:
         return
@@ -397,16 +388,16 @@ def _node(files: _Files) -> Iterator[Proposal]:
     script = _table(package, "scripts").get("test")
     if isinstance(script, str) and script.strip() and _NO_TEST not in script:
         command, report = _script_call(manager, script.strip())
-        yield Proposal(command, "the script test in package.json", Confidence.SURE, setup, report)
+        yield SuggestedCommand(command, "the script test in package.json", Confidence.SURE, setup, report)
         return
     runner = next((name for name in ("vitest", "jest", "mocha") if name in needed), "")
     if runner:
         options, report = _NODE_REPORTS[runner]
         command = f"{_RUN[manager]} {runner}{' run' if runner == 'vitest' else ''} {options}"
-        yield Proposal(command, f"{runner} in package.json", Confidence.LIKELY, setup, report)
+        yield SuggestedCommand(command, f"{runner} in package.json", Confidence.LIKELY, setup, report)
     elif files.tests_in(("js", "mjs", "cjs")):
         options, report = _NODE_REPORTS["node"]
-        yield Proposal(f"node --test {options}", "test files", Confidence.GUESS, setup, report)
+        yield SuggestedCommand(f"node --test {options}", "test files", Confidence.GUESS, setup, report)
 
 
 def _script_call(manager: str, script: str) -> tuple[str, str]:
@@ -426,7 +417,7 @@ def _script_call(manager: str, script: str) -> tuple[str, str]:
 # Other languages. Caches lie in the folder, for nothing else outlives a command; a set-up's are kept.
 
 
-def _rust(files: _Files) -> Iterator[Proposal]:
+def _rust(files: _Files) -> Iterator[SuggestedCommand]:
     if not files.has("Cargo.toml"):
         return
     locked = " --locked" if files.has("Cargo.lock") else ""
@@ -442,13 +433,13 @@ def _rust(files: _Files) -> Iterator[Proposal]:
         command = f"{cargo} nextest run{locked} --offline --no-fail-fast --profile {profile}"
         setup = f"{cargo} nextest run{locked} --no-run"
         report = f"target/nextest/{profile}/{path}"
-        yield Proposal(command, ".config/nextest.toml", Confidence.SURE, setup, report)
+        yield SuggestedCommand(command, ".config/nextest.toml", Confidence.SURE, setup, report)
         return
     command = f"{cargo} test{locked} --offline --no-fail-fast"
-    yield Proposal(command, "Cargo.toml", Confidence.SURE, f"{cargo} test{locked} --no-run")
+    yield SuggestedCommand(command, "Cargo.toml", Confidence.SURE, f"{cargo} test{locked} --no-run")
 
 
-def _go(files: _Files) -> Iterator[Proposal]:
+def _go(files: _Files) -> Iterator[SuggestedCommand]:
     if not files.has("go.mod"):
         return
     go = 'GOCACHE="$PWD/.go-build" GOMODCACHE="$PWD/.go-mod" GOFLAGS=-modcacherw go'
@@ -456,25 +447,25 @@ def _go(files: _Files) -> Iterator[Proposal]:
     fetch = f"{go} mod download && " if needs and not files.has("vendor/modules.txt") else ""
     command = f"{go} test -count=1 -json ./... > {_REPORT_JSON}"
     setup = f"{fetch}{go} test -count=1 -run=^none$ ./..."  # builds what the tests need
-    yield Proposal(command, "go.mod", Confidence.SURE, setup, _REPORT_JSON)
+    yield SuggestedCommand(command, "go.mod", Confidence.SURE, setup, _REPORT_JSON)
 
 
-def _java(files: _Files) -> Iterator[Proposal]:
+def _java(files: _Files) -> Iterator[SuggestedCommand]:
     if files.has("pom.xml"):
         program = "MAVEN_USER_HOME=.maven ./mvnw" if files.has("mvnw") else "mvn"
         maven = f'{program} -B -q -fae -Dmaven.repo.local="$PWD/.m2"'
         setup = f"{maven} -Dmaven.test.failure.ignore=true test"  # what runs tests is fetched by running some
         report = "**/target/surefire-reports/TEST-*.xml"
-        yield Proposal(f"{maven} -o test", "pom.xml", Confidence.SURE, setup, report)
+        yield SuggestedCommand(f"{maven} -o test", "pom.xml", Confidence.SURE, setup, report)
     if path := files.has("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"):
         program = "./gradlew" if files.has("gradlew") else "gradle"
         gradle = f'GRADLE_USER_HOME="$PWD/.gradle-home" {program} --no-daemon -q'
         report = "**/build/test-results/*/TEST-*.xml"
         command = f"{gradle} --offline --continue test"
-        yield Proposal(command, path, Confidence.SURE, f"{gradle} testClasses", report)
+        yield SuggestedCommand(command, path, Confidence.SURE, f"{gradle} testClasses", report)
 
 
-def _ruby(files: _Files) -> Iterator[Proposal]:
+def _ruby(files: _Files) -> Iterator[SuggestedCommand]:
     specs = any(path.startswith("spec/") and path.endswith("_spec.rb") for path in files.paths)
     if not (specs or files.has(".rspec")):
         return
@@ -482,12 +473,12 @@ def _ruby(files: _Files) -> Iterator[Proposal]:
     if files.has("Gemfile"):
         setup = "BUNDLE_PATH=.bundle/gems bundle install --quiet"
         command = f"BUNDLE_PATH=.bundle/gems bundle exec rspec {options}"
-        yield Proposal(command, "Gemfile, spec", Confidence.SURE, setup, _REPORT_JSON)
+        yield SuggestedCommand(command, "Gemfile, spec", Confidence.SURE, setup, _REPORT_JSON)
     else:
-        yield Proposal(f"rspec {options}", "spec", Confidence.LIKELY, report=_REPORT_JSON)
+        yield SuggestedCommand(f"rspec {options}", "spec", Confidence.LIKELY, report=_REPORT_JSON)
 
 
-def _php(files: _Files) -> Iterator[Proposal]:
+def _php(files: _Files) -> Iterator[SuggestedCommand]:
     path = files.has("phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml")
     package = files.json("composer.json")
     if not path and "phpunit/phpunit" not in _table(package, "require-dev"):
@@ -495,10 +486,10 @@ def _php(files: _Files) -> Iterator[Proposal]:
     setup = "COMPOSER_HOME=.composer composer install -q --no-interaction --no-progress" if package else ""
     program = "vendor/bin/phpunit" if package else "phpunit"
     command = f"{program} --log-junit {_REPORT_XML}"
-    yield Proposal(command, path or "composer.json", Confidence.SURE, setup, _REPORT_XML)
+    yield SuggestedCommand(command, path or "composer.json", Confidence.SURE, setup, _REPORT_XML)
 
 
-def _make(files: _Files) -> Iterator[Proposal]:
+def _make(files: _Files) -> Iterator[SuggestedCommand]:
     for path, program in (
         ("GNUmakefile", "make"),
         ("makefile", "make"),
@@ -508,7 +499,7 @@ def _make(files: _Files) -> Iterator[Proposal]:
         targets = re.findall(r"^(test|tests|check)(?: [^:=\n]*)?:(?![:=])", files.text(path), re.MULTILINE)
         if targets:
             target = min(targets, key=("test", "tests", "check").index)
-            yield Proposal(f"{program} {target}", f"{target} in {path}", Confidence.LIKELY)
+            yield SuggestedCommand(f"{program} {target}", f"{target} in {path}", Confidence.LIKELY)
             return
 
 
@@ -524,14 +515,14 @@ _INSTRUCTIONS = (
 )
 
 
-def _instructions(files: _Files) -> Iterator[Proposal]:
+def _instructions(files: _Files) -> Iterator[SuggestedCommand]:
     for path in _INSTRUCTIONS:
         if command := call_in_instructions(files.text(path)):
-            yield Proposal(command, path, Confidence.LIKELY, copied=True)
+            yield SuggestedCommand(command, path, Confidence.LIKELY, copied=True)
             return
 
 
-def _workflow(files: _Files) -> Iterator[Proposal]:
+def _workflow(files: _Files) -> Iterator[SuggestedCommand]:
     """The first step of a workflow that runs tests, with what its job installs before."""
     workflows = [path for path in files.paths if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
     workflows.sort(key=lambda path: (not re.search(r"test|ci|check", path.rpartition("/")[2]), path))
@@ -547,11 +538,13 @@ def _workflow(files: _Files) -> Iterator[Proposal]:
             )
             setup = [_VENV, *in_venv]
             command = re.sub(r"^(?:python3? -m )?(?=pytest|unittest)", ".venv/bin/python -m ", command)
-        yield Proposal(command, path, Confidence.LIKELY, " && ".join(setup[:_MOST_STEPS]), copied=True)
+        yield SuggestedCommand(
+            command, path, Confidence.LIKELY, " && ".join(setup[:_MOST_STEPS]), copied=True
+        )
         return
 
 
-_LOOKS: tuple[tuple[Callable[[_Files], Iterator[Proposal]], tuple[str, ...]], ...] = (
+_LOOKS: tuple[tuple[Callable[[_Files], Iterator[SuggestedCommand]], tuple[str, ...]], ...] = (
     (_python, ("py",)),
     (_node, ("js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts")),
     (_rust, ("rs",)),
@@ -563,3 +556,95 @@ _LOOKS: tuple[tuple[Callable[[_Files], Iterator[Proposal]], tuple[str, ...]], ..
     (_workflow, ()),
     (_make, ()),
 )
+
+
+_MOST_COPIED_CHARS = 200
+_WORDS = r"""(?: (?:[\w./:=,@+~^%*\[\]-]|'[^'\n]*'|"[^"$`\\\n]*")+)*"""
+_TEST_CALL = re.compile(
+    r"(?:[A-Z][A-Z0-9_]*=[\w./:-]* )*(?:(?:uv|poetry|pdm|pipenv|hatch|rye) run (?:--?[\w=-]+ )*)?(?:"
+    r"(?:(?:[\w./-]+/)?python3? -m )?(?:[\w./-]+/)?(?:pytest|unittest|tox|nox|nose2|stestr)"
+    r"|hatch (?:run )?test|(?:npm|pnpm|yarn|bun|deno)(?: run)? test|npm t|(?:npx|pnpm exec|yarn) (?:jest|vitest|mocha|ava|tap)"
+    r"|make (?:test|tests|check)|just (?:test|check)|cargo (?:nextest run|test)|go test|dotnet test|mix test|swift test|sbt test"
+    r"|(?:\./)?mvnw? (?:[-\w.=]+ )*(?:test|verify)|(?:\./)?gradlew? (?:[-\w.=]+ )*(?:test|check)|(?:bundle exec )?(?:rspec|rake (?:test|spec))"
+    r"|(?:(?:\./)?vendor/bin/)?(?:phpunit|pest)|composer test|bazel test|ctest"
+    rf"){_WORDS}"
+)
+_SETUP_CALL = re.compile(
+    r"(?:(?:python3? -m )?pip3? install|uv (?:sync|pip install)|poetry install|pdm install|npm (?:ci|install|i)|pnpm (?:install|i)"
+    r"|yarn(?: install)?|bun install|bundle install|composer install|go mod download|cargo fetch)"
+    rf"{_WORDS}"
+)
+_AN_EXAMPLE = re.compile(r"::|path/to|some_|\bfoo\b|\bTestName\b|(?:^| )-k ")
+
+
+def call_in_instructions(text: str) -> str:
+    """The shortest test call in the code of a Markdown text; empty without. Longer ones run some tests, or print more."""
+    return min(_test_calls(_code(text)), key=len, default="")
+
+
+def call_in_workflow(text: str) -> tuple[str, list[str]] | None:
+    """The first test call in the steps of a workflow, and what its job installs before; None without."""
+    for job in _jobs(text):
+        for place, line in enumerate(job):
+            if calls := _test_calls([line]):
+                setup = [one for one in job[:place] if _may_be_copied(one) and _SETUP_CALL.fullmatch(one)]
+                return calls[0], setup
+    return None
+
+
+def _test_calls(lines: Iterable[str]) -> list[str]:
+    """The lines that are a call of a test runner and nothing else."""
+    plain = (re.sub(r"^\s*(?:[$>] )?\s*", "", line).rstrip() for line in lines)
+    return [
+        line
+        for line in plain
+        if _may_be_copied(line) and _TEST_CALL.fullmatch(line) and not _AN_EXAMPLE.search(line)
+    ]
+
+
+def _may_be_copied(line: str) -> bool:
+    """Whether a line of the repository is short, and shows a person all that it does."""
+    return len(line) <= _MOST_COPIED_CHARS and line.isprintable()
+
+
+def _code(text: str) -> Iterator[str]:
+    """The lines of code blocks of a Markdown text, and what stands between backticks."""
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif fenced or line.startswith(("    ", "\t")):
+            yield line
+        else:
+            yield from re.findall(r"`([^`]+)`", line)
+
+
+_STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)$")
+_JOB = re.compile(r"^(?: {2}| {4})[\w-]+: *$")
+
+
+def _jobs(text: str) -> Iterator[list[str]]:
+    """The lines of the `run` steps of each job of a workflow.
+
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstepsrun. What is not
+    written in the usual form is passed over: this only proposes.
+    """
+    commands: list[str] = []
+    inside = -1  # how far the `run` of a block is indented
+    for line in text.replace("\\\n", " ").splitlines():
+        indent = len(line) - len(line.lstrip(" "))
+        if inside >= 0 and (not line.strip() or indent > inside):
+            commands.append(" ".join(line.split()))
+            continue
+        inside = -1
+        if step := _STEP.match(line):
+            rest = step["rest"].strip()
+            if re.fullmatch(r"[|>][-+0-9]*", rest):
+                inside = line.index("run:")
+            else:
+                quoted = re.fullmatch(r"'([^']*)'|\"([^\"\\]*)\"", rest)
+                commands.append("".join(quoted.groups("")) if quoted else rest)
+        elif _JOB.match(line) and commands:
+            yield commands
+            commands = []
+    yield commands

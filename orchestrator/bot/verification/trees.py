@@ -11,8 +11,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.policy.change_checks import PathPolicy
-from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
-from orchestrator.core.test_paths import is_test_path
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, is_test_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -76,7 +75,11 @@ class TestFiles:
 
     def is_test(self, path: str) -> bool:
         """Whether a path belongs to the tests."""
-        return is_test_path(path) or _TEST_DATA.fullmatch(path) is not None or self._spec().match_file(path)
+        return (
+            is_test_path(path)
+            or _TEST_DATA.fullmatch(path) is not None
+            or _compiled(tuple(self.more)).match_file(path)
+        )
 
     def restored(
         self,
@@ -89,7 +92,6 @@ class TestFiles:
 
         Args:
             files: everything in which the change differs from the base.
-            base: the base's paths.
             is_installed: whether the base's tests find a module of this name that is not in the repository.
             text_of: a file's text in the base.
         """
@@ -142,9 +144,6 @@ class TestFiles:
             or _METADATA.fullmatch(path) is not None
             or any(_names(command, path) for command in self.commands)
         )
-
-    def _spec(self) -> GitIgnoreSpec:
-        return _compiled(tuple(self.more))
 
 
 @lru_cache(maxsize=8)

@@ -9,11 +9,18 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.policy.wording import in_markdown
-from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
-from orchestrator.bot.verification.matching import IndexedRun, NamedTests, may_hold, without_parameters
+from orchestrator.bot.verification.base import (
+    WHOLE_RUN,
+    CaseResult,
+    CaseStatus,
+    IndexedRun,
+    NamedTests,
+    may_hold,
+    without_parameters,
+)
+from orchestrator.core.changes import is_test_path
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
-from orchestrator.core.test_paths import is_test_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +45,7 @@ _OUTPUT_CHARS = 1_500
 _LEAST_OUTPUT_CHARS = 200
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What is true of some tests, or of a run; the worst first."""
 
     UNPROVEN = "unproven"
@@ -83,26 +90,35 @@ class Kind(StrEnum):
     """New, and passes without the change too."""
 
 
-_RED = frozenset({Kind.UNPROVEN, Kind.BROKEN, Kind.UNSTEADY, Kind.NEW_FAILS, Kind.NAMED})
-_DOUBTFUL = frozenset({Kind.KEPT_UNPROVEN, Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE})
+_RED = frozenset(
+    {FindingKind.UNPROVEN, FindingKind.BROKEN, FindingKind.UNSTEADY, FindingKind.NEW_FAILS, FindingKind.NAMED}
+)
+_DOUBTFUL = frozenset(
+    {
+        FindingKind.KEPT_UNPROVEN,
+        FindingKind.ONLY_AS_CHANGED,
+        FindingKind.HIDDEN,
+        FindingKind.LOOSENED,
+        FindingKind.ELSEWHERE,
+    }
+)
 _WARNING = _RED | _DOUBTFUL
-_ASKED_IF_ASSERTED = frozenset({Kind.CHANGED, Kind.GONE})
+_ASKED_IF_ASSERTED = frozenset({FindingKind.CHANGED, FindingKind.GONE})
 """What is ordinary where behaviour changes on purpose. The model is asked once whether that was the task."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RunFinding:
     """What is true of some tests.
 
     Attributes:
-        tests: their ids.
         outputs: what the runner said of each where it failed, in their order.
         files: the changed files on which it depends, each with its lines: `tests/a.py` (+3 -1); Markdown.
         by_assertion: how many of the tests failed by their own assertion.
         words: of a run as a whole: why it counts for nothing.
     """
 
-    kind: Kind
+    kind: FindingKind
     tests: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -111,7 +127,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ChangeVerdict:
     """What the runs of a change prove.
 
     Attributes:
@@ -120,7 +136,7 @@ class Verdict:
     """
 
     runs: Runs
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[RunFinding, ...] = ()
     problem: str = ""
 
     @property
@@ -149,7 +165,7 @@ class Verdict:
         problem = (f"Nothing is known: {in_markdown(self.problem, _WORDS_CHARS)}.",) if self.problem else ()
         return (*problem, *(_words(finding) for finding in self.findings if finding.kind not in _WARNING))
 
-    def of(self, *kinds: Kind) -> tuple[str, ...]:
+    def of(self, *kinds: FindingKind) -> tuple[str, ...]:
         """The tests of which one of `kinds` is true."""
         return tuple(test for finding in self.findings if finding.kind in kinds for test in finding.tests)
 
@@ -161,26 +177,30 @@ class Verdict:
         return _for_model(self, brief=brief)
 
 
-def judge(runs: Runs, change: Change) -> Verdict:
+def judge_runs(runs: Runs, change: Change) -> ChangeVerdict:
     """Compare the runs of a change, test by test."""
     before, after = runs.before, runs.after or runs.kept
     if runs.problem or before is None or after is None:
-        return Verdict(runs, problem=runs.problem or "the tests were not run")
+        return ChangeVerdict(runs, problem=runs.problem or "the tests were not run")
     if before.problem:
-        return Verdict(runs, problem=f"the base's own run counts for nothing: {before.problem}")
+        return ChangeVerdict(runs, problem=f"the base's own run counts for nothing: {before.problem}")
     if after.problem:
-        return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=after.problem),))
+        return ChangeVerdict(
+            runs, (RunFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=after.problem),)
+        )
     if before.cases and not after.cases:
         words = "it left no report of its tests, as the base's run did"
-        return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words),))
+        return ChangeVerdict(runs, (RunFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=words),))
     findings = (*_of_kept(before, runs.kept), *_Judge(runs, before, after, change).findings())
     if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
         words = f"no test failed, but the command ended with {after.exit}"
-        findings = (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words), *findings)
-    return Verdict(runs, tuple(sorted(findings, key=lambda finding: list(Kind).index(finding.kind))))
+        findings = (RunFinding(FindingKind.UNPROVEN, outputs=(after.output,), words=words), *findings)
+    return ChangeVerdict(
+        runs, tuple(sorted(findings, key=lambda finding: list(FindingKind).index(finding.kind)))
+    )
 
 
-def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[Finding, ...]:
+def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[RunFinding, ...]:
     """That the run with the base's tests and settings counts for nothing, if it does.
 
     That may be honest: what the base's settings name has another name now. Where its tests say of themselves that
@@ -191,8 +211,8 @@ def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[Finding, ...]:
     words = kept.problem or f"it left no report of its tests and ended with {kept.exit}"
     if kept.count(CaseStatus.PASSED) and replace(kept, problem="").is_green:
         words = f"with the base's tests and settings, {words}"
-        return (Finding(Kind.UNPROVEN, outputs=(kept.output,), words=words),)
-    return (Finding(Kind.KEPT_UNPROVEN, (WHOLE_RUN,), (kept.output,), words=words),)
+        return (RunFinding(FindingKind.UNPROVEN, outputs=(kept.output,), words=words),)
+    return (RunFinding(FindingKind.KEPT_UNPROVEN, (WHOLE_RUN,), (kept.output,), words=words),)
 
 
 def _fails_without_a_test(run: RunResult) -> bool:
@@ -228,30 +248,32 @@ class _Judge:
         self._removed = [item.path for item in change.files if item.new is None]
         self._own: dict[str, tuple[str, ...]] = {}
         self._named = NamedTests(change.task)
-        self._found: defaultdict[Kind, list[CaseResult]] = defaultdict(list)
+        self._found: defaultdict[FindingKind, list[CaseResult]] = defaultdict(list)
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[RunFinding, ...]:
         """Everything that is true of some tests, the worst first."""
         for name, case in self._before.cases.items():
             self._compare(name, case)
         self._look_at_new()
         self._look_at_command()
         self._replaced()
-        return tuple(self._finding(kind) for kind in Kind if self._found[kind])
+        return tuple(self._finding(kind) for kind in FindingKind if self._found[kind])
 
-    def _say(self, kind: Kind, name: str, shown: CaseResult | None, case: CaseResult | None = None) -> None:
+    def _say(
+        self, kind: FindingKind, name: str, shown: CaseResult | None, case: CaseResult | None = None
+    ) -> None:
         """Say something of a test; `shown` is how it failed, `case` how the base or the change has it."""
         file = (case or shown or _NOTHING).file
         shown = shown if shown is not None and shown.failed else _NOTHING
         self._found[kind].append(replace(shown, id=name, file=file))
 
-    def _finding(self, kind: Kind) -> Finding:
+    def _finding(self, kind: FindingKind) -> RunFinding:
         cases = self._found[kind]
         files: dict[str, None] = {}
         if kind in _WITH_FILES:
             for case in cases:
                 files.update(dict.fromkeys(self._own_files(case) or self._changed.values()))
-        return Finding(
+        return RunFinding(
             kind,
             tuple(case.id for case in cases),
             tuple(case.message for case in cases),
@@ -263,7 +285,7 @@ class _Judge:
         after, kept = self._after.find(name), self._kept.find(name)
         if name in self._before.run.unsteady:
             if after is None or after.status is not CaseStatus.PASSED:
-                self._say(Kind.FLAKY, name, after, case)
+                self._say(FindingKind.FLAKY, name, after, case)
         elif case.status is CaseStatus.PASSED:
             self._passed_before(name, case, kept, after)
         elif case.failed:
@@ -273,7 +295,7 @@ class _Judge:
                 kept = replace(case, status=CaseStatus.PASSED)
             self._failed_before(name, case, kept, after)
         elif after is not None and after.failed:
-            self._say(Kind.NEW_FAILS, name, after, case)
+            self._say(FindingKind.NEW_FAILS, name, after, case)
 
     def _passed_before(
         self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
@@ -281,37 +303,47 @@ class _Judge:
         fails = kept is not None and kept.failed and name not in self._kept.run.unsteady
         own = self._own_files(case)
         if after is not None and name in self._after.run.unsteady:
-            self._say(Kind.UNSTEADY, name, after, case)
+            self._say(FindingKind.UNSTEADY, name, after, case)
         elif after is not None and after.failed:
-            self._say(Kind.BROKEN, name, after, case)
+            self._say(FindingKind.BROKEN, name, after, case)
         elif after is None:
             hidden = fails and kept is not None and kept.is_assertion and not own
-            self._say(Kind.HIDDEN if hidden else Kind.GONE, name, kept, case)
+            self._say(FindingKind.HIDDEN if hidden else FindingKind.GONE, name, kept, case)
         elif after.status is CaseStatus.SKIPPED:
             hidden = fails and kept is not None and kept.status is CaseStatus.FAILED
-            self._say(Kind.HIDDEN if hidden else Kind.SKIPPED, name, kept, case)
+            self._say(FindingKind.HIDDEN if hidden else FindingKind.SKIPPED, name, kept, case)
         elif not fails:
             self._fails_without(name, case)
         elif kept is not None and kept.is_assertion and not own and not self._has_test_data():
-            self._say(Kind.ELSEWHERE, name, kept, case)
+            self._say(FindingKind.ELSEWHERE, name, kept, case)
         else:
             without = self._without(self._after.name_of(name))
             loosened = without is not None and without.status is CaseStatus.PASSED and bool(own)
             asserted = kept is not None and kept.is_assertion
-            self._say(Kind.LOOSENED if loosened and asserted else Kind.CHANGED, name, kept, case)
+            self._say(
+                FindingKind.LOOSENED if loosened and asserted else FindingKind.CHANGED, name, kept, case
+            )
             self._fails_without(name, case)
 
     def _failed_before(
         self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
     ) -> None:
         if after is not None and after.failed:
-            self._say(Kind.NAMED if self._named.names(case) else Kind.AS_BEFORE, name, after, case)
+            self._say(
+                FindingKind.NAMED if self._named.names(case) else FindingKind.AS_BEFORE, name, after, case
+            )
         elif kept is not None and kept.status is CaseStatus.PASSED:
             is_skipped = after is not None and after.status is CaseStatus.SKIPPED
-            kind = Kind.GONE if after is None else Kind.SKIPPED if is_skipped else Kind.FIXED
+            kind = (
+                FindingKind.GONE
+                if after is None
+                else FindingKind.SKIPPED
+                if is_skipped
+                else FindingKind.FIXED
+            )
             self._say(kind, name, kept, case)
         else:
-            self._say(Kind.ONLY_AS_CHANGED, name, kept, case)
+            self._say(FindingKind.ONLY_AS_CHANGED, name, kept, case)
 
     def _look_at_new(self) -> None:
         """The tests that only the change has."""
@@ -324,10 +356,10 @@ class _Judge:
             if unloaded is not None and kept is not None:  # its file could not be loaded before
                 self._failed_before(name, case, kept, case)
             elif case.failed and without_parameters(case) in failed_before:
-                self._say(Kind.AS_BEFORE, name, case)
+                self._say(FindingKind.AS_BEFORE, name, case)
             elif case.failed and name not in self._before.groups:
                 # A file that cannot be loaded any more is told of by the tests in it.
-                self._say(Kind.NEW_FAILS, name, case)
+                self._say(FindingKind.NEW_FAILS, name, case)
             elif case.status is CaseStatus.PASSED and self._new is not None:
                 without = self._without(name)
                 self._say(_without_change(without), name, without, case)
@@ -336,7 +368,7 @@ class _Judge:
         """A test of the base that the change may have changed, if it does not pass without the change."""
         without = self._without(self._after.name_of(name))
         kind = _without_change(without)
-        if without is not None and kind in {Kind.PROVES, Kind.PROVES_BY_ERROR}:
+        if without is not None and kind in {FindingKind.PROVES, FindingKind.PROVES_BY_ERROR}:
             self._say(kind, name, without, case)
 
     def _without(self, name: str) -> CaseResult | None:
@@ -348,19 +380,23 @@ class _Judge:
         kept, after = self._kept.run, self._after.run
         are_green = self._before.run.is_green and after.is_green
         if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
-            self._found[Kind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
+            self._found[FindingKind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
 
     def _replaced(self) -> None:
         """A test that fails by its own assertion and is gone has to have something in its place.
 
         Where behaviour changes on purpose, another test of the file shows the new one: it fails without the change.
         """
-        proving = {case.file for kind in (Kind.PROVES, Kind.PROVES_BY_ERROR) for case in self._found[kind]}
-        for case in self._found.pop(Kind.GONE, []):
+        proving = {
+            case.file
+            for kind in (FindingKind.PROVES, FindingKind.PROVES_BY_ERROR)
+            for case in self._found[kind]
+        }
+        for case in self._found.pop(FindingKind.GONE, []):
             has_file = case.file and not any(may_hold(path, case) for path in self._removed)
             is_replaced = case.file in proving if has_file else bool(proving)
             hidden = case.is_assertion and not is_replaced
-            self._found[Kind.HIDDEN if hidden else Kind.GONE].append(case)
+            self._found[FindingKind.HIDDEN if hidden else FindingKind.GONE].append(case)
 
     def _own_files(self, case: CaseResult) -> tuple[str, ...]:
         """The changed files that may hold the test, with their lines; empty if its file is as it was."""
@@ -380,11 +416,19 @@ class _Judge:
 _NOTHING = CaseResult("", CaseStatus.PASSED)
 _RUN_BY_ITSELF = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "__init__.py"})
 _WITH_FILES = frozenset(
-    {Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE, Kind.CHANGED, Kind.GONE, Kind.SKIPPED}
+    {
+        FindingKind.ONLY_AS_CHANGED,
+        FindingKind.HIDDEN,
+        FindingKind.LOOSENED,
+        FindingKind.ELSEWHERE,
+        FindingKind.CHANGED,
+        FindingKind.GONE,
+        FindingKind.SKIPPED,
+    }
 )
 
 
-def _is_doubtful(finding: Finding) -> bool:
+def _is_doubtful(finding: RunFinding) -> bool:
     asked = finding.kind in _ASKED_IF_ASSERTED and finding.by_assertion > 0
     return finding.kind in _DOUBTFUL or asked
 
@@ -396,15 +440,15 @@ _IMPORT = re.compile(
 )
 
 
-def _without_change(case: CaseResult | None) -> Kind:
+def _without_change(case: CaseResult | None) -> FindingKind:
     """What a new test that passes with the change proves, by how it ends without."""
     if case is None or case.status in {CaseStatus.ERROR, CaseStatus.SKIPPED}:
-        return Kind.NOT_LOADED
+        return FindingKind.NOT_LOADED
     if case.status is CaseStatus.PASSED:
-        return Kind.PASSES_WITHOUT
+        return FindingKind.PASSES_WITHOUT
     if case.is_assertion:
-        return Kind.PROVES
-    return Kind.NOT_LOADED if _IMPORT.search(case.message) else Kind.PROVES_BY_ERROR
+        return FindingKind.PROVES
+    return FindingKind.NOT_LOADED if _IMPORT.search(case.message) else FindingKind.PROVES_BY_ERROR
 
 
 def _test_files(runs: Runs, change: Change) -> dict[str, str]:
@@ -431,39 +475,39 @@ def _lines(version: FileVersion) -> Counter[bytes] | None:
 
 
 _TRUE_OF_ONE = {
-    Kind.BROKEN: "passed before and fails now",
-    Kind.UNSTEADY: "passed before in each run and fails now in some",
-    Kind.NEW_FAILS: "is new and fails",
-    Kind.NAMED: "is named by the task and still fails",
-    Kind.ONLY_AS_CHANGED: "failed before, does not pass with the base's tests and settings, and does not fail with those of this change",
-    Kind.HIDDEN: "passed before, fails with the base's tests, and is not run any more",
-    Kind.LOOSENED: "passed before, fails with the base's tests, and passes as it is changed, without the rest of this change too",
-    Kind.ELSEWHERE: "passed before, fails with the base's settings, and passes with those of this change",
-    Kind.CHANGED: "passed before and passes now only as changed",
-    Kind.GONE: "is not there any more",
-    Kind.SKIPPED: "is skipped now",
-    Kind.FLAKY: "ends now so, now otherwise, on the base too",
-    Kind.AS_BEFORE: "fails as before",
-    Kind.FIXED: "failed before and passes now, with the tests as they were",
-    Kind.PROVES: "fails without this change, by its own assertion",
-    Kind.PROVES_BY_ERROR: "fails without this change, by an exception",
-    Kind.NOT_LOADED: "could not be run without this change, which tells nothing",
-    Kind.PASSES_WITHOUT: "is new and passes without this change too",
+    FindingKind.BROKEN: "passed before and fails now",
+    FindingKind.UNSTEADY: "passed before in each run and fails now in some",
+    FindingKind.NEW_FAILS: "is new and fails",
+    FindingKind.NAMED: "is named by the task and still fails",
+    FindingKind.ONLY_AS_CHANGED: "failed before, does not pass with the base's tests and settings, and does not fail with those of this change",
+    FindingKind.HIDDEN: "passed before, fails with the base's tests, and is not run any more",
+    FindingKind.LOOSENED: "passed before, fails with the base's tests, and passes as it is changed, without the rest of this change too",
+    FindingKind.ELSEWHERE: "passed before, fails with the base's settings, and passes with those of this change",
+    FindingKind.CHANGED: "passed before and passes now only as changed",
+    FindingKind.GONE: "is not there any more",
+    FindingKind.SKIPPED: "is skipped now",
+    FindingKind.FLAKY: "ends now so, now otherwise, on the base too",
+    FindingKind.AS_BEFORE: "fails as before",
+    FindingKind.FIXED: "failed before and passes now, with the tests as they were",
+    FindingKind.PROVES: "fails without this change, by its own assertion",
+    FindingKind.PROVES_BY_ERROR: "fails without this change, by an exception",
+    FindingKind.NOT_LOADED: "could not be run without this change, which tells nothing",
+    FindingKind.PASSES_WITHOUT: "is new and passes without this change too",
 }
 
 
-def _words(finding: Finding) -> str:
+def _words(finding: RunFinding) -> str:
     """A finding in one line for people."""
-    if finding.kind is Kind.UNPROVEN:
+    if finding.kind is FindingKind.UNPROVEN:
         return f"The run with this change counts for nothing: {in_markdown(finding.words, _WORDS_CHARS)}."
-    if finding.kind is Kind.KEPT_UNPROVEN:
+    if finding.kind is FindingKind.KEPT_UNPROVEN:
         words = in_markdown(finding.words, _WORDS_CHARS)
         return f"The run with the base's tests and settings counts for nothing: {words}."
     number = len(finding.tests)
     true = _TRUE_OF_ONE[finding.kind] if number == 1 else _of_several(_TRUE_OF_ONE[finding.kind])
     shown = ", ".join(f"`{one_line(name, limit=_ID_CHARS)}`" for name in finding.tests[:_SHOWN_TESTS])
     more = f" and {number - _SHOWN_TESTS} more" if number > _SHOWN_TESTS else ""
-    how = _how(finding) if finding.kind in {Kind.CHANGED, Kind.GONE} else ""
+    how = _how(finding) if finding.kind in {FindingKind.CHANGED, FindingKind.GONE} else ""
     files = ", ".join(finding.files[:_SHOWN_FILES])
     if len(finding.files) > _SHOWN_FILES:
         files += f" and {len(finding.files) - _SHOWN_FILES} more"
@@ -471,7 +515,7 @@ def _words(finding: Finding) -> str:
     return f"{number} {'test' if number == 1 else 'tests'} {true}: {shown}{more}.{how}{changed}"
 
 
-def _how(finding: Finding) -> str:
+def _how(finding: RunFinding) -> str:
     """How tests fail as the base has them."""
     errors = sum(map(bool, finding.outputs)) - finding.by_assertion
     numbers = ((finding.by_assertion, "by their own assertion"), (errors, "by an error"))
@@ -495,10 +539,10 @@ def _of_several(words: str) -> str:
     return re.sub(r"\w+", lambda word: _SEVERAL.get(word[0], word[0]), words)
 
 
-def _for_model(verdict: Verdict, *, brief: bool) -> str:
+def _for_model(verdict: ChangeVerdict, *, brief: bool) -> str:
     most_chars = _BRIEF_CHARS if brief else _MODEL_CHARS
 
-    def outputs(finding: Finding) -> list[str]:
+    def outputs(finding: RunFinding) -> list[str]:
         return [what_went_wrong(output) if brief else output for output in finding.outputs]
 
     sections = [

@@ -20,8 +20,8 @@ from orchestrator.bot.worker.candidates import (
 )
 from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.commands import Commands
 from orchestrator.core.events import Warned
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, NothingToDo, StartAgain
 from orchestrator.core.errors import PullwrightError, RateLimitError

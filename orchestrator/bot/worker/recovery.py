@@ -9,26 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.claims import Lease
-from orchestrator.bot.coordination.unfinished import drop_wip, load_wip, save_wip, wip_ref, wip_subject
-from orchestrator.bot.cycle.held_claim import WORKING_LABEL
-from orchestrator.bot.cycle.result import Outcome
-from orchestrator.bot.cycle.unfinished import (
-    PATCH_NAME,
+from orchestrator.bot.coordination.saved_work import drop_wip, load_wip, save_wip, wip_ref, wip_subject
+from orchestrator.bot.cycle.claim import WORKING_LABEL
+from orchestrator.bot.cycle.earlier import (
     UnfinishedState,
     conversation,
     files_to_keep,
     pages_of,
     read_state_pages,
     trimmed_events,
-    write_private,
 )
+from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
+from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, is_open, lock_run, open_runs
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.policy.change_checks import places_of_secrets
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, WorkSaved
 from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
-from orchestrator.core.events import CallStatus, ReplyReceived, ToolCallEnded, Warned
+from orchestrator.core.events import (
+    CallStatus,
+    Phase,
+    PhaseEntered,
+    Proposed,
+    ReplyReceived,
+    ToolCallEnded,
+    Warned,
+    WorkSaved,
+)
 from orchestrator.core.repositories import same_repository
 from orchestrator.core.spent import Spent
 
@@ -37,14 +44,13 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.coordination.unfinished import Wip
+    from orchestrator.bot.coordination.saved_work import Wip
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home, KeptWork
     from orchestrator.bot.journal.open_runs import OpenRun
     from orchestrator.core.clock import Clock
-    from orchestrator.core.cycle_events import TaskTaken
-    from orchestrator.core.events import Emit, Event
+    from orchestrator.core.events import Emit, Event, TaskTaken
 
 
 CRASHED = "crashed"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, Remark, is_ours
 from orchestrator.bot.forge.base import FeedbackKind, PullRequestState
-from orchestrator.core.commands import Commands
+from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
 from orchestrator.bot.coordination.claims import RETRY, remove_records
-from orchestrator.bot.coordination.unfinished import WORK, is_key, load_wip, wip_ref
-from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES
+from orchestrator.bot.coordination.saved_work import WORK, is_key, load_wip, wip_ref
+from orchestrator.bot.cycle.claimer import HEADS, OUR_BRANCHES
+from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, UnfinishedState, read_kept, read_state_pages
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, checklist, from_text, key_of
-from orchestrator.bot.cycle.unfinished import MOST_ATTEMPTS, UnfinishedState, read_kept, read_state_pages
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.worker.candidates import BACKLOG_FILES
 from orchestrator.bot.worker.task_rules import has_label
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.coordination.unfinished import Wip
+    from orchestrator.bot.coordination.saved_work import Wip
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.clock import Clock
-    from orchestrator.core.commands import Commands
+    from orchestrator.core.repositories import Commands
 
 
 class TaskStatus(StrEnum):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from orchestrator.bot.cycle.cycle import says_no_task
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.finish import says_no_task
+from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.journal.index import Pause
 from orchestrator.core.errors import (
     AuthenticationError,

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.core.secret_names import is_secret
+from orchestrator.core.redaction import is_secret
 from orchestrator.engine.environments.base import ExecResult
 
 if TYPE_CHECKING:

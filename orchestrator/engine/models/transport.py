@@ -16,7 +16,7 @@ from orchestrator.core.errors import (
     ProviderError,
     ResumableError,
 )
-from orchestrator.core.masking import without, without_bytes
+from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import count_waits, error_from_body, is_transient
 from orchestrator.engine.models.refusals import changed_fields
@@ -502,7 +502,7 @@ class _Exchange:
             return self._finish()
         except ModelError:
             # The HTTP library names the header that it cannot send.
-            failure.args = tuple(without(str(part), self._key) for part in failure.args)
+            failure.args = tuple(without_secrets(str(part), self._key) for part in failure.args)
             return failure
 
     async def _next(self) -> list[Piece] | Response:
@@ -516,7 +516,9 @@ class _Exchange:
         if event is None:
             return self._finish()
         # Some servers echo the key in their errors.
-        pieces = self._decoder.feed(event.event, without(event.data, self._key) if self._key else event.data)
+        pieces = self._decoder.feed(
+            event.event, without_secrets(event.data, self._key) if self._key else event.data
+        )
         for piece in pieces:
             self._said_characters += max(len(piece.text), LEAST_PIECE_CHARACTERS)
         if self._said_characters > MAX_SAID_CHARACTERS:

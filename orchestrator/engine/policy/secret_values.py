@@ -17,7 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from orchestrator.core.secret_names import MIN_SECRET_CHARS
+from orchestrator.core.redaction import MIN_SECRET_CHARS
 from orchestrator.engine.policy.secret_decoding import decoded, plain_letters
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from enum import Enum
 from functools import cache, cached_property
 from typing import Any
 
-from orchestrator.core.masking import REPLACEMENT
-from orchestrator.core.secret_names import MIN_SECRET_CHARS
+from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT
 from orchestrator.engine.policy.secret_values import ValueIndex, merged_spans, spans_in_parts
 
 _WORD = re.compile(rb"[A-Za-z]{3,24}")

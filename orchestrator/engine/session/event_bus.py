@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.events import CallStatus, SubagentEvent, ToolCallEnded, ToolCallStarted
-from orchestrator.core.session_events import SessionEvent
+from orchestrator.core.events import CallStatus, SessionEvent, SubagentEvent, ToolCallEnded, ToolCallStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

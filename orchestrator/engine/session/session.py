@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
+    from orchestrator.core.events import SessionEvent
     from orchestrator.core.messages import Message, Usage
-    from orchestrator.core.session_events import SessionEvent
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model

@@ -17,7 +17,7 @@ from orchestrator.engine.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import ReplyPrice
     from orchestrator.engine.session.budget import Budget

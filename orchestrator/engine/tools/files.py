@@ -10,8 +10,8 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
-from orchestrator.core.masking import REPLACEMENT
 from orchestrator.core.messages import Image
+from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.file_syntax import newly_unreadable
 from orchestrator.engine.tools.base import (
     DEFAULT_MAX_CHARS,

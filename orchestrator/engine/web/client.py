@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.core.masking import without, without_bytes
+from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.web.base import (
     PageKind,
     SearchHit,
@@ -114,7 +114,7 @@ def _complaint(reply: Any) -> str:
 
 
 def _plain(value: Any, most: int) -> str:
-    """One line of text without markup."""
+    """One line of text without_secrets markup."""
     text = html.unescape(_MARKUP.sub("", value)) if isinstance(value, str) else ""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
@@ -122,7 +122,7 @@ def _plain(value: Any, most: int) -> str:
 
 def _brave_rows(reply: JsonObject) -> Any:
     web = reply.get("web")
-    if web is None:  # a question without results has no such part
+    if web is None:  # a question without_secrets results has no such part
         return [] if reply.get("type") == "search" else None
     return web.get("results", []) if isinstance(web, Mapping) else None
 
@@ -433,7 +433,7 @@ class HttpWeb:
             failure = f"{host} sent a body that cannot be unpacked"
         except httpx2.TransportError as error:
             said = " ".join(str(error).split())[:200] or type(error).__name__
-            failure = f"{host} cannot be reached or broke off: {without(said, self._key)}"
+            failure = f"{host} cannot be reached or broke off: {without_secrets(said, self._key)}"
         raise ToolError(failure)
 
     async def _follow(self, address: WebAddress) -> WebPage:
@@ -560,11 +560,11 @@ def _refused_search(engine: SearchEngine, status: int, said: str) -> ToolError:
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         what = f"did not accept its key: a person must check {engine.key_variable}"
     elif status in _SPENT:
-        what = "has no quota left for its key: go on without web search"
+        what = "has no quota left for its key: go on without_secrets web search"
     elif status == HTTPStatus.TOO_MANY_REQUESTS:
         what = "takes no more requests for now, or its quota is spent: search less, or later"
     elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        what = "failed: try later, or go on without web search"
+        what = "failed: try later, or go on without_secrets web search"
     else:
         what = "did not accept the search: put it in other words"
     return ToolError(f"{engine.label} {what} (HTTP {status}{f': {said}' if said else ''})")

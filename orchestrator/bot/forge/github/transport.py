@@ -20,7 +20,7 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgeUnavailableError,
 )
-from orchestrator.core.masking import without
+from orchestrator.core.redaction import without_secrets
 
 if TYPE_CHECKING:
     from github import Auth
@@ -137,7 +137,7 @@ class PyGithubTransport:
                 f"cannot {request.doing}: {self._host} sends us to another server: is --github-url right?"
             ) from None
         if self._secret and status >= HTTPStatus.MULTIPLE_CHOICES:
-            text = without(text, self._secret)  # a proxy may echo what it refuses
+            text = without_secrets(text, self._secret)  # a proxy may echo what it refuses
         return Reply(status, {name.lower(): str(value) for name, value in headers.items()}, text)
 
     def close(self) -> None:

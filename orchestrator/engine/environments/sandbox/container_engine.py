@@ -21,7 +21,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.core.secret_names import is_secret
+from orchestrator.core.redaction import is_secret
 from orchestrator.engine.environments.commands import until_readable
 from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER

@@ -23,7 +23,7 @@ from orchestrator.app.cli.arguments import (
 )
 from orchestrator.app.cli.run import RunTotals
 from orchestrator.app.options import KEYS, RENAMED
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.policy.secrets import Redactor

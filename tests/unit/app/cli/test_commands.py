@@ -23,9 +23,8 @@ from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, JournalError, ProviderError
-from orchestrator.core.events import ReplyReceived, ReplyRejected, Warned
+from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, ReplyRejected, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from tests.doubles.folder_git import FolderGit
 from tests.tables import table
@@ -279,7 +278,7 @@ def test_the_status_of_an_error(error: BaseException, status: int) -> None:
 
 
 def test_every_outcome_of_a_cycle_has_a_status() -> None:
-    from orchestrator.bot.cycle.result import Outcome
+    from orchestrator.bot.cycle.parts import Outcome
 
     assert {outcome for outcome in Outcome if arguments.for_outcome(outcome) == arguments.FAILED} == {
         Outcome.FAILED,

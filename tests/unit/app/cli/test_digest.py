@@ -27,11 +27,10 @@ from orchestrator.bot.journal.digest import Digest
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.index import RunSummary
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.core.changes import diff_stat
 from orchestrator.core.clock import ManualClock, SystemClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Proposed, TaskTaken
-from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, JournalError
-from orchestrator.core.events import ReplyReceived
+from orchestrator.core.events import CycleEnded, CycleStarted, Proposed, ReplyReceived, TaskTaken
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 from orchestrator.engine.policy.secrets import Redactor

@@ -13,20 +13,18 @@ from rich.console import Console
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.words import Narrator, duration, money, telling_argument
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import (
+from orchestrator.core.events import (
     CycleEnded,
     CycleStarted,
+    ErrorOccurred,
+    Event,
+    LimitReached,
     Paused,
     Phase,
     PhaseEntered,
     QuestionAsked,
     Reserved,
     Resumed,
-)
-from orchestrator.core.events import (
-    ErrorOccurred,
-    Event,
-    LimitReached,
     TextDelta,
     ToolCallStarted,
     TurnStarted,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.app.cli.worker import quota_of
-from orchestrator.app.config import Settings
+from orchestrator.app.config.settings import Settings
 
 SECRET = "sk-" + "a1B2" * 10
 

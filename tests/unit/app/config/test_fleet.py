@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.config import load_settings
 from orchestrator.app.config.fleet import DEFAULT_EVERY, Address, FleetFile, load_fleet
+from orchestrator.app.config.settings import load_settings
 from orchestrator.core.errors import ConfigurationError
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.masking import masked
+from orchestrator.core.redaction import masked
 from tests.tables import table
 
 if TYPE_CHECKING:

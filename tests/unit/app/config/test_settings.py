@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from orchestrator.app.config import Origin, Settings, SourceKind, load_settings, tightened
-from orchestrator.app.config.settings import SUITE_VARIABLES, user_file
+from orchestrator.app.config.settings import (
+    SUITE_VARIABLES,
+    Origin,
+    Settings,
+    SourceKind,
+    load_settings,
+    tightened,
+    user_file,
+)
 from orchestrator.app.options import KEYS, OPTIONS, Reach
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.app.cli.arguments import given_settings, parse
-from orchestrator.app.config import load_settings
+from orchestrator.app.config.settings import load_settings
 from orchestrator.app.doctor.findings import ProbeState
 from tests.scenarios.stage import git, make_repository
 from tests.unit.app.doctor.test_doctor import probe

@@ -9,7 +9,7 @@ from orchestrator.app.redteam.attack import Attack, AttackPlace
 from orchestrator.app.redteam.judge import Evidence, judge_attack
 from orchestrator.app.redteam.secrets import draw_secrets, leaked_secrets
 from orchestrator.app.redteam.world import OutgoingText
-from orchestrator.bot.cycle.result import CycleResult
+from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
 from tests.tables import table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.config import Settings
+from orchestrator.app.config.settings import Settings
 from orchestrator.app.wiring.guards import (
     GuardMaker,
     as_lines,

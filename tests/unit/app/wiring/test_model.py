@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.app.config import ApiKeys, load_settings
+from orchestrator.app.config.keys import ApiKeys
+from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.model import CAPS_IN_USD, ChosenModel, choose_model
 from orchestrator.bot.cycle.parts import Stop

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config import ApiKeys, load_settings
+from orchestrator.app.config.keys import ApiKeys
+from orchestrator.app.config.settings import load_settings
 from orchestrator.app.doctor import diagnose
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
+from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.clock import ManualClock
 from tests.unit.bot.git.rig import git
 

@@ -14,8 +14,7 @@ from orchestrator.bot.coordination.claim_record import ClaimRecord, claim_messag
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.records import RemoteRecord
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.remote import GitCredential
-from orchestrator.bot.git.swap import Update
+from orchestrator.bot.git.remote import GitCredential, Update
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     ClaimLostError,

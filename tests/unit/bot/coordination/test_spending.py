@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config import load_settings
+from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring.cycle_parts import scope_caps
 from orchestrator.bot.coordination.budget import (
     Caps,
@@ -28,9 +28,8 @@ from orchestrator.bot.journal.index import spend_lock
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import ReplyReceived
+from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, Reserved
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 from tests.tables import table

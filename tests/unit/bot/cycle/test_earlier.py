@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
-from orchestrator.bot.cycle.tasks import Task, TaskKind
-from orchestrator.bot.cycle.unfinished import (
+from orchestrator.bot.cycle.earlier import (
     SESSION_PAGE,
     STATE_PAGE,
     BegunProposal,
@@ -18,8 +17,9 @@ from orchestrator.bot.cycle.unfinished import (
     read_kept,
     read_state_pages,
 )
+from orchestrator.bot.cycle.tasks import Task, TaskKind
 from orchestrator.bot.git.base import Packed
-from orchestrator.core.cycle_events import Proposed, Proposing
+from orchestrator.core.events import Proposed, Proposing
 from tests.tables import table
 
 STATE = {"run": "r", "why": "limit", "model": "m", "contract": "native", "profile": "p"}

@@ -8,15 +8,15 @@ from itertools import product
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.cycle.evidence import RanCommand
+from orchestrator.bot.cycle.act import RanCommand
 from orchestrator.bot.cycle.propose import quoted_patch
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
 from orchestrator.bot.forge.github.issues import MARKER, compose_comment, sections_of, with_section
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.bot.verification.page import read_block, report, warning
-from orchestrator.bot.verification.verdict import judge
+from orchestrator.bot.verification.page import read_block, report, tests_warning
+from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.bot.worker.upkeep import UpkeepState, read_state
 from orchestrator.core.prompts import render
 from tests.doubles.github_page import github_page
@@ -49,8 +49,8 @@ def _report() -> tuple[str, str]:
         )
     )
     runs = Runs("pytest", "", "none", HEAD, "cd" * 20, before, after, after)
-    verdict = judge(runs, Change(HEAD, "cd" * 20, ()))
-    return warning(verdict), report(verdict, HEAD)
+    verdict = judge_runs(runs, Change(HEAD, "cd" * 20, ()))
+    return tests_warning(verdict), report(verdict, HEAD)
 
 
 WARNING, REPORT = _report()

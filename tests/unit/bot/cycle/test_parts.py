@@ -1,13 +1,21 @@
-"""A wish to end, and who waits meanwhile."""
+"""The parts of a cycle: its stop, and what its model is shown."""
 
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.cycle.parts import Stop
+from orchestrator.app.config.settings import Settings
+from orchestrator.app.wiring.guards import GuardMaker
+from orchestrator.bot.cycle.parts import Sanitizer, Stop
+from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeUnavailableError
+from orchestrator.engine.policy.secrets import Redactor
+
+if TYPE_CHECKING:
+    from orchestrator.core.events import Event
 
 
 class Asked:
@@ -47,3 +55,17 @@ def test_an_end_that_is_wanted_while_work_is_saved_is_no_error_of_who_saves() ->
     assert asked.seconds == [30, 20.0, 2, 2]
     with pytest.raises(ForgeUnavailableError):
         asked.stop.sleep(2)
+
+
+def test_what_is_hidden_in_a_name_is_left_out_and_told_once() -> None:
+    heard: list[Event] = []
+    sanitizer = Sanitizer(GuardMaker(Redactor(["made-up-key-1234"]))(Settings()), heard.append)
+    for _ in range(2):
+        assert sanitizer.words("Mend\u200b it") == "Mend it"
+    assert sanitizer.words("Use made-up-key-1234") == "Use [redacted]"
+    [event] = heard
+    assert isinstance(event, Guarded)
+    assert (event.defence, event.details) == (
+        Defence.HIDDEN_TEXT,
+        ('format characters at 4: "<U+200B>"',),
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import Lease
-from orchestrator.bot.coordination.unfinished import wip_ref
-from orchestrator.bot.cycle.claim import Claimer
+from orchestrator.bot.coordination.saved_work import wip_ref
+from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.spent import Spent

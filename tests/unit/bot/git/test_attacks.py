@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.base import Screen
+from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.git.local import LocalRepository
 from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import WorkspaceError
@@ -43,7 +43,7 @@ def steps(opened: Clone) -> dict[str, Callable[[], object]]:
 
     def change_and_hold() -> None:
         write(opened.tree, {"src/calc.py": "held\n", "src/gone.py": "x\n", "more.txt": "x\n"})
-        screen = Screen(hold=lambda change: "held" if change.path.startswith("src/") else None)
+        screen = CommitScreen(hold=lambda change: "held" if change.path.startswith("src/") else None)
         outcome = opened.commit(paths | {"src/gone.py"}, "more", include_commands=True, screen=screen)
         assert outcome.held
         assert outcome.held_patch

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.base import BranchCommit, Screen
-from orchestrator.bot.git.commit import clean_message
+from orchestrator.bot.git.base import BranchCommit, CommitScreen
+from orchestrator.bot.git.clone import clean_message
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from tests.unit.bot.git.rig import US, clone, git, show, write
 
@@ -246,7 +246,7 @@ def test_conflicts_with_the_base_hold_the_commit_up(source: Path, tmp_path: Path
         assert (outcome.commit, outcome.refused) == (None, "conflict markers are left in src/calc.py")
         # A path that waits for a person goes back to what was there: markers, which are never committed.
         write(opened.tree, {"src/calc.py": "both\n"})
-        hold = Screen(hold=lambda change: "protected" if change.path == "src/calc.py" else None)
+        hold = CommitScreen(hold=lambda change: "protected" if change.path == "src/calc.py" else None)
         outcome = opened.commit(set(), "merge", include_commands=False, screen=hold)
         assert (outcome.commit, outcome.refused) == (None, "a conflict waits for a person in src/calc.py")
         # Touched or not, what solves a conflict is part of the commit.
@@ -257,7 +257,7 @@ def test_what_people_committed_is_not_screened_as_ours(source: Path, tmp_path: P
     start(source)
     tip = add(source, {".github/workflows/x.yml": "theirs"}, branch=BRANCH)
     add(source, {"base.txt": "1"})
-    screen = Screen(
+    screen = CommitScreen(
         find_secrets=lambda made: ["theirs"] if "theirs" in made else [],
         hold=lambda change: "protected" if change.path.startswith(".github") else None,
     )

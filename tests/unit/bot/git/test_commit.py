@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.base import LeftOut, Screen
+from orchestrator.bot.git.base import CommitScreen, LeftOut
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.coordination.records_rig import logged_git
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
@@ -376,7 +376,7 @@ def test_what_is_pending_after_a_push_is_seen(tmp_path: Path, how: str) -> None:
     source = make_source(tmp_path / "source", {"a.txt": "a\n", "held.txt": "a\n", ".gitignore": "*.log\n"})
     git(source, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},module")
     git(source, "commit", "-qm", "module")
-    hold = Screen(hold=lambda change: "a person looks" if change.path == "held.txt" else None)
+    hold = CommitScreen(hold=lambda change: "a person looks" if change.path == "held.txt" else None)
     with clone(source, tmp_path / "clones") as opened:
         touched = {"a.txt"}
         write(opened.tree, {"a.txt": "b\n"})

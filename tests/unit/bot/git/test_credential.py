@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.remote import GitCredential, write_helper
+from orchestrator.bot.git.hostgit import write_helper
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.git.rig import clone, git, write
 from tests.unit.bot.git.smart_http import SmartHttp

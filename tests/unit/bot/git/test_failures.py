@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.failures import error_for, main_line, server_words, storage_errors, without_trace
-from orchestrator.bot.git.hostgit import GitResult
-from orchestrator.bot.git.swap import PAUSES_SECONDS, Tries, push_error
+from orchestrator.bot.git.hostgit import (
+    GitResult,
+    error_for,
+    main_line,
+    server_words,
+    storage_errors,
+    without_trace,
+)
+from orchestrator.bot.git.remote import PAUSES_SECONDS, Tries, push_error
 from orchestrator.core.errors import DiskFullError, RemoteRateLimitError, WorkspaceError
 from tests.tables import table
 from tests.unit.bot.git.rig import clone, write

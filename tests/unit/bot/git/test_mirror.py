@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.git.mirror import Mirrors
-from orchestrator.bot.git.opening import open_clone
+from orchestrator.bot.git.opening import Mirrors, open_clone
 from orchestrator.bot.git.remote import GitCredential, parse_remote
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
@@ -488,7 +487,7 @@ import sys
 from pathlib import Path
 from orchestrator.core.clock import ManualClock
 from orchestrator.bot.git.remote import GitCredential
-from orchestrator.bot.git.mirror import Mirrors
+from orchestrator.bot.git.opening import Mirrors
 from orchestrator.bot.git.remote import parse_remote
 
 url, user, password, root, folder = sys.argv[1:]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.git.base import LeftOut, Screen
+from orchestrator.bot.git.base import CommitScreen, LeftOut
 from orchestrator.bot.git.staging import Aliases, held_paths
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import WorkspaceError
@@ -24,9 +24,9 @@ BRANCH = "pullwright/test"
 WAITS = "waits for a person"
 
 
-def holding(*parts: str) -> Screen:
+def holding(*parts: str) -> CommitScreen:
     """Holds every path that begins with one of the texts."""
-    return Screen(hold=lambda change: WAITS if change.path.startswith(parts) else None)
+    return CommitScreen(hold=lambda change: WAITS if change.path.startswith(parts) else None)
 
 
 def holding_back(diff: str) -> list[str]:
@@ -40,7 +40,7 @@ def seen_by(safe: Clone, touched: set[str]) -> dict[str, FileChange]:
     def note(change: FileChange) -> None:
         changes[change.path] = change
 
-    safe.commit(touched, "m", include_commands=False, screen=Screen(hold=note))
+    safe.commit(touched, "m", include_commands=False, screen=CommitScreen(hold=note))
     return changes
 
 
@@ -155,7 +155,7 @@ def test_a_file_and_a_folder_of_one_name_are_held_together(
 ) -> None:
     work(safe.tree)
     write(safe.tree, {"ok.py": "x\n"})
-    screen = Screen(hold=lambda change: WAITS if change.path == held else None)
+    screen = CommitScreen(hold=lambda change: WAITS if change.path == held else None)
     outcome = safe.commit(set(), "m", include_commands=True, screen=screen)
     assert outcome.files == ["ok.py"]
     assert [item.path for item in outcome.held] == all_held
@@ -216,7 +216,7 @@ def test_links_cannot_be_made_so_that_the_check_has_no_end(safe: Clone) -> None:
 
 def test_what_adds_a_secret_is_committed_nowhere(shelled: Clone, source: Path) -> None:
     write(shelled.tree, {"a.txt": "secret\n"})
-    screen = Screen(find_secrets=holding_back)
+    screen = CommitScreen(find_secrets=holding_back)
     outcome = shelled.commit({"a.txt"}, "r", include_commands=True, screen=screen)
     assert (outcome.commit, outcome.files, outcome.held_back) == (None, [], ["x:1"])
     write(shelled.tree, {"a.txt": "clean\n"})
@@ -237,7 +237,9 @@ def test_secrets_are_found_in_binary_hidden_and_held_files(
     safe: Clone, files: dict[str, str | bytes], held: str
 ) -> None:
     write(safe.tree, files)
-    screen = Screen(holding_back, lambda change: WAITS if held and change.path.startswith(held) else None)
+    screen = CommitScreen(
+        holding_back, lambda change: WAITS if held and change.path.startswith(held) else None
+    )
     outcome = safe.commit(set(files), "m", include_commands=False, screen=screen)
     assert (outcome.commit, outcome.held_back, outcome.held_patch) == (None, ["x:1"], b"")
     assert safe.push(BRANCH, expected=None) == safe.base_commit
@@ -250,7 +252,7 @@ def test_the_whole_pull_request_is_judged_and_not_one_commit(safe: Clone) -> Non
         sizes.append(len(changes))
         return "too much" if len(changes) > 2 else None
 
-    screen = Screen(refuse=at_most_two)
+    screen = CommitScreen(refuse=at_most_two)
     for name in ("1", "2"):
         write(safe.tree, {name: "x"})
         assert safe.commit({name}, "m", include_commands=False, screen=screen).files == [name]
@@ -267,7 +269,7 @@ def test_the_whole_pull_request_is_judged_and_not_one_commit(safe: Clone) -> Non
 
 def test_what_is_held_does_not_count_and_leaves_with_no_refused_change(safe: Clone) -> None:
     write(safe.tree, {"src/calc.py": "changed\n", "a": "a"})
-    screen = Screen(
+    screen = CommitScreen(
         hold=holding("src/").hold, refuse=lambda changes: "refused" if len(changes) == 1 else None
     )
     outcome = safe.commit({"src/calc.py", "a"}, "m", include_commands=False, screen=screen)
@@ -288,7 +290,7 @@ def test_a_check_that_fails_lets_nothing_through(safe: Clone) -> None:
 
     write(safe.tree, {"a": "a"})
     with pytest.raises(WorkspaceError, match="the check is broken"):
-        safe.commit({"a"}, "m", include_commands=False, screen=Screen(hold=broken))
+        safe.commit({"a"}, "m", include_commands=False, screen=CommitScreen(hold=broken))
     assert safe.changed_paths() == {"a"}
     assert safe.diff() == ""
 
@@ -349,9 +351,9 @@ def test_what_is_committed_already_is_judged_again_without_being_read_again(
         return "too much" if len(judged) > 1 else None
 
     write(safe.tree, {"new.txt": "new\n"})
-    first = safe.commit({"new.txt"}, "m", include_commands=False, screen=Screen(refuse=refuse))
+    first = safe.commit({"new.txt"}, "m", include_commands=False, screen=CommitScreen(refuse=refuse))
     broken_git(tmp_path, monkeypatch, 'case " $* " in *" diff-tree "*|*" cat-file "*) exit 1;; esac')
-    second = safe.commit({"new.txt"}, "m", include_commands=False, screen=Screen(refuse=refuse))
+    second = safe.commit({"new.txt"}, "m", include_commands=False, screen=CommitScreen(refuse=refuse))
     assert first.commit is not None
     assert second.commit is None
     assert (second.refused, second.changes, second.files) == ("too much", first.changes, [])

@@ -12,24 +12,22 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import (
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.events import (
+    CallStatus,
     CycleEnded,
     CycleStarted,
     ForgeUsed,
     Paused,
+    PlanAccepted,
     Proposed,
     QuestionAsked,
-    TaskTaken,
-    WorkSaved,
-)
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.events import (
-    CallStatus,
-    PlanAccepted,
     ReplyReceived,
     SubagentEvent,
+    TaskTaken,
     ToolCallEnded,
     ToolCallStarted,
+    WorkSaved,
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent

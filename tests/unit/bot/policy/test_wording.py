@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from orchestrator.bot.git.commit import clean_message
+from orchestrator.bot.git.clone import clean_message
 from orchestrator.bot.policy.wording import MESSAGE_CHARS, TITLE_CHARS, Wording, in_markdown, plain_line
 from tests.fuzz.growth import grows
 from tests.tables import table

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.bot.verification.page import read_block, report, to_json, warning
-from orchestrator.bot.verification.verdict import Verdict, judge
+from orchestrator.bot.verification.page import read_block, report, tests_warning, to_json
+from orchestrator.bot.verification.verdict import ChangeVerdict, judge_runs
 from tests.tables import table
 
 HEAD = "a" * 40
@@ -25,13 +25,13 @@ def run(kind: RunKind, *failed: str, passed: int = 2, message: str = "no") -> Ru
     return RunResult(kind, "d" * 40, cases, int(bool(failed)), 1.25, digest="sha256:" + "e" * 64)
 
 
-def verdict(*failed: str, problem: str = "") -> Verdict:
+def verdict(*failed: str, problem: str = "") -> ChangeVerdict:
     """Of a change after which new tests fail."""
     before = run(RunKind.BEFORE)
     after = replace(run(RunKind.AFTER, *failed), problem=problem)
     kept = replace(after, kind=RunKind.KEPT)
     runs = Runs("pytest -q", "pip install -e .", "bubblewrap", BASE, "d" * 40, before, kept, after)
-    return judge(runs, Change(BASE, "d" * 40, ()))
+    return judge_runs(runs, Change(BASE, "d" * 40, ()))
 
 
 def body(text: str, words: str = "") -> str:
@@ -70,10 +70,10 @@ def test_the_block_has_the_fields_of_in_toto() -> None:
         (verdict(), "PASSED"),
         (verdict("t.py::test_new"), "FAILED"),
         (verdict(problem="it did not end"), "FAILED"),
-        (Verdict(verdict().runs, problem="no sandbox"), "WARNED"),
+        (ChangeVerdict(verdict().runs, problem="no sandbox"), "WARNED"),
     ],
 )
-def test_the_result_is_the_verdict_s(said: Verdict, result: str) -> None:
+def test_the_result_is_the_verdict_s(said: ChangeVerdict, result: str) -> None:
     block = read_block(body(report(said, HEAD)), HEAD)
     assert block is not None
     assert block.statement["predicate"]["result"] == result
@@ -81,7 +81,7 @@ def test_the_result_is_the_verdict_s(said: Verdict, result: str) -> None:
 
 def test_where_nothing_was_run_there_is_no_table() -> None:
     runs = Runs("pytest", "", "none", BASE, "d" * 40, problem="the set-up ended with 1")
-    text = report(judge(runs, Change(BASE, "d" * 40, ())), HEAD)
+    text = report(judge_runs(runs, Change(BASE, "d" * 40, ())), HEAD)
     assert text.startswith("**No test was run** with `pytest`")
     assert "the set-up ended with 1" in text
     assert "|" not in text
@@ -91,8 +91,8 @@ def test_where_nothing_was_run_there_is_no_table() -> None:
 
 
 def test_only_what_is_bad_stands_at_the_top() -> None:
-    assert not warning(verdict())
-    assert warning(verdict("t.py::test_new")).startswith("> [!WARNING]\n")
+    assert not tests_warning(verdict())
+    assert tests_warning(verdict("t.py::test_new")).startswith("> [!WARNING]\n")
 
 
 def test_a_push_makes_a_report_stale() -> None:
@@ -172,7 +172,7 @@ def test_nothing_of_a_report_is_live(name: str, problem: str) -> None:
     from cmarkgfm.cmark import Options
 
     said = verdict(f"t.py::{name}", problem=problem if problem.strip() else "")
-    text = f"{warning(said)}\n\n{report(said, HEAD)}"
+    text = f"{tests_warning(said)}\n\n{report(said, HEAD)}"
     calm = verdict("t.py::test_a", problem="it did not end" if problem.strip() else "")
     options = Options.CMARK_OPT_UNSAFE
 
@@ -184,7 +184,7 @@ def test_nothing_of_a_report_is_live(name: str, problem: str) -> None:
             if not part.startswith(("code", "/code"))
         ]
 
-    assert elements(text) == elements(f"{warning(calm)}\n\n{report(calm, HEAD)}")
+    assert elements(text) == elements(f"{tests_warning(calm)}\n\n{report(calm, HEAD)}")
     block = read_block(body(text), HEAD)
     assert block is not None
     if not problem.strip():
@@ -201,7 +201,7 @@ def test_no_words_of_a_model_change_what_is_read(words: str) -> None:
 @table("word", ["check", "`" * 150, "\N{GRINNING FACE}" * 150])
 def test_a_report_has_its_limit(word: str) -> None:
     said = verdict(*(f"t.py::{word}_{at}" for at in range(5_000)))
-    text = f"{warning(said)}\n\n{report(said, HEAD)}"
+    text = f"{tests_warning(said)}\n\n{report(said, HEAD)}"
     assert len(text) < 20_000
     block = read_block(body(text), HEAD)
     assert block is not None

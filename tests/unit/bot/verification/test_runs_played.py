@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.bot.verification.base import WHOLE_RUN, Change, RunKind
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
-from orchestrator.bot.verification.verdict import judge
+from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.errors import ToolError
 from tests.unit.bot.verification.rig import TIMED_OUT, bench, junit, played, statuses, verified
 
@@ -445,7 +445,7 @@ async def test_a_change_that_cannot_be_run_any_more_is_red(tmp_path: Path, chang
     assert statuses(found.before) == BASE
     assert found.after is not None
     assert words in found.after.problem
-    assert judge(found, proposed).is_red
+    assert judge_runs(found, proposed).is_red
 
 
 async def test_what_is_known_of_the_base_stays_where_the_machine_fails(repository: Bench) -> None:

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.config import Settings
-from orchestrator.bot.verification.suggest import Confidence, Proposal, hosts_of, names_each_test, suggest
+from orchestrator.app.config.settings import Settings
+from orchestrator.bot.verification.suggest import (
+    Confidence,
+    SuggestedCommand,
+    hosts_of,
+    names_each_test,
+    suggest,
+)
 from tests.tables import table
 
 PYTEST = ".venv/bin/python -m pytest"
@@ -19,7 +25,7 @@ A_TEST = "import pytest\n\n\ndef test_a():\n    assert True\n"
 A_UNITTEST = "import unittest\n\n\nclass TestA(unittest.TestCase):\n    def test_a(self):\n        pass\n"
 
 
-def proposals(files: dict[str, str]) -> list[Proposal]:
+def proposals(files: dict[str, str]) -> list[SuggestedCommand]:
     return suggest(files, files.get)
 
 
@@ -398,7 +404,9 @@ CASES = (
 def test_what_is_proposed_first(case: Case) -> None:
     found = proposals(case.files)[0]
     assert case.source in found.source
-    expected = Proposal(case.command, found.source, case.confidence, case.setup, case.report, case.copied)
+    expected = SuggestedCommand(
+        case.command, found.source, case.confidence, case.setup, case.report, case.copied
+    )
     assert found == expected
     assert set(hosts_of(found.setup)) == set(case.hosts)
 

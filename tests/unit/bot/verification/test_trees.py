@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.bot.verification.trees import TestFiles
-from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
-from orchestrator.core.test_paths import is_test_path
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion, is_test_path
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -291,12 +290,6 @@ def test_tests_inside_of_a_source_file(old: str, new: str, kept: str | None, on_
 )
 def test_a_set_up_depends_on_manifests_and_what_it_names(path: str, *, steers: bool) -> None:
     assert FILES.steers_setup(changed(path)) is steers
-
-
-def test_patterns_are_read_once() -> None:
-    files = TestFiles(("checks/**",))
-    assert files._spec() is files._spec()
-    assert TestFiles(["checks/**"])._spec() is files._spec()
 
 
 _NAMES = st.text("abTest_.-/specconftes", min_size=1, max_size=30).filter(lambda path: "//" not in path)

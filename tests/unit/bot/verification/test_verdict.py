@@ -14,12 +14,12 @@ from orchestrator.bot.verification.base import (
     CaseResult,
     CaseStatus,
     Change,
+    IndexedRun,
     RunKind,
     RunResult,
     Runs,
 )
-from orchestrator.bot.verification.matching import IndexedRun
-from orchestrator.bot.verification.verdict import Kind, Verdict, describe_run, judge
+from orchestrator.bot.verification.verdict import ChangeVerdict, FindingKind, describe_run, judge_runs
 from orchestrator.core.changes import FileChange, FileVersion
 from tests.tables import table
 
@@ -125,7 +125,7 @@ def runs_of(before: RunResult, kept: RunResult, after: RunResult, new: RunResult
 
 def judged(
     ends: dict[str, str], paths: str = "code test", *, task: str = "", files: tuple[FileChange, ...] = ()
-) -> Verdict:
+) -> ChangeVerdict:
     """The verdict where each test ends as its four letters say."""
 
     def one(kind: RunKind, place: int) -> RunResult:
@@ -136,10 +136,10 @@ def judged(
     runs = runs_of(one(RunKind.BEFORE, 0), one(RunKind.KEPT, 1), one(RunKind.AFTER, 2), new)
     changed = files or tuple(file(PATHS[name]) for name in paths.split())
     restored = tuple(item.path for item in changed if item.path != PATHS["code"])
-    return judge(replace(runs, restored=restored), Change("base", "tree", changed, task))
+    return judge_runs(replace(runs, restored=restored), Change("base", "tree", changed, task))
 
 
-def kinds(verdict: Verdict, name: str = TEST) -> set[str]:
+def kinds(verdict: ChangeVerdict, name: str = TEST) -> set[str]:
     return {finding.kind.value for finding in verdict.findings if name in finding.tests}
 
 
@@ -158,36 +158,36 @@ def test_table(row: list[str]) -> None:
 
 def test_another_test_of_the_file_may_take_the_place_of_one_that_is_gone() -> None:
     verdict = judged({TEST: "P A - .", "tests/test_a.py::test_new": "- - P A"})
-    assert kinds(verdict) == {Kind.GONE}
+    assert kinds(verdict) == {FindingKind.GONE}
     assert (verdict.reasons, verdict.is_doubtful) == ((), True)
 
 
 def test_a_test_of_another_file_takes_no_place() -> None:
-    assert kinds(judged({TEST: "P A - .", "tests/test_c.py::test_new": "- - P A"})) == {Kind.HIDDEN}
+    assert kinds(judged({TEST: "P A - .", "tests/test_c.py::test_new": "- - P A"})) == {FindingKind.HIDDEN}
 
 
 def test_tests_of_a_file_that_is_gone_may_be_replaced_in_another() -> None:
     ends = {TEST: "P A - .", "tests/test_c.py::test_new": "- - P A"}
     verdict = judged(ends, files=(file("tests/test_a.py", b"a", None), file("tests/test_c.py", None)))
-    assert kinds(verdict) == {Kind.GONE}
+    assert kinds(verdict) == {FindingKind.GONE}
 
 
 def test_a_moved_test_is_the_same_test() -> None:
     assert not judged({TEST: "P P - .", "tests/unit/test_a.py::test_a": "- - P P"}).findings
-    assert kinds(judged({TEST: "A P - .", "tests/unit/test_a.py::test_a": "- - P ."})) == {Kind.FIXED}
+    assert kinds(judged({TEST: "A P - .", "tests/unit/test_a.py::test_a": "- - P ."})) == {FindingKind.FIXED}
     assert kinds(judged({TEST: "A A - .", "tests/unit/test_a.py::test_a": "- - P P"})) == {
-        Kind.ONLY_AS_CHANGED
+        FindingKind.ONLY_AS_CHANGED
     }
 
 
 def test_a_moved_test_that_needs_the_change_proves_it() -> None:
     verdict = judged({TEST: "P P - .", "tests/unit/test_a.py::test_a": "- - P A"})
-    assert kinds(verdict) == {Kind.PROVES}
+    assert kinds(verdict) == {FindingKind.PROVES}
 
 
 def test_a_renamed_failing_test_is_told() -> None:
     verdict = judged({TEST: "A A - .", "tests/test_a.py::test_b": "- - P P"})
-    assert kinds(verdict) == {Kind.ONLY_AS_CHANGED}
+    assert kinds(verdict) == {FindingKind.ONLY_AS_CHANGED}
     assert verdict.reasons
 
 
@@ -198,30 +198,30 @@ def test_a_renamed_failing_test_is_told() -> None:
         ("P P A", "P P A", {}),
         ("P A P", "P A P", {}),
         ("P", "P P", {}),
-        ("P P", "P", {Kind.GONE: 1}),
-        ("A P", "P P", {Kind.FIXED: 1}),
-        ("P P", "P A", {Kind.BROKEN: 1}),
+        ("P P", "P", {FindingKind.GONE: 1}),
+        ("A P", "P P", {FindingKind.FIXED: 1}),
+        ("P P", "P A", {FindingKind.BROKEN: 1}),
         ("A", "A A", {}),
     ],
 )
-def test_parameters_may_be_called_otherwise(before: str, after: str, said: dict[Kind, int]) -> None:
+def test_parameters_may_be_called_otherwise(before: str, after: str, said: dict[FindingKind, int]) -> None:
     def ends(letters: str, word: str) -> dict[str, str]:
         return {f"{TEST}[{word}-{at}]": end for at, end in enumerate(letters.split())}
 
     old, now = ends(before, "0x7f31"), ends(after, "0x7f99")
-    verdict = judge(
+    verdict = judge_runs(
         runs_of(run(RunKind.BEFORE, old), run(RunKind.KEPT, now), run(RunKind.AFTER, now)),
         Change("base", "tree", (file("src/a.py"),)),
     )
-    assert {f.kind: len(f.tests) for f in verdict.findings if f.kind is not Kind.AS_BEFORE} == said
+    assert {f.kind: len(f.tests) for f in verdict.findings if f.kind is not FindingKind.AS_BEFORE} == said
 
 
 def test_a_file_that_does_not_load_any_more_breaks_its_tests() -> None:
     before = run(RunKind.BEFORE, {TEST: "P", "tests/test_a.py::TestB::test_c": "P"})
     after = run(RunKind.AFTER, {"tests/test_a.py": "E"})
-    verdict = judge(runs_of(before, after, after), Change("base", "tree", (file("src/a.py"),)))
-    assert verdict.of(Kind.BROKEN) == (TEST, "tests/test_a.py::TestB::test_c")
-    assert not verdict.of(Kind.NEW_FAILS, Kind.GONE)
+    verdict = judge_runs(runs_of(before, after, after), Change("base", "tree", (file("src/a.py"),)))
+    assert verdict.of(FindingKind.BROKEN) == (TEST, "tests/test_a.py::TestB::test_c")
+    assert not verdict.of(FindingKind.NEW_FAILS, FindingKind.GONE)
 
 
 def test_what_encloses_a_test_is_known_in_a_space_in_proportion_to_its_id() -> None:
@@ -230,11 +230,11 @@ def test_what_encloses_a_test_is_known_in_a_space_in_proportion_to_its_id() -> N
     assert sum(map(len, index.groups)) < 5 * len(name)
     nested = "a::" * 15 + "test_b"
     before, after = run(RunKind.BEFORE, {nested: "P"}), run(RunKind.AFTER, {"::".join("a" * 12): "E"})
-    assert judge(runs_of(before, after, after), CODE).of(Kind.BROKEN) == (nested,)
+    assert judge_runs(runs_of(before, after, after), CODE).of(FindingKind.BROKEN) == (nested,)
 
 
 def test_a_new_file_that_does_not_load_fails() -> None:
-    assert judged({"tests/test_new.py": "- - E E"}).of(Kind.NEW_FAILS) == ("tests/test_new.py",)
+    assert judged({"tests/test_new.py": "- - E E"}).of(FindingKind.NEW_FAILS) == ("tests/test_new.py",)
 
 
 UNLOADED = {"tests/test_a.py": "E"}
@@ -244,44 +244,48 @@ LOADED = {TEST: "P", "tests/test_a.py::test_c": "A"}
 @table(
     ("kept", "after", "said"),
     [
-        ({TEST: "P"}, {TEST: "P"}, {TEST: Kind.FIXED}),
-        (UNLOADED, UNLOADED, {"tests/test_a.py": Kind.AS_BEFORE}),
-        (LOADED, LOADED, {TEST: Kind.FIXED, "tests/test_a.py::test_c": Kind.AS_BEFORE}),
-        (UNLOADED, LOADED, {TEST: Kind.ONLY_AS_CHANGED, "tests/test_a.py::test_c": Kind.AS_BEFORE}),
-        (UNLOADED, {}, {"tests/test_a.py": Kind.ONLY_AS_CHANGED}),
-        (LOADED, {}, {"tests/test_a.py": Kind.GONE}),
+        ({TEST: "P"}, {TEST: "P"}, {TEST: FindingKind.FIXED}),
+        (UNLOADED, UNLOADED, {"tests/test_a.py": FindingKind.AS_BEFORE}),
+        (LOADED, LOADED, {TEST: FindingKind.FIXED, "tests/test_a.py::test_c": FindingKind.AS_BEFORE}),
+        (
+            UNLOADED,
+            LOADED,
+            {TEST: FindingKind.ONLY_AS_CHANGED, "tests/test_a.py::test_c": FindingKind.AS_BEFORE},
+        ),
+        (UNLOADED, {}, {"tests/test_a.py": FindingKind.ONLY_AS_CHANGED}),
+        (LOADED, {}, {"tests/test_a.py": FindingKind.GONE}),
         (
             {TEST: "P"},
             {TEST: "P", "tests/test_a.py::test_d": "A"},
-            {TEST: Kind.FIXED, "tests/test_a.py::test_d": Kind.NEW_FAILS},
+            {TEST: FindingKind.FIXED, "tests/test_a.py::test_d": FindingKind.NEW_FAILS},
         ),
     ],
 )
 def test_a_file_that_could_not_be_loaded_before(
-    kept: dict[str, str], after: dict[str, str], said: dict[str, Kind]
+    kept: dict[str, str], after: dict[str, str], said: dict[str, FindingKind]
 ) -> None:
     """As where the tests of a module were there before the module."""
     runs = runs_of(run(RunKind.BEFORE, UNLOADED), run(RunKind.KEPT, kept), run(RunKind.AFTER, after))
-    verdict = judge(runs, Change("base", "tree", (file("tests/test_a.py"),)))
+    verdict = judge_runs(runs, Change("base", "tree", (file("tests/test_a.py"),)))
     assert {name: finding.kind for finding in verdict.findings for name in finding.tests} == said
-    named = judge(runs, Change("base", "tree", (), "see tests/test_a.py"))
-    assert named.is_red == (Kind.AS_BEFORE in said.values() or Kind.NEW_FAILS in said.values())
+    named = judge_runs(runs, Change("base", "tree", (), "see tests/test_a.py"))
+    assert named.is_red == (FindingKind.AS_BEFORE in said.values() or FindingKind.NEW_FAILS in said.values())
 
 
 def test_a_run_that_stops_at_a_file_says_nothing_of_the_others() -> None:
     """As pytest does without --continue-on-collection-errors."""
     before = run(RunKind.BEFORE, {TEST: "P"})
     kept = result(RunKind.KEPT, {"tests/test_a.py": case("tests/test_a.py", "E")}, exit_code=2)
-    verdict = judge(runs_of(before, kept, before), Change("base", "tree", (file("tests/test_a.py"),)))
-    assert {finding.kind for finding in verdict.findings} == {Kind.CHANGED}
+    verdict = judge_runs(runs_of(before, kept, before), Change("base", "tree", (file("tests/test_a.py"),)))
+    assert {finding.kind for finding in verdict.findings} == {FindingKind.CHANGED}
     assert not verdict.is_doubtful
 
 
 def test_a_kept_run_that_counts_for_nothing_leaves_failing_tests_unfixed() -> None:
     before, after = run(RunKind.BEFORE, {TEST: "A"}), run(RunKind.AFTER, {TEST: "P"})
     kept = replace(run(RunKind.KEPT, {}), cases={}, problem="it was stopped after 600 seconds", exit=1)
-    verdict = judge(runs_of(before, kept, after), Change("base", "tree", (file("tests/test_a.py"),)))
-    assert verdict.of(Kind.ONLY_AS_CHANGED) == (TEST,)
+    verdict = judge_runs(runs_of(before, kept, after), Change("base", "tree", (file("tests/test_a.py"),)))
+    assert verdict.of(FindingKind.ONLY_AS_CHANGED) == (TEST,)
 
 
 @table(
@@ -298,7 +302,7 @@ def test_a_kept_run_that_counts_for_nothing_is_told(kept: RunResult, *, is_red: 
     """A change may know that the base's tests are run, and end that run."""
     kept = replace(kept, output="what it printed")
     green = run(RunKind.BEFORE, {TEST: "P"})
-    verdict = judge(runs_of(green, kept, green), Change("base", "tree", (file("tests/test_a.py"),)))
+    verdict = judge_runs(runs_of(green, kept, green), Change("base", "tree", (file("tests/test_a.py"),)))
     assert verdict.reasons
     assert "the base's tests and settings" in verdict.reasons[0]
     assert kept.problem in verdict.reasons[0]
@@ -310,22 +314,22 @@ def test_a_kept_run_that_counts_for_nothing_is_told(kept: RunResult, *, is_red: 
 
 def test_where_only_the_exit_code_is_known_the_kept_run_needs_no_report() -> None:
     codes = [result(kind, {}, exit_code=0) for kind in (RunKind.BEFORE, RunKind.KEPT, RunKind.AFTER)]
-    assert not judge(runs_of(*codes), CODE).findings
+    assert not judge_runs(runs_of(*codes), CODE).findings
 
 
 def test_a_flaky_test_is_only_one_that_is_so_on_the_base() -> None:
     before, after = run(RunKind.BEFORE, {TEST: "P"}), run(RunKind.AFTER, {TEST: "A"})
     change = Change("base", "tree", (file("src/a.py"),))
     unsteady = frozenset({TEST})
-    on_both = judge(
+    on_both = judge_runs(
         runs_of(replace(before, unsteady=unsteady), after, replace(after, unsteady=unsteady)), change
     )
-    assert kinds(on_both) == {Kind.FLAKY}
+    assert kinds(on_both) == {FindingKind.FLAKY}
     assert not on_both.is_red
-    now = judge(runs_of(before, before, replace(before, unsteady=unsteady)), change)
-    assert kinds(now) == {Kind.UNSTEADY}
+    now = judge_runs(runs_of(before, before, replace(before, unsteady=unsteady)), change)
+    assert kinds(now) == {FindingKind.UNSTEADY}
     assert now.is_red
-    kept = judge(runs_of(before, replace(after, unsteady=unsteady), before), change)
+    kept = judge_runs(runs_of(before, replace(after, unsteady=unsteady), before), change)
     assert not kept.findings
 
 
@@ -364,28 +368,30 @@ example.com/shop/calc::TestAdd | calc is slow | no
 def test_a_failing_test_is_red_where_the_task_names_it(line: str) -> None:
     name, task, named = (part.strip() for part in line.split("|"))
     verdict = judged({name: "A A A ."}, "code", task=task)
-    assert kinds(verdict, name) == {Kind.NAMED if named == "yes" else Kind.AS_BEFORE}
+    assert kinds(verdict, name) == {FindingKind.NAMED if named == "yes" else FindingKind.AS_BEFORE}
     assert verdict.is_red == (named == "yes")
 
 
-def exits(before: int, kept: int, after: int, paths: str = "code") -> Verdict:
+def exits(before: int, kept: int, after: int, paths: str = "code") -> ChangeVerdict:
     ends = zip((RunKind.BEFORE, RunKind.KEPT, RunKind.AFTER), (before, kept, after), strict=True)
     runs = [result(kind, {}, exit_code=number) for kind, number in ends]
-    return judge(runs_of(*runs), Change("base", "tree", tuple(file(PATHS[path]) for path in paths.split())))
+    return judge_runs(
+        runs_of(*runs), Change("base", "tree", tuple(file(PATHS[path]) for path in paths.split()))
+    )
 
 
 @table(
     ("codes", "said"),
     [
         ((0, 0, 0), set()),
-        ((1, 0, 0), {Kind.FIXED}),
-        ((1, 1, 1), {Kind.AS_BEFORE}),
-        ((0, 2, 2), {Kind.BROKEN}),
-        ((0, 1, 0), {Kind.CHANGED}),
-        ((2, 2, 0), {Kind.ONLY_AS_CHANGED}),
+        ((1, 0, 0), {FindingKind.FIXED}),
+        ((1, 1, 1), {FindingKind.AS_BEFORE}),
+        ((0, 2, 2), {FindingKind.BROKEN}),
+        ((0, 1, 0), {FindingKind.CHANGED}),
+        ((2, 2, 0), {FindingKind.ONLY_AS_CHANGED}),
     ],
 )
-def test_where_only_the_exit_code_is_known(codes: tuple[int, int, int], said: set[Kind]) -> None:
+def test_where_only_the_exit_code_is_known(codes: tuple[int, int, int], said: set[FindingKind]) -> None:
     verdict = exits(*codes, paths="make test")
     assert {finding.kind for finding in verdict.findings} == said
     assert all(finding.tests == (WHOLE_RUN,) for finding in verdict.findings)
@@ -397,7 +403,7 @@ CODE = Change("base", "tree", (file("src/a.py"),))
 
 def test_a_run_with_the_change_that_counts_for_nothing_is_red() -> None:
     stopped = replace(GREEN, problem="it did not end in 10 minutes", output="waiting")
-    verdict = judge(runs_of(GREEN, stopped, stopped), CODE)
+    verdict = judge_runs(runs_of(GREEN, stopped, stopped), CODE)
     assert verdict.is_red
     assert "did not end in 10 minutes" in verdict.reasons[0]
     assert "waiting" in verdict.for_model()
@@ -405,34 +411,38 @@ def test_a_run_with_the_change_that_counts_for_nothing_is_red() -> None:
 
 def test_a_base_that_counts_for_nothing_proves_nothing() -> None:
     stopped = replace(GREEN, problem="no test ran")
-    verdict = judge(runs_of(stopped, GREEN, GREEN), CODE)
+    verdict = judge_runs(runs_of(stopped, GREEN, GREEN), CODE)
     assert (verdict.is_red, verdict.reasons) == (False, ())
     assert "no test ran" in verdict.problem
-    assert judge(replace(runs_of(GREEN, GREEN, GREEN), problem="no sandbox"), CODE).problem == "no sandbox"
-    assert judge(Runs("pytest", "", "none", "base", "tree"), CODE).problem
+    assert (
+        judge_runs(replace(runs_of(GREEN, GREEN, GREEN), problem="no sandbox"), CODE).problem == "no sandbox"
+    )
+    assert judge_runs(Runs("pytest", "", "none", "base", "tree"), CODE).problem
 
 
 def test_a_report_that_is_missing_now_is_red() -> None:
-    verdict = judge(runs_of(GREEN, GREEN, replace(GREEN, cases={})), CODE)
+    verdict = judge_runs(runs_of(GREEN, GREEN, replace(GREEN, cases={})), CODE)
     assert verdict.is_red
 
 
 def test_a_command_that_fails_though_no_test_does_is_red() -> None:
     """As where too little of the code is covered by tests."""
-    verdict = judge(runs_of(GREEN, GREEN, replace(GREEN, exit=3, output="coverage is 50 %")), CODE)
+    verdict = judge_runs(runs_of(GREEN, GREEN, replace(GREEN, exit=3, output="coverage is 50 %")), CODE)
     assert verdict.is_red
     assert "coverage is 50 %" in verdict.for_model()
     failed = run(RunKind.BEFORE, {TEST: "A"})
-    assert judge(runs_of(failed, GREEN, replace(GREEN, exit=3)), CODE).is_red
-    assert not judge(runs_of(replace(GREEN, exit=3), GREEN, replace(GREEN, exit=3)), CODE).is_red
+    assert judge_runs(runs_of(failed, GREEN, replace(GREEN, exit=3)), CODE).is_red
+    assert not judge_runs(runs_of(replace(GREEN, exit=3), GREEN, replace(GREEN, exit=3)), CODE).is_red
 
 
 def test_a_command_that_fails_with_the_base_s_settings_is_told() -> None:
     """As where less has to be covered by tests now, or the new tests cover what is new."""
     change = Change("base", "tree", (file("src/a.py"), file("pyproject.toml")))
     runs = replace(runs_of(GREEN, replace(GREEN, exit=3), GREEN), restored=("pyproject.toml",))
-    verdict = judge(runs, change)
-    assert [(finding.kind, finding.tests) for finding in verdict.findings] == [(Kind.CHANGED, (WHOLE_RUN,))]
+    verdict = judge_runs(runs, change)
+    assert [(finding.kind, finding.tests) for finding in verdict.findings] == [
+        (FindingKind.CHANGED, (WHOLE_RUN,))
+    ]
     assert "`pyproject.toml` (+1 -1)" in verdict.notes[0]
     assert (verdict.reasons, verdict.is_doubtful) == ((), False)
 
@@ -469,7 +479,7 @@ def test_the_file_of_a_test_is_known_by_its_class_or_package(name: str, path: st
         result(RunKind.AFTER, {name: before}),
     )
     files = (file(path), file("tests/conftest.py"))
-    (finding,) = judge(
+    (finding,) = judge_runs(
         replace(runs, restored=(path, "tests/conftest.py")), Change("base", "tree", files)
     ).findings
     assert (len(finding.files) == 1) == may_hold
@@ -500,7 +510,7 @@ def test_a_small_model_is_told_less(number: int) -> None:
     )
     before = result(RunKind.BEFORE, {name: case(name, "P") for name in names})
     after = result(RunKind.AFTER, {name: case(name, "A", f"{name} {output}") for name in names})
-    text = judge(runs_of(before, after, after), CODE).for_model(brief=True)
+    text = judge_runs(runs_of(before, after, after), CODE).for_model(brief=True)
     assert len(text) <= 1_600
     assert names[0] in text
     assert "Correct the code." in text
@@ -514,7 +524,7 @@ def test_the_text_for_the_model_has_its_limit(number: int, size: int) -> None:
     failed = {name: case(name, "A", f"first {name} {'x' * size} last {name}") for name in names}
     before = result(RunKind.BEFORE, {name: case(name, "P") for name in names})
     after = result(RunKind.AFTER, failed)
-    for text in (judge(runs_of(before, after, after), CODE).for_model(), describe_run(after)):
+    for text in (judge_runs(runs_of(before, after, after), CODE).for_model(), describe_run(after)):
         assert len(text) <= 6_100
         assert names[0] in text
         assert f"last {names[0]}" in text
@@ -526,7 +536,7 @@ def test_the_same_output_is_shown_once() -> None:
     names = [f"tests/test_a.py::test_{at}" for at in range(5)]
     before = result(RunKind.BEFORE, {name: case(name, "P") for name in names})
     after = result(RunKind.AFTER, {"tests/test_a.py": case("tests/test_a.py", "E", "SyntaxError here")})
-    text = judge(runs_of(before, after, after), CODE).for_model()
+    text = judge_runs(runs_of(before, after, after), CODE).for_model()
     assert text.count("SyntaxError here") == 1
     assert all(name in text for name in names)
 
@@ -538,32 +548,32 @@ def test_output_cannot_leave_its_block() -> None:
 
 def judged_with_output(output: str) -> str:
     after = result(RunKind.AFTER, {TEST: case(TEST, "A", output)})
-    return judge(runs_of(GREEN, after, after), CODE).for_model()
+    return judge_runs(runs_of(GREEN, after, after), CODE).for_model()
 
 
 @table(
     ("message", "said"),
     [
-        ("ImportError: cannot import name 'mode'", Kind.NOT_LOADED),
-        (">       import mode\nE       ModuleNotFoundError: No module named 'mode'", Kind.NOT_LOADED),
-        ("java.lang.NoClassDefFoundError: shop/Cart", Kind.NOT_LOADED),
-        ("AttributeError: module 'a' has no attribute 'mode'", Kind.PROVES_BY_ERROR),
-        ("ValueError: no\nexcept ImportError: pass", Kind.PROVES_BY_ERROR),
+        ("ImportError: cannot import name 'mode'", FindingKind.NOT_LOADED),
+        (">       import mode\nE       ModuleNotFoundError: No module named 'mode'", FindingKind.NOT_LOADED),
+        ("java.lang.NoClassDefFoundError: shop/Cart", FindingKind.NOT_LOADED),
+        ("AttributeError: module 'a' has no attribute 'mode'", FindingKind.PROVES_BY_ERROR),
+        ("ValueError: no\nexcept ImportError: pass", FindingKind.PROVES_BY_ERROR),
     ],
 )
-def test_an_import_that_fails_without_the_change_tells_nothing(message: str, said: Kind) -> None:
+def test_an_import_that_fails_without_the_change_tells_nothing(message: str, said: FindingKind) -> None:
     new = run(RunKind.NEW, {})
     new = replace(new, cases={**new.cases, TEST: case(TEST, "F", message)})
     runs = runs_of(run(RunKind.BEFORE, {}), run(RunKind.KEPT, {}), run(RunKind.AFTER, {TEST: "P"}), new)
-    assert kinds(judge(runs, CODE)) == {said}
+    assert kinds(judge_runs(runs, CODE)) == {said}
 
 
 def test_a_new_run_that_counts_for_nothing_tells_nothing() -> None:
     """New tests may run for ever on the old code."""
     new = RunResult(RunKind.NEW, "tree", {}, -9, 600.0, problem="it did not end within 10 minutes")
     runs = runs_of(run(RunKind.BEFORE, {}), run(RunKind.KEPT, {}), run(RunKind.AFTER, {TEST: "P"}), new)
-    verdict = judge(runs, CODE)
-    assert kinds(verdict) == {Kind.NOT_LOADED}
+    verdict = judge_runs(runs, CODE)
+    assert kinds(verdict) == {FindingKind.NOT_LOADED}
     assert (verdict.is_red, verdict.problem) == (False, "")
 
 
@@ -594,9 +604,13 @@ def test_whatever_fails_now_and_did_not_before_is_red(rows: list[tuple[str, str,
     verdict = judged(names)
     for name, (before, kept, after, _) in zip(names, rows, strict=True):
         said = kinds(verdict, name)
-        assert (after in "FAE" and before not in "FAE") <= bool(said & {Kind.BROKEN, Kind.NEW_FAILS})
-        assert (before in "FAE" and after not in "FAE" and kept != "P") == (Kind.ONLY_AS_CHANGED in said)
-        assert len(said - {Kind.PROVES, Kind.PROVES_BY_ERROR}) <= 1
+        assert (after in "FAE" and before not in "FAE") <= bool(
+            said & {FindingKind.BROKEN, FindingKind.NEW_FAILS}
+        )
+        assert (before in "FAE" and after not in "FAE" and kept != "P") == (
+            FindingKind.ONLY_AS_CHANGED in said
+        )
+        assert len(said - {FindingKind.PROVES, FindingKind.PROVES_BY_ERROR}) <= 1
 
 
 @given(st.lists(st.tuples(LETTERS, LETTERS), min_size=1, max_size=6))

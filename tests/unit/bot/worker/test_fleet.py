@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.fleet import Fleet, Member, MemberState

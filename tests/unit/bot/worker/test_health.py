@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.bot.journal.index import Pause

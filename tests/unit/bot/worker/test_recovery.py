@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.coordination.claims import Lease
-from orchestrator.bot.coordination.unfinished import load_wip, save_wip
-from orchestrator.bot.cycle.unfinished import UnfinishedState, conversation, pages_of, read_state_pages
+from orchestrator.bot.coordination.saved_work import load_wip, save_wip
+from orchestrator.bot.cycle.earlier import UnfinishedState, conversation, pages_of, read_state_pages
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import create_run_folder
 from orchestrator.bot.journal.index import spent_on
 from orchestrator.bot.journal.open_runs import is_open
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Resumed
-from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, TurnStarted, WaitStarted
+from orchestrator.core.events import (
+    CycleEnded,
+    CycleStarted,
+    InputReceived,
+    MessageAdded,
+    ReplyReceived,
+    Resumed,
+    TurnStarted,
+    WaitStarted,
+)
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 from tests.unit.bot.git.rig import US, git

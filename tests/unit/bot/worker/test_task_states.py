@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
-from orchestrator.bot.coordination.unfinished import Wip
-from orchestrator.bot.cycle.unfinished import SESSION_PAGE, STATE_PAGE
+from orchestrator.bot.coordination.saved_work import Wip
+from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
 from orchestrator.bot.worker.task_states import ClaimCheck, TaskStatus, state_of, status_of_outcome
-from orchestrator.core.commands import Commands
+from orchestrator.core.repositories import Commands
 from tests.tables import table
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.index import Pause, last_pause, note_pause
@@ -32,7 +31,6 @@ from orchestrator.bot.worker.worker import (
 )
 from orchestrator.core import errors
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.errors import (
     AuthenticationError,
     BadReplyError,
@@ -52,6 +50,7 @@ from orchestrator.core.errors import (
     SandboxMissingError,
     SpentQuotaError,
 )
+from orchestrator.core.events import CycleEnded, CycleStarted
 from tests.tables import table
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.masking import REPLACEMENT
+from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.secrets import Redactor
 from tests.fuzz.growth import grows
 from tests.tables import table

@@ -7,7 +7,7 @@ import random
 import re
 import string
 
-from orchestrator.core.masking import REPLACEMENT
+from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.secrets import Redactor
 from tests.tables import table
 

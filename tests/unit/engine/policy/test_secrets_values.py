@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.masking import REPLACEMENT
+from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.secrets import RedactedStream, Redactor
 from tests.fuzz.growth import grows
 from tests.tables import table

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from pathlib import Path
 
-    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Request, StreamEvent
     from tests.doubles.model_server import ScriptItem
     from tests.unit.engine.session.stage import Step as Played

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.core.events import SessionEvent
 
 
 class Watched(LocalEnvironment):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Request
     from orchestrator.engine.tools.base import Tool
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.session.session import Session
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
-    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Request, Response, StreamEvent
 
 

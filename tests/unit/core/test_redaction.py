@@ -1,14 +1,26 @@
-"""Which variables are secrets, told by one table of names that tools, providers and build servers use."""
+"""Names and values of secrets, and how a known secret is hidden."""
 
 from __future__ import annotations
 
+import base64
+import json
 from urllib.parse import quote
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.config.keys import secret_values
-from orchestrator.core.secret_names import is_ordinary, is_secret_name, secrets_in
+from orchestrator.bot.forge.base import Credential
+from orchestrator.bot.git.remote import GitCredential
+from orchestrator.core.redaction import (
+    REPLACEMENT,
+    is_ordinary,
+    is_secret_name,
+    parts_to_hide,
+    without_bytes,
+    without_secrets,
+)
 from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from tests.tables import table
 
@@ -112,7 +124,7 @@ def test_whose_secret_it_is_changes_nothing(name: str, owner: str) -> None:
 
 @given(st.sampled_from([*SECRET, *HARMLESS]), st.text(st.characters(codec="ascii"), min_size=1, max_size=40))
 def test_what_no_text_may_show_is_never_given_to_a_command(name: str, value: str) -> None:
-    if secrets_in(name, value):
+    if parts_to_hide(name, value):
         assert child_variables({name: value}, EnvPolicy.FILTERED) == {} or name in {"PATH", "HOME"}
 
 
@@ -137,7 +149,7 @@ def test_what_no_text_may_show_is_never_given_to_a_command(name: str, value: str
 )
 def test_an_ordinary_value_stays_in_texts_whatever_its_name_is(value: str) -> None:
     assert is_ordinary(value)
-    assert secrets_in("API_TOKEN", value) == []
+    assert parts_to_hide("API_TOKEN", value) == []
     assert child_variables({"API_TOKEN": value}, EnvPolicy.FILTERED) == {}
 
 
@@ -155,7 +167,7 @@ def test_an_ordinary_value_stays_in_texts_whatever_its_name_is(value: str) -> No
     ],
 )
 def test_any_other_value_is_hidden(value: str) -> None:
-    assert secrets_in("API_TOKEN", value) == [value]
+    assert parts_to_hide("API_TOKEN", value) == [value]
 
 
 @table(
@@ -172,17 +184,38 @@ def test_any_other_value_is_hidden(value: str) -> None:
     ],
 )
 def test_of_an_address_the_password_is_hidden(value: str, found: list[str]) -> None:
-    assert secrets_in("SITE", value) == found
+    assert parts_to_hide("SITE", value) == found
 
 
 @given(st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=8, max_size=30))
 def test_a_password_in_an_address_is_found_however_it_is_quoted(password: str) -> None:
     if not is_ordinary(password):
-        assert password in secrets_in("SITE", f"amqp://app:{quote(password, safe='')}@mq:5672/x")
+        assert password in parts_to_hide("SITE", f"amqp://app:{quote(password, safe='')}@mq:5672/x")
 
 
 def test_a_key_file_is_a_secret_whatever_it_is_called() -> None:
     pem = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIK\n-----END EC PRIVATE KEY-----"
     for value in (pem, '{"type": "service_account", "private_key": "x"}'):
-        assert secrets_in("CONFIG", value) == [value]
+        assert parts_to_hide("CONFIG", value) == [value]
         assert child_variables({"CONFIG": value}, EnvPolicy.FILTERED) == {}
+
+
+@pytest.mark.parametrize("kind", [Credential, GitCredential])
+def test_a_credential_shows_no_password(kind: type) -> None:
+    shown = repr(kind("example.com", "bot", "q7Zr2VbN9xKp4TmW"))
+    assert "q7Zr" not in shown
+    assert REPLACEMENT in shown
+
+
+@given(st.text(min_size=8, max_size=40), st.text(max_size=40), st.text(max_size=40))
+def test_no_form_of_a_secret_stays(secret: str, before: str, after: str) -> None:
+    raw = secret.encode()
+    for form in (secret, quote(raw, safe=""), json.dumps(secret)[1:-1], base64.b64encode(raw).decode()):
+        text = f"{before}\0{form}\0{after}"
+        said = without_secrets(text, secret)
+        assert without_bytes(text.encode(), secret).decode() == said
+        assert f"\0{form}\0" not in said
+
+
+def test_a_short_value_is_left_where_it_is() -> None:
+    assert without_secrets("the key is none", "none") == "the key is none"

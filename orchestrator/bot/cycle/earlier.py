@@ -1,59 +1,59 @@
-"""Unfinished work: what a cycle leaves for the next one on its task and where it is kept."""
+"""What a cycle leaves for the next one on its task: how it is written and read, and how it comes onto a fresh clone."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import sys
-import tempfile
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+import stat
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.coordination.unfinished import drop_wip, save_wip, wip_subject
-from orchestrator.bot.cycle.result import Outcome, outcome_of
-from orchestrator.bot.cycle.tasks import TaskKind
+from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.bot.journal.records import UnknownRecord, decode_event, encode_event
-from orchestrator.bot.policy.change_checks import places_of_secrets
-from orchestrator.core.cycle_events import Proposed, Proposing, WorkSaved
-from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
+from orchestrator.core.errors import JournalError, PushRejectedError
 from orchestrator.core.events import (
     InputReceived,
     LoopDetected,
     MessageAdded,
+    Proposed,
+    Proposing,
     ReplyReceived,
     SteeringInjected,
     ToolCallEnded,
-    Warned,
 )
 from orchestrator.engine.session.history import history_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
 
-    from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.act import Act
-    from orchestrator.bot.cycle.claim import Choice
-    from orchestrator.bot.cycle.parts import CycleParts
-    from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Remark, Task
-    from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.bot.forge.base import PullRequest
+    from orchestrator.bot.git.base import Adopted, BranchState
+    from orchestrator.bot.git.clone import Clone
     from orchestrator.core.events import Event
     from orchestrator.engine.session.history import Turn
 
-
 MOST_ATTEMPTS = 3
 """Cycles on one task that a limit or an error ended, until a person has to say something."""
+
 STATE_PAGE = "state.json"
+
 SESSION_PAGE = "session.jsonl"
+
 QUESTION = "question"
 """Why a cycle stopped that has asked a person."""
+
 _WORK_PAGE = "work.json"
+
 _PACK = "work.pack"
+
 _MOST_CHARACTERS = 4_000_000
 """Of a conversation that is stored; a longer one loses its middle."""
+
 _MOST_MESSAGES = 100
 
 
@@ -78,10 +78,8 @@ class UnfinishedState:
     """What is known of an unfinished cycle, beside its work and its conversation.
 
     Attributes:
-        run: which cycle it was.
         why: why it stopped: `limit`, `failed`, `interrupted`, `question`, `paused` or `crashed`.
         model, contract, profile: whose conversation it is; another's is not gone on with.
-        touched: paths that tools wrote.
         messages: of commits that the model made and that are not proposed, oldest first.
         shell_used: commands ran, so that every change in the files counts.
         question: what a person was asked, and where; without a place it could not be asked yet, unless that
@@ -125,7 +123,6 @@ class Earlier:
         base: the commit that it is on top of.
         reference: the hidden ref by which the remote gives it.
         commit: that ref's commit, which the next one replaces; None where there is no such ref.
-        events: its conversation.
         answer: a person's words on its question.
         objects: the work itself, where this machine has it and no reference leads to it.
         branch: a branch of the task that was pushed and has no pull request.
@@ -255,7 +252,6 @@ def files_to_keep(packed: Packed, pages: Mapping[str, bytes], replaces: str | No
     """What is kept on this machine of work that the remote did not take: the same pages, and the work.
 
     Args:
-        packed: the work.
         pages: as `pages_of` makes them.
         replaces: the commit of the hidden ref that the cycle went on with, if there is one.
     """
@@ -328,159 +324,150 @@ def _events(page: bytes) -> Iterable[Event]:
             yield event
 
 
-PATCH_NAME = "changes.patch"
-
-
-def save_unfinished(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
-    """Keep what was done and is not proposed, on every way out of a session; it does not raise.
-
-    It goes to a hidden ref of the remote, from which the next cycle on the task goes on. What the remote
-    does not take is kept in the same form on this machine, for the next cycle here. For people it is a
-    patch in the run's folder, or the temporary one if that is full. Where nothing can be written, the clone
-    is kept and named. A cycle that came to its end leaves nothing, and what an earlier one left is dropped.
-    """
-    try:
-        _keep_somewhere(parts, choice, act, result)
-    except BaseException:  # a defect here must not cost the work: the clone would be removed now
-        _keep(parts, act, "the changes could not be saved")
-        raise
-
-
-def _keep_somewhere(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
-    error = sys.exception()
-    outcome = result.outcome if error is None else outcome_of(error)
-    try:
-        # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
-        paths, patch = act.left()
-    except WorkspaceError as failure:
-        _keep(parts, act, f"the changes could not be read ({failure})")
-        return
-    if choice.lease is not None and parts.kept is not None:
-        is_ours = not isinstance(error, ClaimLostError)
-        saving = _Saving(
-            parts, choice.lease, parts.kept, choice.earlier, act, result, outcome, is_ours=is_ours
-        )
-        with parts.stop.saving():
-            if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
-                saving.drop()
-            elif patch or act.conversation:
-                saving.save()
-    if patch:
-        _keep_as_patch(parts, act, result, patch)
-    if result.patch or result.saved:
-        parts.emit(WorkSaved(result.patch or "", result.saved or ""))
-
-
 @dataclass(frozen=True, slots=True)
-class _Saving:
-    """What a cycle had of its task, on its way to the remote, or else to the state of this machine.
+class Brought:
+    """What is on the clone now.
 
     Attributes:
-        is_ours: the claim was not seen to be somebody else's.
+        paths: what differs from the base, sorted.
+        base_moved: the work was made on another state of the repository.
+        tip: the commit that the task's branch is expected at when it is pushed; None where there is none yet.
+        joined: the next commit merges people's branch and the base, whether or not a file is changed.
+        prints: what the pull request proposes already, and so needs no proposing: a print of each file.
+        message: of the commit that a cycle pushed and did not propose, where nothing else tells its words.
+        is_over: a later cycle proposed what the unfinished one had left.
     """
 
-    parts: CycleParts
-    lease: Lease
-    kept: KeptWork
-    earlier: Earlier | None
-    act: Act
-    result: CycleResult
-    outcome: Outcome
-    is_ours: bool
+    paths: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    base_moved: bool = False
+    tip: str | None = None
+    joined: bool = False
+    prints: Mapping[str, str] = field(default_factory=dict)
+    message: str = ""
+    is_over: bool = False
 
     @property
-    def _key(self) -> str:
-        return self.lease.record.task
+    def is_proposed(self) -> bool:
+        """Whether all of it is the pull request's, and nothing of it a cycle's unfinished work."""
+        return bool(self.joined or self.prints)
 
-    def drop(self) -> None:
-        """The task came to its end: drop what an earlier cycle left of it. A warning if that fails."""
-        result, earlier, records = self.result, self.earlier, self.parts.records
-        if self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit):
-            return  # nobody went on with it
-        if not self.is_ours:
-            return
-        self.kept.remove(self._key)
-        if earlier is None or earlier.commit is None or records is None:
-            return
-        try:
-            drop_wip(records, self._key, earlier.commit, self.lease)
-        except WorkspaceError as failure:
-            self.parts.emit(Warned(f"saved work that is proposed by now could not be removed: {failure}"))
-
-    def save(self) -> None:
-        """Push the work and the conversation; where that fails, keep both on this machine."""
-        act, parts = self.act, self.parts
-        pages = pages_of(act.state(self.outcome), trimmed_events(act.conversation), parts.guards.redact)
-        if self.is_ours:
-            try:
-                self._push(pages)
-            except WorkspaceError as failure:
-                parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
-            else:
-                self.kept.remove(self._key)
-                return
-        try:
-            made = act.clone.snapshot(
-                set(act.ledger.touched),
-                wip_subject(self._key),
-                include_commands=act.ledger.shell_used,
-                find_secrets=self._secrets,
-            )
-            replaces = self.earlier.commit if self.earlier else None
-            self.kept.write(self._key, files_to_keep(act.clone.pack(made), pages, replaces))
-        except (JournalError, WorkspaceError) as failure:
-            parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
-        else:
-            parts.emit(Warned(f"the next cycle on {self._key} on this machine goes on with the work"))
-
-    def _push(self, pages: Mapping[str, bytes]) -> None:
-        act, parts = self.act, self.parts
-        saved = save_wip(
-            act.clone,
-            self._key,
-            pages,
-            touched=set(act.ledger.touched),
-            include_commands=act.ledger.shell_used,
-            expected=self.earlier.commit if self.earlier else None,
-            saved_at=parts.clock.now(),
-            stamp=parts.run,
-            find_secrets=self._secrets,
-            lease=self.lease,
-        )
-        self.result.saved = saved.ref
-        for item in saved.left_out:
-            parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
-
-    def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self.parts.guards.holds_secret)
+    @property
+    def replays(self) -> bool:
+        """Whether it only has to be committed to bring the pull request onto its base."""
+        return self.is_proposed and not self.conflicts
 
 
-def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: bytes) -> None:
-    for folder in (parts.folder, Path(tempfile.gettempdir())):
-        target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
-        try:
-            write_private(target, patch)
-        except OSError:
-            continue
-        result.patch = str(target)
-        if parts.guards.holds_secret(patch.decode("utf-8", "replace")):
-            parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
-        return
-    _keep(parts, act, "no space to save the changes")
+def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) -> Brought | str:
+    """Bring what is there. What people committed to the branch is never replaced.
+
+    Args:
+        clone: at the base's present commit, unchanged.
+        task: with its pull request, if it is about one.
+        earlier: what an unfinished cycle left; it holds the pull request's change as well.
+        author_email: whose commits are ours.
+
+    Returns:
+        What is on the clone, or why the task is left alone.
+
+    Raises:
+        PushRejectedError: the branch of a task without a pull request has commits of people.
+        WorkspaceError: git failed.
+    """
+    if task.pull is not None:
+        return _bring_pull(clone, task, task.pull, earlier, author_email)
+    if earlier is None:
+        return Brought()
+    state = _branch_state(clone, earlier.branch, earlier, author_email) if earlier.branch else None
+    if state is not None:
+        return _bring_branch(clone, earlier, state, author_email)
+    return _brought(_adopted(clone, earlier), None) if earlier.work is not None else Brought()
 
 
-def write_private(target: Path, patch: bytes) -> None:
-    """Write a new file that nobody else may read. A link that somebody put there is not followed."""
-    file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "wb") as stream:
-        stream.write(patch)
+def _bring_pull(
+    clone: Clone, task: Task, pull: PullRequest, earlier: Earlier | None, author_email: str
+) -> Brought | str:
+    """As `bring`, for a task about a pull request."""
+    state = _branch_state(clone, pull.branch, earlier, author_email)
+    if state is None:
+        return f"the branch {pull.branch} of {pull.url} is gone"
+    all_ours = state.is_ours or _has_only(state, author_email)
+    if not all_ours and REBASE_LABEL not in {label.lower() for label in pull.labels}:
+        return f"{pull.url} has commits of people, so it is left to them; the label {REBASE_LABEL} takes it up again"
+    if task.kind is TaskKind.UNFINISHED and earlier is not None and all_ours and not earlier.knows(state.tip):
+        return Brought(tip=state.tip, is_over=True)
+    # Several commits of ours are one cycle's that updated its pull request: they are continued.
+    if not state.is_ours and not (all_ours and earlier is not None and earlier.work is not None):
+        joined = clone.adopt_branch(pull.branch)
+        return replace(_proposed(clone, joined, joined.tip), joined=True)
+    if earlier is not None and earlier.work is not None:
+        return _brought(_adopted(clone, earlier), state.tip)
+    adopted = clone.adopt(state.tip, reference=f"refs/heads/{pull.branch}")
+    return _proposed(clone, adopted, state.tip)
 
 
-def _keep(parts: CycleParts, act: Act, why: str) -> None:
-    """Leave the files where they are, without what git would run there for a person who looks at them."""
-    warning = ""
+def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> Brought:
+    """As `bring`, where a cycle pushed its branch and opened no pull request."""
+    branch = earlier.branch
+    if state.complete and not state.commits_since_base:  # somebody merged it
+        merged = Brought(tip=state.tip)
+        return _brought(_adopted(clone, earlier), state.tip) if earlier.work is not None else merged
+    if not (state.is_ours or _has_only(state, author_email)):
+        theirs = (one for one in state.commits_since_base if one.committer_email != author_email)
+        whose = next((f"a commit by {one.committer_name}" for one in theirs), "commits of people")
+        message = f"branch {branch} has {whose}, which is not replaced; merge or delete the branch first"
+        raise PushRejectedError(message)
+    if earlier.work is not None and earlier.knows(state.tip):
+        return _brought(_adopted(clone, earlier), state.tip)
+    # What a later cycle pushed has in it what an earlier one had saved.
+    words = clone.message_of(state.tip)
+    if state.is_ours:
+        adopted = clone.adopt(state.tip, reference=f"refs/heads/{branch}")
+    else:
+        adopted = clone.adopt_branch(branch)
+    return replace(_brought(adopted, state.tip), message=words, joined=not state.is_ours)
+
+
+def _branch_state(
+    clone: Clone, branch: str, earlier: Earlier | None, author_email: str
+) -> BranchState | None:
+    known = [earlier.base] if earlier is not None and earlier.base else []
+    return clone.branch_state(branch, author_email, known_bases=known)
+
+
+def _adopted(clone: Clone, earlier: Earlier) -> Adopted:
+    return clone.adopt(earlier.work or "", reference=earlier.reference or None, packed=earlier.objects)
+
+
+def _has_only(state: BranchState, email: str) -> bool:
+    """Whether nobody else committed. Both addresses must be ours: whoever amends our commit stays its committer."""
+    addresses = {
+        address for one in state.commits_since_base for address in (one.committer_email, one.author_email)
+    }
+    return state.complete and bool(email) and addresses == {email}
+
+
+def _brought(adopted: Adopted, tip: str | None) -> Brought:
+    return Brought(tuple(sorted(adopted.paths)), tuple(sorted(adopted.conflicts)), adopted.base_moved, tip)
+
+
+def _proposed(clone: Clone, adopted: Adopted, tip: str) -> Brought:
+    return replace(_brought(adopted, tip), prints=prints(clone.tree, adopted.paths))
+
+
+def prints(tree: Path, paths: Iterable[str]) -> dict[str, str]:
+    """A text for each file that changes when the file does. Links are not followed, and nothing else is opened."""
+    return {path: _print(tree / path) for path in paths}
+
+
+def _print(path: Path) -> str:
     try:
-        act.clone.keep()
-    except WorkspaceError as error:
-        warning = f"; run no git there: {error}"
-    parts.emit(Warned(f"{why}; the clone is kept at {act.clone.tree}{warning}"))
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            return f"link {path.readlink()}"
+        if not stat.S_ISREG(mode):
+            return "no file"
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            return f"{mode & stat.S_IXUSR} {hashlib.file_digest(file, 'sha256').hexdigest()}"
+    except OSError:
+        return "no file"

@@ -1,13 +1,18 @@
-"""What is taken from the repository of a model: texts, as few and as short as is bearable, whatever is in it."""
+"""The session of a cycle: how a call of `create_pull_request` is answered, and what is taken from commits of a model.
+
+Commit messages are texts, as few and as short as is bearable, whatever is in them.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.cycle.evidence import ModelCommits
+from orchestrator.bot.cycle.act import Asked, ModelCommits
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.unit.bot.git.plants import STATUS, Field
@@ -144,3 +149,50 @@ async def test_asking_runs_nothing_that_is_planted_there(tree: Path, tmp_path: P
     assert not field.ran()
     field.run(tree, STATUS)
     assert field.ran(), "the plants are dead"
+
+
+async def _say(words: str) -> str:
+    return words
+
+
+async def test_a_call_gets_what_the_cycle_answers() -> None:
+    asked = Asked("Title", "Body", asyncio.get_running_loop().create_future())
+    call = asyncio.create_task(asked.answered())
+    await asyncio.sleep(0)
+    asked.answer(_say("Pull request #1 is open"))
+    assert await call == "Pull request #1 is open"
+
+
+@pytest.mark.parametrize("answered_first", [False, True])
+async def test_work_for_a_call_that_was_stopped_is_not_begun(*, answered_first: bool) -> None:
+    """Without a warning that nobody awaited it."""
+    asked = Asked("Title", "Body", asyncio.get_running_loop().create_future())
+    call, work = asyncio.create_task(asked.answered()), _say("nobody hears this")
+    await asyncio.sleep(0)
+    if answered_first:
+        asked.answer(work)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    if not answered_first:
+        asked.answer(work)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+
+
+async def test_work_ends_with_the_call_that_waits_for_it() -> None:
+    asked, stopped = Asked("Title", "Body", asyncio.get_running_loop().create_future()), []
+
+    async def work() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append("work")
+        return ""
+
+    call = asyncio.create_task(asked.answered())
+    asked.answer(work())
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert stopped == ["work"]

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.coordination.record_objects import id_kind, write_record
-from orchestrator.bot.git.failures import printable
-from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.remote import is_commit_id, plain_key
-from orchestrator.bot.git.swap import Update
+from orchestrator.bot.coordination.records import id_kind, write_record
+from orchestrator.bot.git.hostgit import HostGit, printable_line
+from orchestrator.bot.git.remote import Update, is_commit_id, plain_key
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records, RemoteRecord
     from orchestrator.bot.git.base import LeftOut, Snapshot
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.git.swap import Fence
+    from orchestrator.bot.git.remote import Fence
 
 WORK = "refs/pullwright/wip/"
 MOST_PAGES_BYTES = 20 * 1024 * 1024
@@ -72,10 +70,8 @@ class SavedWork:
     """Unfinished work as it was saved.
 
     Attributes:
-        ref: the reference that has it.
         commit: its id there: what the next save or drop expects.
         work: the commit with the changed files, or None where none was changed.
-        left_out: what was changed and is not in it.
     """
 
     ref: str
@@ -102,14 +98,11 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
     A file that adds a secret is left out and named. The clone does not change.
 
     Args:
-        clone: has the changes.
-        key: the task's.
         pages: what is to be known about the work, by plain names, at most 20 MiB together. They are
             public where the repository is: the caller takes secrets out.
         touched: as for `Clone.commit`.
         include_commands: as for `Clone.commit`.
         expected: the commit that the reference must have, or None where it must not exist.
-        saved_at: the time.
         stamp: a text that no other save has, such as the run and a number.
         lease: ours on the task; it is moved in the same push.
         find_secrets: names the places at which a diff adds secrets; see `Screen`.
@@ -124,7 +117,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
         message = f"{_SAVING}: its pages have {size:,} bytes, more than {MOST_PAGES_BYTES:,}"
         raise WorkspaceError(message)
     if expected is not None and not is_commit_id(expected):
-        message = f"{_SAVING}: {printable(expected)!r} is not a commit id"
+        message = f"{_SAVING}: {printable_line(expected)!r} is not a commit id"
         raise WorkspaceError(message)
     doing = f"{_SAVING} at {ref} of {clone.remote.shown}"
 
@@ -194,8 +187,6 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
     """The unfinished work of a task, or None where there is none. Needs no clone.
 
     Args:
-        records: the hidden references of the remote.
-        key: the task's.
         seen: what `Records.list` said of the reference, among others; None asks. Where what it names cannot
             be read, it may have been replaced, and is asked for as well.
     """
@@ -219,8 +210,6 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
     """Remove the unfinished work of a task, if it is still what the caller knows.
 
     Args:
-        records: the hidden references of the remote.
-        key: the task's.
         expected: the commit that its reference must have.
         lease: ours on the task; it is moved in the same push.
 
@@ -244,7 +233,7 @@ def parse_wip(key: str, record: RemoteRecord) -> Wip:
     try:
         return _read(key, record)
     except ValueError as error:
-        return Wip(key, record.commit, fault=printable(str(error)))
+        return Wip(key, record.commit, fault=printable_line(str(error)))
 
 
 def _read(key: str, record: RemoteRecord) -> Wip:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records, RemoteRecord
-from orchestrator.bot.coordination.unfinished import (
+from orchestrator.bot.coordination.saved_work import (
     MOST_PAGES_BYTES,
     drop_wip,
     list_wip,
@@ -36,9 +36,9 @@ from tests.unit.bot.git.rig import clone, git, make_source, show, write
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from orchestrator.bot.coordination.unfinished import SavedWork
+    from orchestrator.bot.coordination.saved_work import SavedWork
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.git.swap import Fence
+    from orchestrator.bot.git.remote import Fence
 
 KEY = "issue-12"
 REF = "refs/pullwright/wip/issue-12"

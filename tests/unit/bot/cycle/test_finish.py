@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from orchestrator.bot.cycle.claim import Choice
-from orchestrator.bot.cycle.result import CycleResult
-from orchestrator.bot.cycle.unfinished import save_unfinished
+from orchestrator.bot.cycle.finish import save_unfinished
+from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.events import Event, Warned
 
 

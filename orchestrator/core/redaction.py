@@ -1,14 +1,15 @@
-"""Says which environment variables are secrets: by their names, and by what their values say themselves."""
+"""What is named like a secret, and how a known secret is hidden in what is said."""
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Final
 
 MIN_SECRET_CHARS: Final = 8
 """A shorter value is hidden from commands but not looked for in texts: it would be found in ordinary words."""
@@ -177,7 +178,7 @@ def is_secret(name: str, value: str) -> bool:
     return is_secret_name(name) or any(rule.search(value) for rule in (_URL_WITH_USER, _KEY_FILE))
 
 
-def secrets_in(name: str, value: str) -> list[str]:
+def parts_to_hide(name: str, value: str) -> list[str]:
     """The parts of a variable's value that no text may show.
 
     That is the whole of a secret unless it is an ordinary value, which texts hold anyway; and the password in a URL,
@@ -208,3 +209,42 @@ def _secret_words(words: list[str]) -> Iterator[str]:
         is_harmless = (before, word) in _HARMLESS_PAIRS or (word, after) in _HARMLESS_PAIRS
         if (is_one and not is_harmless) or (before, word) in _SECRET_PAIRS:
             yield word
+
+
+REPLACEMENT: Final = "[redacted]"
+"""Stands in the place of a secret, in every text."""
+
+_SHOWN_CHARS = 4
+_MIN_CHARS_TO_SHOW = 20
+
+
+def masked(value: str) -> str:
+    """A key so that its owner knows it again and nobody else learns it."""
+    text = value.strip()
+    if "\n" in text or len(text) <= _MIN_CHARS_TO_SHOW:
+        return "set"
+    return f"set, ends in …{text[-_SHOWN_CHARS:]}"
+
+
+def without_secrets(text: str, *secrets: str) -> str:
+    """The text without secrets that a server or program was given, in the forms in which it may say them back.
+
+    These are the secret itself, in a URL, in JSON and in base64. A shorter one than `MIN_SECRET_CHARS` stays.
+    """
+    return without_bytes(text.encode("utf-8", "surrogatepass"), *secrets).decode("utf-8", "surrogatepass")
+
+
+def without_bytes(data: bytes, *secrets: str) -> bytes:
+    """The same for the bytes of a text."""
+    for secret in secrets:
+        if len(secret) >= MIN_SECRET_CHARS:
+            raw = secret.encode("utf-8", "surrogateescape")
+            forms = (
+                raw,
+                quote(raw, safe="").encode(),
+                json.dumps(secret)[1:-1].encode(),
+                base64.b64encode(raw),
+            )
+            for form in dict.fromkeys(forms):
+                data = data.replace(form, REPLACEMENT.encode())
+    return data

@@ -1,0 +1,399 @@
+"""Finish: the last step of a cycle. Its outcome, a question, unfinished work that is saved, and the released claim."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.coordination.saved_work import drop_wip, save_wip, wip_subject
+from orchestrator.bot.cycle.claim import WORKING_LABEL, show_on_forge
+from orchestrator.bot.cycle.earlier import files_to_keep, pages_of, trimmed_events
+from orchestrator.bot.cycle.parts import Outcome, outcome_of
+from orchestrator.bot.cycle.tasks import CHOICE, asked_at
+from orchestrator.bot.policy.change_checks import places_of_secrets
+from orchestrator.core.errors import (
+    BadReplyError,
+    ClaimLostError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    JournalError,
+    ToolError,
+    WorkspaceError,
+)
+from orchestrator.core.events import (
+    Phase,
+    PhaseEntered,
+    QuestionAsked,
+    Warned,
+    WorkSaved,
+)
+from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import render
+from orchestrator.core.repositories import Commands
+from orchestrator.engine.session.loop import EndKind, SessionEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.cycle.act import CycleSession
+    from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.earlier import Earlier
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.journal.folders import KeptWork
+
+_WORDS_CHARS = 300
+
+_NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
+
+
+async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
+    """Write down what the session came to, and ask its question, if it has one."""
+    parts, task, result = session.attempt.parts, session.attempt.task, session.attempt.result
+    _, left = await asyncio.to_thread(session.pending.left)
+    parts.emit(PhaseEntered(Phase.FINISH))
+    proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
+    kind = end.kind
+    if kind is EndKind.AWAITING and result.pull_request:
+        # An offer of more work: a question that needs an answer comes by `ask_question`.
+        kind = EndKind.COMPLETED
+    match kind:
+        case EndKind.QUESTION | EndKind.AWAITING:
+            result.outcome, result.question = Outcome.QUESTION, end.text
+            result.question_url = await post_question(parts, task, end.text)
+        case EndKind.COMPLETED if not result.pull_request:
+            words = one_line(" ".join(end.text.split()), limit=_WORDS_CHARS, keep="`")
+            result.outcome = Outcome.FAILED
+            result.error = f"the model stopped and proposed nothing; its last words: {words}"
+        case EndKind.FINISH | EndKind.COMPLETED:
+            result.reason = end.text or None
+            result.outcome = proposed if result.pull_request else Outcome.NO_TASK
+            if left and not result.pull_request:
+                result.outcome = Outcome.FAILED
+                result.error = "the model finished without proposing its changes; they are in the patch"
+        case EndKind.LIMIT:
+            done = result.pull_request and not left
+            result.outcome = proposed if done else Outcome.LIMIT
+            result.reason = end.text
+        case EndKind.OVERFLOW:
+            result.outcome, result.error = Outcome.FAILED, end.text
+        case EndKind.INTERRUPTED:
+            result.outcome = Outcome.INTERRUPTED
+
+    if (why := session.verification.why_refused) and not result.pull_request:
+        _tell_refused(result, why)
+
+
+def _tell_refused(result: CycleResult, why: str) -> None:
+    """Say that it was the tests for which nothing was proposed."""
+    said = f"nothing was proposed, for its tests are not good ({why}); the work is kept"
+    if result.outcome is Outcome.LIMIT:
+        result.reason = f"{result.reason}; {said}"
+    elif result.outcome in {Outcome.FAILED, Outcome.NO_TASK}:
+        result.outcome, result.error = Outcome.FAILED, said
+
+
+def says_no_task(result: CycleResult) -> bool:
+    """Whether the model finished with the words that there is no task, which ends continuous mode."""
+    reason = (result.reason or "").lower()
+    return result.outcome is Outcome.NO_TASK and any(words in reason for words in _NO_TASK_WORDS)
+
+
+_QUESTION_DIGITS = 8
+
+
+async def post_question(parts: CycleParts, task: Task, question: str) -> str | None:
+    """Put a question on the task's issue, or where its forge has a place for it.
+
+    Returns:
+        Its address; None in a dry run, or where it holds a secret or there is no place for it.
+    """
+    url, guards = None, parts.guards
+    words = guards.wording.comment(question, issue=None)
+    # What is taken out of the words may bring a secret together.
+    if not parts.options.dry_run and not any(map(guards.holds_secret, (question, words))):
+        has_choices = CHOICE.search(question) is not None
+        place = asked_at(task)
+        is_folder = parts.repository.startswith("/")  # where nobody can comment
+        command = Commands(parts.repository).answer(task.key) if is_folder else ""
+        body = render(
+            "cycle/question", question=words, run=parts.run, has_choices=has_choices, command=command
+        )
+        url = await asyncio.to_thread(parts.forge.ensure_question, place, question_key(task, question), body)
+    parts.emit(QuestionAsked(question, url))
+    return url
+
+
+def question_key(task: Task, question: str) -> str:
+    """The same for the same question on a task. Another one is a comment of its own, so that people hear of it."""
+    return f"{task.key}-{hashlib.sha256(question.encode()).hexdigest()[:_QUESTION_DIGITS]}"
+
+
+PATCH_NAME = "changes.patch"
+
+
+def save_unfinished(parts: CycleParts, choice: Choice, session: CycleSession, result: CycleResult) -> None:
+    """Keep what was done and is not proposed, on every way out of a session; it does not raise.
+
+    It goes to a hidden ref of the remote, from which the next cycle on the task goes on. What the remote
+    does not take is kept in the same form on this machine, for the next cycle here. For people it is a
+    patch in the run's folder, or the temporary one if that is full. Where nothing can be written, the clone
+    is kept and named. A cycle that came to its end leaves nothing, and what an earlier one left is dropped.
+    """
+    try:
+        _keep_somewhere(parts, choice, session, result)
+    except BaseException:  # a defect here must not cost the work: the clone would be removed now
+        _keep(parts, session, "the changes could not be saved")
+        raise
+
+
+def _keep_somewhere(parts: CycleParts, choice: Choice, session: CycleSession, result: CycleResult) -> None:
+    error = sys.exception()
+    outcome = result.outcome if error is None else outcome_of(error)
+    try:
+        # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
+        paths, patch = session.pending.left()
+    except WorkspaceError as failure:
+        _keep(parts, session, f"the changes could not be read ({failure})")
+        return
+    if choice.lease is not None and parts.kept is not None:
+        is_ours = not isinstance(error, ClaimLostError)
+        saving = _Saving(
+            parts, choice.lease, parts.kept, choice.earlier, session, result, outcome, is_ours=is_ours
+        )
+        with parts.stop.saving():
+            if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
+                saving.drop()
+            elif patch or session.conversation:
+                saving.save()
+    if patch:
+        _keep_as_patch(parts, session, result, patch)
+    if result.patch or result.saved:
+        parts.emit(WorkSaved(result.patch or "", result.saved or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    """What a cycle had of its task, on its way to the remote, or else to the state of this machine.
+
+    Attributes:
+        is_ours: the claim was not seen to be somebody else's.
+    """
+
+    parts: CycleParts
+    lease: Lease
+    kept: KeptWork
+    earlier: Earlier | None
+    session: CycleSession
+    result: CycleResult
+    outcome: Outcome
+    is_ours: bool
+
+    @property
+    def _key(self) -> str:
+        return self.lease.record.task
+
+    def drop(self) -> None:
+        """The task came to its end: drop what an earlier cycle left of it. A warning if that fails."""
+        result, earlier, records = self.result, self.earlier, self.parts.records
+        if self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit):
+            return  # nobody went on with it
+        if not self.is_ours:
+            return
+        self.kept.remove(self._key)
+        if earlier is None or earlier.commit is None or records is None:
+            return
+        try:
+            drop_wip(records, self._key, earlier.commit, self.lease)
+        except WorkspaceError as failure:
+            self.parts.emit(Warned(f"saved work that is proposed by now could not be removed: {failure}"))
+
+    def save(self) -> None:
+        """Push the work and the conversation; where that fails, keep both on this machine."""
+        session, parts = self.session, self.parts
+        pages = pages_of(
+            session.state(self.outcome), trimmed_events(session.conversation), parts.guards.redact
+        )
+        if self.is_ours:
+            try:
+                self._push(pages)
+            except WorkspaceError as failure:
+                parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
+            else:
+                self.kept.remove(self._key)
+                return
+        try:
+            made = session.clone.snapshot(
+                set(session.ledger.touched),
+                wip_subject(self._key),
+                include_commands=session.ledger.shell_used,
+                find_secrets=self._secrets,
+            )
+            replaces = self.earlier.commit if self.earlier else None
+            self.kept.write(self._key, files_to_keep(session.clone.pack(made), pages, replaces))
+        except (JournalError, WorkspaceError) as failure:
+            parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
+        else:
+            parts.emit(Warned(f"the next cycle on {self._key} on this machine goes on with the work"))
+
+    def _push(self, pages: Mapping[str, bytes]) -> None:
+        session, parts = self.session, self.parts
+        saved = save_wip(
+            session.clone,
+            self._key,
+            pages,
+            touched=set(session.ledger.touched),
+            include_commands=session.ledger.shell_used,
+            expected=self.earlier.commit if self.earlier else None,
+            saved_at=parts.clock.now(),
+            stamp=parts.run,
+            find_secrets=self._secrets,
+            lease=self.lease,
+        )
+        self.result.saved = saved.ref
+        for item in saved.left_out:
+            parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
+
+    def _secrets(self, diff: str) -> list[str]:
+        return places_of_secrets(diff, self.parts.guards.holds_secret)
+
+
+def _keep_as_patch(parts: CycleParts, session: CycleSession, result: CycleResult, patch: bytes) -> None:
+    for folder in (parts.folder, Path(tempfile.gettempdir())):
+        target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
+        try:
+            write_private(target, patch)
+        except OSError:
+            continue
+        result.patch = str(target)
+        if parts.guards.holds_secret(patch.decode("utf-8", "replace")):
+            parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
+        return
+    _keep(parts, session, "no space to save the changes")
+
+
+def write_private(target: Path, patch: bytes) -> None:
+    """Write a new file that nobody else may read. A link that somebody put there is not followed."""
+    file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(patch)
+
+
+def _keep(parts: CycleParts, session: CycleSession, why: str) -> None:
+    """Leave the files where they are, without what git would run there for a person who looks at them."""
+    warning = ""
+    try:
+        session.clone.keep()
+    except WorkspaceError as error:
+        warning = f"; run no git there: {error}"
+    parts.emit(Warned(f"{why}; the clone is kept at {session.clone.tree}{warning}"))
+
+
+STATUS_KEY = "status"
+"""The section of our comment on a pull request that says what was worked on."""
+
+ERROR = "error"
+"""The outcome, in a claim's record, of a cycle that something outside of the task ended."""
+
+_OF_THE_TASK = (
+    NoneType,
+    BadReplyError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    ToolError,
+)
+
+_DIGEST_DIGITS = 12
+
+_WORDS_CHARACTERS = 2_000
+
+_ENDED = {
+    Outcome.PROPOSED: "the pull request was updated",
+    Outcome.NO_TASK: "nothing was changed",
+    Outcome.FAILED: "it failed",
+    Outcome.LIMIT: "a limit ended it",
+}
+
+_SHORT_COMMIT = 10
+
+
+async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+    """Release the claim, with what became of the task, and take the label off. It does not raise."""
+    lease, task = choice.lease, choice.task
+    if lease is None or task is None:
+        return
+    pull = result.pull_request.number if result.pull_request else None
+    with parts.stop.saving():
+        await _note_round(parts, task, result)
+        try:
+            await asyncio.to_thread(
+                lease.release,
+                outcome_words(result, task),
+                pull=pull,
+                spent=choice.spent_before + result.spent,
+            )
+        except WorkspaceError as error:
+            parts.emit(Warned(f"the claim on {task.key} was not released, and expires by itself: {error}"))
+        if (number := task.number) is not None and not lease.lost:
+            await show_on_forge(parts, lambda: parts.forge.remove_label(number, WORKING_LABEL))
+
+
+async def settle(parts: CycleParts, result: CycleResult) -> None:
+    """Note for other machines what the cycle has cost, and for this one whether the task goes on. It does not raise."""
+    try:
+        with parts.stop.saving():
+            await parts.budget.close(result.run or "", result.spent)
+    except WorkspaceError as error:
+        parts.emit(Warned(f"what the cycle has cost was not written down for other machines: {error}"))
+    if result.outcome is Outcome.PAUSED:
+        parts.tasks.put_back()
+
+
+async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> None:
+    """Say on our pull request what was worked on, so that it is not worked on again.
+
+    Where the model was not asked, nothing was worked on; where the work goes on later, it is not over.
+    """
+    pull, goes_on = task.pull, result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED, Outcome.QUESTION}
+    if pull is None or not task.status_marker or goes_on or not (result.rounds or result.commit):
+        return
+    said = (result.reason or result.error or "")[:_WORDS_CHARACTERS]
+    body = render(
+        "cycle/status",
+        kind=str(task.kind),
+        head=pull.commit[:_SHORT_COMMIT],
+        run=parts.run,
+        outcome=_ENDED.get(result.outcome, str(result.outcome)),
+        marker=task.status_marker,
+        words=parts.guards.redact(parts.guards.wording.comment(said, issue=None)),
+    )
+    await show_on_forge(parts, lambda: parts.forge.ensure_comment(pull.number, STATUS_KEY, body))
+
+
+def outcome_words(result: CycleResult, task: Task) -> str:
+    """How a claim's record tells the outcome: one word, and what the task's words were where that may matter.
+
+    `failed` is the model's or the task's own fault; `error` is what went wrong around it.
+    """
+    outcome = str(result.outcome)
+    if result.outcome is Outcome.FAILED and not isinstance(result.cause, _OF_THE_TASK):
+        outcome = ERROR
+    if result.outcome in {Outcome.NO_TASK, Outcome.FAILED, Outcome.LIMIT}:
+        return f"{outcome} {words_digest(task)}"
+    return outcome
+
+
+def words_digest(task: Task) -> str:
+    """A short text that changes with the task's words and what people said about it."""
+    words = "\0".join((task.title, task.body, *(remark.text for remark in task.remarks)))
+    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]
