@@ -20,7 +20,8 @@ from orchestrator.bot.cycle.claimer import (
     spelled_out,
 )
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, from_text, key_of
-from orchestrator.bot.forge.base import BranchRule, Comment, Issue, Proposal, PullRequest, PullRequestState
+from orchestrator.bot.forge.base import Comment, Issue, Proposal, PullRequest, PullRequestState
+from orchestrator.bot.forge.github.token import BranchRule
 from orchestrator.bot.git.remote import in_the_way
 from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.clock import ManualClock
