@@ -53,11 +53,11 @@ async def run_cycle(start: CycleStart) -> CycleResult:
     start.emit(start.event)
     parts, claimed = None, Choice(None)
     try:
-        pulse = await asyncio.to_thread(start.forge.pulse)
-        parts = await _under_repository_rules(start, pulse)
+        fingerprint = await asyncio.to_thread(start.forge.fingerprint)
+        parts = await _under_repository_rules(start, fingerprint)
         parts.emit(PhaseEntered(Phase.CHOOSE))
         await _recover(parts)
-        claimed = await claim_task(parts, pulse)
+        claimed = await claim_task(parts, fingerprint)
         parts = replace(parts, limits=claimed.limits or parts.limits)
         await _work_on(parts, claimed, result)
     except asyncio.CancelledError:
@@ -153,9 +153,9 @@ async def _verify_and_propose(session: CycleSession, title: str, body: str, *, i
     return await session.proposer.propose(change)
 
 
-async def _under_repository_rules(start: CycleStart, pulse: str) -> CycleParts:
+async def _under_repository_rules(start: CycleStart, fingerprint: str) -> CycleParts:
     """What to work with, as strict as the repository's own rules on its default branch are."""
-    text = await asyncio.to_thread(start.rules_file.text, pulse)
+    text = await asyncio.to_thread(start.rules_file.text, fingerprint)
     # Opens the hidden refs, and so asks the forge for the address: an outage is a result of the cycle.
     parts, notes = await asyncio.to_thread(start.parts, text)
     for note in notes:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
-"""Claims are not in the forge's pulse: while another worker holds a task, the backlog is read so often."""
+"""Claims are not in the forge's fingerprint: while another worker holds a task, the backlog is read so often."""
 _GONE = "an account that is gone"
 
 

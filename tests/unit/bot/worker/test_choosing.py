@@ -508,7 +508,7 @@ async def test_time_alone_may_free_a_task(world: World) -> None:
     assert (await choosing.choose()).task is not None
 
 
-async def test_a_check_that_ends_is_noticed_though_the_pulse_is_the_same(world: World) -> None:
+async def test_a_check_that_ends_is_noticed_though_the_fingerprint_is_the_same(world: World) -> None:
     clock = ManualClock(START + timedelta(days=1))
     ours(world, 1)
     check(world.github, world.repo, "0" * 40, "tests", None)
@@ -522,7 +522,7 @@ async def test_a_check_that_ends_is_noticed_though_the_pulse_is_the_same(world: 
     assert choice.task.kind is TaskKind.CHECKS
 
 
-async def test_what_the_pulse_does_not_show_is_noticed_within_an_hour(world: World) -> None:
+async def test_what_the_fingerprint_does_not_show_is_noticed_within_an_hour(world: World) -> None:
     clock = ManualClock(START + timedelta(days=1))
     world.label(world.issue("newcomer"), "tess")
     choosing = backlog(world, clock=clock)
