@@ -30,7 +30,7 @@ from orchestrator.bot.worker.schedule import Alarms, make_schedule
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, ScheduleSignal, Waiter, work
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Paused, Warned
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     import argparse

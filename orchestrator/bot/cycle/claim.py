@@ -14,7 +14,7 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.events import Claimed, Warned
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 from orchestrator.engine.session.budget import Limits
 
 if TYPE_CHECKING:

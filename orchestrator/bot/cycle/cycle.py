@@ -20,20 +20,21 @@ from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfi
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, outcome_of
 from orchestrator.bot.cycle.propose import UnfitWordsError, as_result
 from orchestrator.bot.cycle.tasks import TaskKind
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import BadReplyError, PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import (
     Cloned,
     CycleEnded,
+    Defence,
     ForgeUsed,
+    Guarded,
     Phase,
     PhaseEntered,
     TaskTaken,
     Warned,
 )
 from orchestrator.core.fence import fenced
+from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import render
-from orchestrator.core.spent import Spent
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:

@@ -9,9 +9,15 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
-from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
+from orchestrator.core.events import (
+    CallStatus,
+    Defence,
+    Guarded,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolOutputDelta,
+)
 from orchestrator.core.messages import Image, ToolResult
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Running

@@ -15,8 +15,8 @@ from orchestrator.bot.worker.backlog import LONGEST, TaskSelection
 from orchestrator.bot.worker.candidates import CLAIMS_LOOK_AGAIN
 from orchestrator.bot.worker.task_rules import ReviewLimits
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
+from orchestrator.core.events import Defence
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import server_error
 from tests.doubles.github.server import START
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.core.defences import Guarded
+    from orchestrator.core.events import Guarded
     from tests.doubles.github.state import Issue, Pull
     from tests.unit.bot.conftest import World
 
