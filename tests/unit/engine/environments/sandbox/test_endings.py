@@ -116,7 +116,8 @@ async def test_nothing_lives_when_its_command_has_ended(daemon: str, mark: str, 
 async def test_the_same_lives_without_a_sandbox(daemon: str, mark: str, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path, sandbox="off")
     await environment.exec_command(line(daemon, mark), timeout_ms=MS)
-    assert alive(mark) != []
+    while not alive(mark):
+        pass  # fails by its time limit; while a process replaces itself, its command line is empty for a moment
     await environment.cleanup()
 
 
