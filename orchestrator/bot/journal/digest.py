@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full, run_names
+from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, is_full, run_names
 from orchestrator.bot.journal.index import RunSummary, summarise
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.messages import Spent
@@ -95,8 +95,6 @@ def decisions(home: Home) -> dict[tuple[str, str], Decision]:
     return found
 
 
-# As `new_run_id` makes them.
-_RUN_NAME = re.compile(r"(\d{8}-\d{6})-[0-9a-z]+")
 _LONGEST_RUN = timedelta(days=1)  # a run that began this long before still counts if it ended within the time
 _UNDONE = frozenset({"failed", "paused", "limit", "interrupted", "unfinished", "damaged"})
 # Where the reasons of a backlog without a task are joined; titles may hold semicolons.
@@ -246,7 +244,7 @@ def _was_within(folder: Path, began: datetime, since: datetime) -> bool:
 
 
 def _began(name: str) -> datetime | None:
-    match = _RUN_NAME.fullmatch(name)
+    match = RUN_NAME.fullmatch(name)
     if match is None:
         return None
     try:

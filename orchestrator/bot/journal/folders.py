@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 JOURNAL_FILE = "journal.jsonl"
 HOME_VARIABLE = "PULLWRIGHT_HOME"
+RUN_NAME = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6,7}")
+"""As `new_run_id` makes them. Before November 2026 the last part was a random number of six digits."""
 _PRIVATE = 0o700
 
 
@@ -61,8 +63,11 @@ class Home:
 
 
 def new_run_id(now: datetime, source: random.Random) -> str:
-    """A name such as `20261121-033112-ab12cd`, so that names sort by time."""
-    return f"{now:%Y%m%d-%H%M%S}-{source.getrandbits(24):06x}"
+    """A name such as `20261121-033112-7f3ab12`. Names sort by time, also those of one second.
+
+    The last part is the 4096th of the second (three digits) and a random number (four).
+    """
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond * 4096 // 1_000_000:03x}{source.getrandbits(16):04x}"
 
 
 def run_names(home: Home) -> list[str]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
+from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.reader import Unanswered, cost_of_all, read_run, responses
 from orchestrator.bot.journal.records import UnknownRecord, append_last
 from orchestrator.core.errors import JournalError
@@ -46,7 +46,6 @@ MOST_RUNS = 200
 _LOCK_SECONDS = 1.0
 
 _Kind = TypeVar("_Kind")
-_RUN_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 # Our writer's own form, at the beginning of a line: inside a text the quotation marks would be escaped.
 _END = re.compile(rb'^\{"seq":\d+,"at":"[^"\\]*","type":"CycleEnded",.*\}\n', re.MULTILINE)
 _TAIL_BYTES = 4096
@@ -178,7 +177,7 @@ def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUN
     """
     oldest = "" if since is None else f"{since:%Y%m%d-%H%M%S}"
     try:
-        names = [name for name in run_names(home) if _RUN_NAME.fullmatch(name)]
+        names = [name for name in run_names(home) if RUN_NAME.fullmatch(name)]
     except JournalError:
         return []
     found = []

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import __version__
-from orchestrator.bot.journal.folders import Home, create_run_folder, is_full, new_run_id
+from orchestrator.bot.journal.folders import RUN_NAME, Home, create_run_folder, is_full, new_run_id
 from orchestrator.bot.journal.records import JournalWriter, UnknownRecord, decode_event, encode_event
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, JournalError
@@ -318,13 +318,14 @@ def test_a_full_disk_is_reported_once(tmp_path: Path) -> None:
     assert json.loads(path.read_bytes().splitlines()[1])["message"] == "fits"
 
 
-def test_ids_sort_by_time() -> None:
+@pytest.mark.parametrize("apart", [timedelta(seconds=1), timedelta(milliseconds=1)])
+def test_ids_sort_by_time(apart: timedelta) -> None:
     source = random.Random(1)  # noqa: S311  a name, not a secret
-    first = new_run_id(datetime(2026, 11, 21, 3, 31, 12, tzinfo=UTC), source)
-    second = new_run_id(datetime(2026, 11, 21, 3, 31, 13, tzinfo=UTC), source)
-    assert first < second
-    assert first.startswith("20261121-033112-")
-    assert len(first) == len("20261121-033112-ab12cd")
+    start = datetime(2026, 11, 21, 3, 31, 12, tzinfo=UTC)
+    made = [new_run_id(start + apart * step, source) for step in range(999)]
+    assert made == sorted(made)
+    assert made[0].startswith("20261121-033112-000")
+    assert all(RUN_NAME.fullmatch(name) for name in made)
 
 
 def test_home_is_named_by_the_environment_or_the_platform(tmp_path: Path) -> None:
