@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.core.messages import FinishReason, JsonObject, Message, Usage
+    from orchestrator.core.todos import TodoItem
 
 
 class Phase(StrEnum):
@@ -425,6 +426,18 @@ class ToolCallEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class TodosChanged:
+    """The model changed its list of what is to be done, or goes on with one: this is the whole list now.
+
+    Attributes:
+        added: how many items were ever added; see `TodoList`.
+    """
+
+    items: tuple[TodoItem, ...]
+    added: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LimitReached:
     """A budget is spent. `limit` is `rounds`, `tool_rounds`, `replies`, `tokens`, `usd`, `minutes` or `denials`."""
 
@@ -509,6 +522,7 @@ Event: TypeAlias = (
     | ToolCallStarted
     | ToolOutputDelta
     | ToolCallEnded
+    | TodosChanged
     | LimitReached
     | LoopDetected
     | WaitStarted

@@ -43,6 +43,7 @@ from orchestrator.core.events import (
     TestRunStarted,
     TextDelta,
     TextStarted,
+    TodosChanged,
     ToolCallEnded,
     ToolCallStarted,
     ToolOutputDelta,
@@ -52,11 +53,13 @@ from orchestrator.core.events import (
     Warned,
     WorkSaved,
 )
+from orchestrator.core.todos import TodoStatus, done_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from orchestrator.core.messages import JsonObject
+    from orchestrator.core.todos import TodoItem
     from orchestrator.engine.policy.secrets import Redactor
 
 
@@ -340,6 +343,8 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
             sign, text, style = "plan", f"{_intention(event)}{repair_note(event)}", "bold"
         case ToolCallEnded():
             return narrator.call(event)
+        case TodosChanged():
+            text = f"list: {todos_in_words(event.items)}"
         case SubagentEvent():
             return narrator.of_subagent(event)
         case _:
@@ -447,6 +452,18 @@ def _intention(event: PlanAccepted) -> str:
     if event.plan.strip():
         return f"plan: {short_line(event.plan, _MAX_TEXT_CHARS)}"
     return "1 call" if event.calls == 1 else f"{event.calls} calls"
+
+
+def todos_in_words(items: Sequence[TodoItem]) -> str:
+    """How far the model's list is, and what it does now or next."""
+    at_work = [item for item in items if item.status is TodoStatus.IN_PROGRESS]
+    waiting = [item for item in items if item.status is TodoStatus.PENDING]
+    said = "".join(
+        f"; {word}: {short_line(some[0].content)}"
+        for word, some in (("now", at_work), ("next", waiting))
+        if some
+    )
+    return f"{done_in_words(items)}{said}"
 
 
 def repair_note(event: PlanAccepted) -> str:

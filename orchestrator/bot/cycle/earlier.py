@@ -21,6 +21,7 @@ from orchestrator.core.events import (
     Proposing,
     ReplyReceived,
     SteeringInjected,
+    TodosChanged,
     ToolCallEnded,
 )
 from orchestrator.engine.session.history import history_of
@@ -192,9 +193,11 @@ def begun_proposal(events: Sequence[Event], before: BegunProposal | None = None)
 def conversation(events: Iterable[Event]) -> list[Event]:
     """What is said between program and model, of all that happened.
 
-    The results of calls are in the messages; that there were some is told by the calls' ends.
+    The results of calls are in the messages; that there were some is told by the calls' ends. Of the model's list of
+    what is to be done there is the last state, at the end.
     """
     said: list[Event] = []
+    todos: list[Event] = []
     for event in events:
         match event:
             case ToolCallEnded():
@@ -205,9 +208,11 @@ def conversation(events: Iterable[Event]) -> list[Event]:
                 said.append(event)
             case InputReceived() | ReplyReceived() | SteeringInjected() | LoopDetected():
                 said.append(event)
+            case TodosChanged():
+                todos = [event]
             case _:
                 pass
-    return said
+    return [*said, *todos]
 
 
 def trimmed_events(said: Sequence[Event]) -> list[Event]:

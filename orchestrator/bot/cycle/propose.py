@@ -20,6 +20,7 @@ from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
 from orchestrator.core.events import Phase, PhaseEntered, Proposed, Proposing, Warned
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
+from orchestrator.core.todos import done_in_words
 from orchestrator.engine.policy.file_syntax import unreadable_files
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _MESSAGE_CHARACTERS = 10_000
 # GitHub takes 65,536 in a body. With 40,000 of words and 50 findings there is room for all of this.
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
+_MOST_TODOS = 20
 _MOST_UNREADABLE = 5
 _MOST_LOST = 10
 # Between the program's head of a pull request and the model's words: see `pull_request_body.md`.
@@ -301,7 +303,7 @@ class Proposer:
             # Together, for a template may turn what is code in the body into words, and the other way round.
             filled = fill_template(self.rules.template, body)
             body = self._guards.wording.text(filled, issue=self.attempt.task.number)
-        commands = self.evidence.commands
+        commands, todos = self.evidence.commands, self.evidence.todos
         full = render(
             "cycle/pull_request_body",
             body=body,
@@ -316,6 +318,9 @@ class Proposer:
             tests=self.verification.report(head),
             listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in self._listed()],
             took_tests=self._took_tests and not self._tests.lost,
+            todos=[(item.status, self._todo_words(item.content)) for item in todos[:_MOST_TODOS]],
+            todos_done=done_in_words(todos),
+            more_todos=max(len(todos) - _MOST_TODOS, 0),
             unreadable=[
                 one_line(str(found), limit=_FINDING_CHARACTERS)
                 for found in self._unreadable[:_MOST_UNREADABLE]
@@ -325,6 +330,11 @@ class Proposer:
             starts_no_checks=self.rules.starts_no_checks,
         )
         return f"{self._guards.redact(full)}\n\n{self.attempt.task.marker}"
+
+    def _todo_words(self, content: str) -> str:
+        """An item of the model's list. A body may become a commit's message, so that it says no more than a title may."""
+        line = self._guards.wording.title(self._guards.redact(content))
+        return self._guards.wording.inline(line.replace("`", ""))
 
     def _listed(self) -> list[str]:
         """What the change's text says of tests; where they were run, only what the runs do not tell."""

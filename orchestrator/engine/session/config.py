@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.checks import check_callable, check_flag, check_kind, is_whole
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.todos import TodoList
 from orchestrator.engine.session.budget import Limits
 from orchestrator.engine.session.calls import DEFAULT_WINDOW, unchanged
 from orchestrator.engine.session.gate import allow_all, shows_all
@@ -220,6 +221,7 @@ class Host:
         other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
         system: makes the whole system prompt from the tools shown; None has the session build it.
         ledger: what tools remember.
+        todos: the model's list of what is to be done; `history.todos_of` gives that of an earlier session.
         emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
         owns_environment: the session makes the environment ready, and cleans it up at its end. Of two
             sessions in one environment neither may own it.
@@ -239,6 +241,7 @@ class Host:
     other_model: OtherModel | None = None
     system: Callable[[tuple[ToolDefinition, ...]], str] | None = None
     ledger: Ledger = field(default_factory=Ledger)
+    todos: TodoList = field(default_factory=TodoList)
     emit: Emit | None = None
     owns_environment: bool = True
 
@@ -250,6 +253,7 @@ class Host:
                 check_callable(name, called)
         check_kind("wrap_up", self.wrap_up, str, "a text")
         check_kind("ledger", self.ledger, Ledger, "a Ledger")
+        check_kind("todos", self.todos, TodoList, "a TodoList")
         check_flag("owns_environment", self.owns_environment)
 
     def for_subagent(self, ledger: Ledger, price: ReplyPrice) -> Host:

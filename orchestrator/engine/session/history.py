@@ -15,9 +15,11 @@ from orchestrator.core.events import (
     MessageAdded,
     ReplyReceived,
     SteeringInjected,
+    TodosChanged,
     ToolCallEnded,
 )
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
+from orchestrator.core.todos import TodoList
 from orchestrator.engine.models.usage import (
     BYTES_PER_TOKEN,
     CHARACTERS_PER_TOKEN,
@@ -377,6 +379,15 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
             case _:
                 pass
     return turns
+
+
+def todos_of(events: Iterable[Event]) -> TodoList:
+    """The model's list at the end of a session, from its events in their order. Subagents' lists do not count."""
+    latest = TodosChanged(())
+    for event in events:
+        if isinstance(event, TodosChanged):
+            latest = event
+    return TodoList(latest.items, latest.added)
 
 
 def _kind(message: Message, *, asked: bool, ran: bool) -> TurnKind:

@@ -203,6 +203,8 @@ async def make_template(
         shows=host.shows,
         budget=budget,
         clean=host.clean,
+        todos=host.todos,
+        clock=parts.clock,
     )
     request = parts.contract.shape(request, shown)
     return RequestTemplate(request, runner, parts, shown, fixed_bytes(request))

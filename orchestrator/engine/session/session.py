@@ -353,6 +353,7 @@ class Session:
         tools = self._subagents.tools(other_models=other_models) if may_spawn else ()
         template = await make_template(self._parts, self.model.name, self._events, tools, self.budget)
         self._events(SessionStarted(self.id, template.fixed.system))
+        template.runner.tell_todos()
         effort = config.reasoning_effort
         if effort and profile.is_made_for(self.model) and not profile.supports_reasoning:
             self._events(Warned(f"{self.model.name} takes no reasoning effort: {effort!r} is not sent to it"))

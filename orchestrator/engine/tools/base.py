@@ -12,10 +12,13 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orchestrator.core.clock import SystemClock
 from orchestrator.core.messages import JsonObject, ToolDefinition
 from orchestrator.core.prompts import tool_words
+from orchestrator.core.todos import TodoList
 
 if TYPE_CHECKING:
+    from orchestrator.core.clock import Clock
     from orchestrator.core.messages import Image
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
@@ -128,12 +131,18 @@ class CommandTimes:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may use. `print` shows output as it comes; it never blocks."""
+    """What a tool may use. `print` shows output as it comes; it never blocks.
+
+    Attributes:
+        todos: the session's list of what is to be done.
+    """
 
     environment: ExecutionEnvironment
     ledger: Ledger
     print: Callable[[str], None]
     times: CommandTimes = CommandTimes()
+    todos: TodoList = field(default_factory=TodoList)
+    clock: Clock = field(default_factory=SystemClock)
 
 
 Executor: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]
@@ -211,6 +220,7 @@ DEFAULT_MAX_CHARS: Mapping[str, int] = {
     "apply_patch": 10_000,
     "write_file": 1_000,
     "spawn_agent": 20_000,
+    "todo_list": 100_000,
 }
 
 DEFAULT_MODES: Mapping[str, Mode] = {

@@ -39,6 +39,7 @@ from orchestrator.core.events import (
     TestRunStarted,
     TextDelta,
     TextStarted,
+    TodosChanged,
     ToolCallEnded,
     ToolCallStarted,
     ToolOutputDelta,
@@ -49,12 +50,23 @@ from orchestrator.core.events import (
     WorkSaved,
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.core.todos import TodoItem, TodoPriority, TodoStatus
 
 
 def reply(usd: float | None = 0.01) -> ReplyReceived:
     return ReplyReceived(Message.assistant("{}"), FinishReason.STOP, Usage(1000, 234), usd, "model")
 
 
+def todo(name: str, content: str, status: TodoStatus) -> TodoItem:
+    at = "2026-11-21T03:31:12+00:00"
+    return TodoItem(name, content, status, TodoPriority.MEDIUM, at, at)
+
+
+TODOS = (
+    todo("1", "Read calc.py", TodoStatus.COMPLETED),
+    todo("2", "Mend \x1b[31madd()", TodoStatus.IN_PROGRESS),
+    todo("3", "Write a test", TodoStatus.PENDING),
+)
 ENDING = CycleEnded({"outcome": "proposed", "usd": 0.01})
 EVENTS: list[Event] = [
     CycleStarted("20261121-033112-ab12cd", "owner/name", "openai-chat:m", "json_plan"),
@@ -88,6 +100,8 @@ EVENTS: list[Event] = [
     ToolCallEnded("3", "rm", CallStatus.REFUSED, "no such tool"),
     ToolCallStarted("4", "finish", {"reason": "done"}),
     ToolCallEnded("4", "finish", CallStatus.SKIPPED, ""),
+    TodosChanged(TODOS, 3),
+    SubagentEvent("0123-4567", TodosChanged(TODOS[:1], 1)),
     WaitStarted(12.4, "429"),
     SteeringInjected("not\nthere"),
     LoopDetected("going in circles"),
