@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.act import ModelCommits, SessionEvidence
-    from orchestrator.bot.cycle.parts import Attempt, Guards
+    from orchestrator.bot.cycle.parts import Attempt, Guards, OutgoingWording
     from orchestrator.bot.cycle.repository_rules import RepositoryRules
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import Forge, PullRequest
@@ -318,7 +318,10 @@ class Proposer:
             tests=self.verification.report(head),
             listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in self._listed()],
             took_tests=self._took_tests and not self._tests.lost,
-            todos=[(item.status, self._todo_words(item.content)) for item in todos[:_MOST_TODOS]],
+            todos=[
+                (item.status, todo_words(self._guards.wording, self._guards.redact(item.content)))
+                for item in todos[:_MOST_TODOS]
+            ],
             todos_done=done_in_words(todos),
             more_todos=max(len(todos) - _MOST_TODOS, 0),
             unreadable=[
@@ -330,11 +333,6 @@ class Proposer:
             starts_no_checks=self.rules.starts_no_checks,
         )
         return f"{self._guards.redact(full)}\n\n{self.attempt.task.marker}"
-
-    def _todo_words(self, content: str) -> str:
-        """An item of the model's list. A body may become a commit's message, so that it says no more than a title may."""
-        line = self._guards.wording.title(self._guards.redact(content))
-        return self._guards.wording.inline(line.replace("`", ""))
 
     def _listed(self) -> list[str]:
         """What the change's text says of tests; where they were run, only what the runs do not tell."""
@@ -462,6 +460,14 @@ class Proposer:
 def as_result(pull: PullRequest) -> PullRequestResult:
     """A pull request of the forge, as a cycle's result tells it."""
     return PullRequestResult(pull.title, pull.body, pull.draft, pull.number, pull.url)
+
+
+def todo_words(wording: OutgoingWording, content: str) -> str:
+    """An item of the model's list as Markdown, in one line.
+
+    A pull request's body may become a commit's message, so that an item says no more than a title may.
+    """
+    return wording.inline(wording.title(content).replace("`", "")) or "(nothing that can be shown)"
 
 
 REVIEW_LABEL = "tests-need-review"
