@@ -348,15 +348,15 @@ def a_label_is_taken_off(world: World) -> None:
     assert world.labels(pull.number) == ["bug"]
 
 
-def the_pulse_changes_with_what_happens_and_with_nothing_else(world: World) -> None:
+def the_fingerprint_changes_with_what_happens_and_with_nothing_else(world: World) -> None:
     forge = world.forge
     pull, _ = forge.ensure_pull_request(FIX)
     forge.repository()
-    before = forge.pulse()
-    assert forge.pulse() == before
+    before = forge.fingerprint()
+    assert forge.fingerprint() == before
     forge.ensure_pull_request(FIX)
     forge.our_pull_requests("pullwright/")
-    assert forge.pulse() == before
+    assert forge.fingerprint() == before
     acts: list[Callable[[], object]] = [
         lambda: forge.ensure_comment(pull.number, "held", "Hello"),
         lambda: forge.ensure_comment(pull.number, "held", "Hello again"),
@@ -368,18 +368,18 @@ def the_pulse_changes_with_what_happens_and_with_nothing_else(world: World) -> N
     ]
     for act in acts:
         act()
-        after = forge.pulse()
+        after = forge.fingerprint()
         assert after != before
-        assert forge.pulse() == after
+        assert forge.fingerprint() == after
         before = after
 
 
-def the_pulse_of_an_empty_repository_changes_with_its_first_commit(world: World) -> None:
+def the_fingerprint_of_an_empty_repository_changes_with_its_first_commit(world: World) -> None:
     forge = world.empty()
-    before = forge.pulse()
-    assert forge.pulse() == before
+    before = forge.fingerprint()
+    assert forge.fingerprint() == before
     bare.commit(world.empty_path(), {"README.md": "# First\n"}, branch="main", message="First")
-    assert forge.pulse() != before
+    assert forge.fingerprint() != before
 
 
 def whose_token_it_is_can_be_asked_again(world: World) -> None:
@@ -425,8 +425,8 @@ CASES: list[Callable[[World], None]] = [
     an_empty_comment_takes_back_what_was_said,
     a_label_is_put_on_once,
     a_label_is_taken_off,
-    the_pulse_changes_with_what_happens_and_with_nothing_else,
-    the_pulse_of_an_empty_repository_changes_with_its_first_commit,
+    the_fingerprint_changes_with_what_happens_and_with_nothing_else,
+    the_fingerprint_of_an_empty_repository_changes_with_its_first_commit,
     whose_token_it_is_can_be_asked_again,
     the_ledger_only_grows,
     nothing_is_said_or_labelled_where_there_is_nothing,

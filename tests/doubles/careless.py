@@ -34,8 +34,8 @@ from orchestrator.bot.forge.base import Check, IssueHistory, Permission
 from orchestrator.bot.policy.incoming import Cleaned
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.base import RunKind, RunResult, Runs
-from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ConfigurationError, FileMissingError, FileUnreadableError
+from orchestrator.core.events import Defence
 from orchestrator.core.messages import Message, Text, ToolResult
 from orchestrator.engine.environments.base import DirEntry, GrepMatch
 from orchestrator.engine.environments.wrappers import Wrapper

@@ -177,7 +177,7 @@ class MemoryForge:
         del checks, commit, base
         return []
 
-    def pulse(self) -> str:
+    def fingerprint(self) -> str:
         state = (self.branch_commit("main"), self._issues, self._comments, self._pulls)
         return hashlib.sha256(repr(state).encode()).hexdigest()
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.digest import Digest
     from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
-    from orchestrator.core.spent import Spent
+    from orchestrator.core.messages import Spent
     from orchestrator.engine.policy.secrets import Redactor
 
 

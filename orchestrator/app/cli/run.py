@@ -32,7 +32,7 @@ from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Schedul
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Paused, Warned
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     import argparse

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from orchestrator.bot.policy.hidden_characters import printable_text
-from orchestrator.core.defences import Guarded
 from orchestrator.core.events import (
     CallStatus,
     Claimed,
@@ -18,6 +17,7 @@ from orchestrator.core.events import (
     ErrorOccurred,
     Event,
     ForgeUsed,
+    Guarded,
     InputReceived,
     LimitReached,
     LoopDetected,

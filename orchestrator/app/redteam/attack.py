@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.core.defences import Defence  # noqa: TC001  pydantic reads the annotations
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import Defence  # noqa: TC001  pydantic reads the annotations
 
 INCIDENTS = range(1, 27)
 _SUFFIX = ".toml"

@@ -18,8 +18,7 @@ from orchestrator.app.redteam.model import SHELLS
 from orchestrator.app.redteam.secrets import leaked_secrets
 from orchestrator.app.redteam.world import OutgoingText, changes, hidden, references
 from orchestrator.bot.verification.page import read_block
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
+from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from orchestrator.core.redaction import REPLACEMENT
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from orchestrator.app.wiring.repository import Site, Source
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
+from orchestrator.core.events import Defence
 from orchestrator.engine.environments.wrappers import Wrapper
 from orchestrator.engine.models.catalog import parse_model
 from orchestrator.engine.policy.secrets import Redactor

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import Guards, MayFinish, Propose, RunTests
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
-    from orchestrator.core.spent import Spent
+    from orchestrator.core.messages import Spent
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.policy.secrets import Redactor

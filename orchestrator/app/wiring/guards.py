@@ -23,8 +23,7 @@ from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
 from orchestrator.bot.verification.suggest import suggest
 from orchestrator.bot.worker.candidates import VisibleText
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.events import Warned
+from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
 from orchestrator.engine.environments.local import LocalEnvironment, conditions
 from orchestrator.engine.policy.command_rules import CommandRules, Level

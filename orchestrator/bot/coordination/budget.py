@@ -20,7 +20,7 @@ from orchestrator.bot.journal.index import spend_lock, spent_on
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.core.events import Reserved
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.bot.git.remote import plain_key
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import RemoteRecord

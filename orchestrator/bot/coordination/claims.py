@@ -19,7 +19,7 @@ from orchestrator.bot.coordination.claim_record import (
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.remote import PushAnswer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -21,10 +21,11 @@ from orchestrator.bot.cycle.parts import Attempt, Sanitizer, in_words
 from orchestrator.bot.cycle.propose import Proposer
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
 from orchestrator.bot.cycle.verify import Verification
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
 from orchestrator.core.events import (
     CallStatus,
+    Defence,
+    Guarded,
     Phase,
     PhaseEntered,
     PlanAccepted,
@@ -34,8 +35,8 @@ from orchestrator.core.events import (
     ToolCallStarted,
 )
 from orchestrator.core.fence import one_line
+from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import render
-from orchestrator.core.spent import Spent
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import todos_of

@@ -18,7 +18,7 @@ from orchestrator.bot.cycle.relevance import (
     size_words,
 )
 from orchestrator.core.changes import is_test_path
-from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render

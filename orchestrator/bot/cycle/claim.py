@@ -14,7 +14,7 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.events import Claimed, Warned
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 from orchestrator.engine.session.budget import Limits
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ class TaskCandidate(Protocol):
 class TaskSource(Protocol):
     """Where tasks come from. It blocks: use it in a thread."""
 
-    def candidates(self, pulse: str) -> Iterator[Any]:
+    def candidates(self, fingerprint: str) -> Iterator[Any]:
         """The tasks that may be claimed (`Candidate`), the best first.
 
         Args:
-            pulse: `Forge.pulse`, as it is now.
+            fingerprint: `Forge.fingerprint`, as it is now.
 
         Raises:
             ConfigurationError: the issue that the person named is closed.
@@ -105,13 +105,13 @@ class TaskSource(Protocol):
         """What is to be told of the tasks that were read since the last call."""
 
 
-async def claim_task(parts: CycleParts, pulse: str) -> Choice:
+async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
     """Claim the next task, and reserve what may be spent on it. Without one the result says why.
 
     Raises:
         PullwrightError: the forge or the remote failed.
     """
-    choice = await _chosen(parts, pulse)
+    choice = await _chosen(parts, fingerprint)
     if choice.task is None:
         return choice
     previous = choice.lease.previous if choice.lease else None
@@ -130,9 +130,9 @@ async def claim_task(parts: CycleParts, pulse: str) -> Choice:
     )
 
 
-async def _chosen(parts: CycleParts, pulse: str) -> Choice:
+async def _chosen(parts: CycleParts, fingerprint: str) -> Choice:
     """Choose in a thread. One that is cancelled is waited for: it may have claimed a task."""
-    choosing = asyncio.create_task(asyncio.to_thread(claim_next, parts.tasks, parts.claimer, pulse))
+    choosing = asyncio.create_task(asyncio.to_thread(claim_next, parts.tasks, parts.claimer, fingerprint))
     try:
         return await asyncio.shield(choosing)
     except asyncio.CancelledError:
@@ -154,13 +154,13 @@ async def _give_back(parts: CycleParts, choice: Choice) -> None:
             await asyncio.to_thread(choice.lease.give_back)
 
 
-def claim_next(tasks: TaskSource, claimer: Claimer | None, pulse: str) -> Choice:
+def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> Choice:
     """The first task that can be claimed; without a claimer, the first. What was read before the claim is read again.
 
     Raises:
         PullwrightError: the forge or the remote failed.
     """
-    for candidate in tasks.candidates(pulse):
+    for candidate in tasks.candidates(fingerprint):
         if claimer is None:
             tasks.begin(candidate)
             return Choice(candidate.task, after_claim=candidate.after)

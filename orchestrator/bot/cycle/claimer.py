@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Comment, Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
-    from orchestrator.core.spent import Spent
+    from orchestrator.core.messages import Spent
 
 
 @dataclass(slots=True)

@@ -20,20 +20,21 @@ from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfi
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, outcome_of
 from orchestrator.bot.cycle.propose import UnfitWordsError, as_result
 from orchestrator.bot.cycle.tasks import TaskKind
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import BadReplyError, PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import (
     Cloned,
     CycleEnded,
+    Defence,
     ForgeUsed,
+    Guarded,
     Phase,
     PhaseEntered,
     TaskTaken,
     Warned,
 )
 from orchestrator.core.fence import fenced
+from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import render
-from orchestrator.core.spent import Spent
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ async def run_cycle(start: CycleStart) -> CycleResult:
     start.emit(start.event)
     parts, claimed = None, Choice(None)
     try:
-        pulse = await asyncio.to_thread(start.forge.pulse)
-        parts = await _under_repository_rules(start, pulse)
+        fingerprint = await asyncio.to_thread(start.forge.fingerprint)
+        parts = await _under_repository_rules(start, fingerprint)
         parts.emit(PhaseEntered(Phase.CHOOSE))
         await _recover(parts)
-        claimed = await claim_task(parts, pulse)
+        claimed = await claim_task(parts, fingerprint)
         parts = replace(parts, limits=claimed.limits or parts.limits)
         await _work_on(parts, claimed, result)
     except asyncio.CancelledError:
@@ -153,9 +154,9 @@ async def _verify_and_propose(session: CycleSession, title: str, body: str, *, i
     return await session.proposer.propose(change)
 
 
-async def _under_repository_rules(start: CycleStart, pulse: str) -> CycleParts:
+async def _under_repository_rules(start: CycleStart, fingerprint: str) -> CycleParts:
     """What to work with, as strict as the repository's own rules on its default branch are."""
-    text = await asyncio.to_thread(start.rules_file.text, pulse)
+    text = await asyncio.to_thread(start.rules_file.text, fingerprint)
     # Opens the hidden refs, and so asks the forge for the address: an outage is a result of the cycle.
     parts, notes = await asyncio.to_thread(start.parts, text)
     for note in notes:

@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from orchestrator.bot.forge.base import Traffic
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import (
     ConnectionFailedError,
     ForgeRateLimitError,
@@ -21,9 +20,9 @@ from orchestrator.core.errors import (
     RateLimitError,
     RemoteUnavailableError,
 )
+from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.fence import one_line
-from orchestrator.core.messages import Usage
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -279,15 +279,15 @@ class RulesFile:
         self._forge, self._path = forge, path
         self._read: tuple[str, str | None] | None = None
 
-    def text(self, pulse: str) -> str | None:
+    def text(self, fingerprint: str) -> str | None:
         """Its text; None where there is none.
 
         Args:
-            pulse: `Forge.pulse`, as it is now.
+            fingerprint: `Forge.fingerprint`, as it is now.
 
         Raises:
             ForgeError: it could not be read.
         """
-        if self._read is None or self._read[0] != pulse:
-            self._read = pulse, self._forge.read_file(self._path)
+        if self._read is None or self._read[0] != fingerprint:
+            self._read = fingerprint, self._forge.read_file(self._path)
         return self._read[1]

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Self
 from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
 from orchestrator.bot.verification.page import report, tests_warning, to_json
 from orchestrator.bot.verification.verdict import FindingKind, describe_run, judge_runs, what_went_wrong
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import (
     CallStatus,
+    Defence,
+    Guarded,
     Phase,
     PhaseEntered,
     TestRunEnded,

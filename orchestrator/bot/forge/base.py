@@ -407,7 +407,7 @@ class Forge(Protocol):
         that it is to be merged into.
         """
 
-    def pulse(self) -> str:
+    def fingerprint(self) -> str:
         """Return a short text that stays the same while no issue, no pull request and no default branch changes.
 
         It costs at most two requests, and none that counts where nothing has changed since it was

@@ -459,7 +459,7 @@ class LocalForge:
         self._records.pull(number)
         return []
 
-    def pulse(self) -> str:
+    def fingerprint(self) -> str:
         """Return a text that stays the same while no file here, no branch of ours and no default branch changes."""
         heads, pulls = self._heads(), self._records.pulls()
         branch = heads.default, heads.at(heads.default)

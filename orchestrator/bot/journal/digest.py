@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full, run_names
 from orchestrator.bot.journal.index import RunSummary, summarise
 from orchestrator.core.errors import DiskFullError, JournalError
+from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key, same_repository
-from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

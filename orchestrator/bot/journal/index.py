@@ -17,13 +17,14 @@ from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import Unanswered, cost_of
 from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode_event
 from orchestrator.core.changes import DiffStat
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
     CallStatus,
     CycleEnded,
     CycleStarted,
+    Defence,
     ForgeUsed,
+    Guarded,
     Paused,
     PlanAccepted,
     Proposed,
@@ -40,8 +41,8 @@ from orchestrator.core.events import (
     WorkSaved,
 )
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
+from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key
-from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping

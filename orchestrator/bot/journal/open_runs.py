@@ -27,8 +27,7 @@ from orchestrator.core.events import (
     WorkSaved,
 )
 from orchestrator.core.locks import keeper, try_lock, wait_for_lock
-from orchestrator.core.messages import Usage
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
 from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, TYPE_KEY, UnknownRecord, decode_event
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

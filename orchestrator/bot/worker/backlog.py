@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Event
 
 LONGEST = timedelta(hours=1)
-"""Some things do not show in the forge's pulse, such as what people may do; after so long all is read again."""
+"""Some things do not show in the forge's fingerprint, such as what people may do; after so long all is read again."""
 _NAMED_REASONS = 3
 
 
@@ -47,23 +47,23 @@ class LastSearch:
     """
 
     told: set[str] = field(default_factory=set)
-    _pulse: str = ""
+    _fingerprint: str = ""
     _until: datetime | None = None
     _choice: Choice | None = None
 
-    def recall(self, pulse: str, now: datetime) -> Choice | None:
+    def recall(self, fingerprint: str, now: datetime) -> Choice | None:
         """The choice that is still good, or None."""
-        is_good = pulse == self._pulse and self._until is not None and now < self._until
+        is_good = fingerprint == self._fingerprint and self._until is not None and now < self._until
         return self._choice if is_good else None
 
-    def remember(self, pulse: str, choice: Choice, now: datetime) -> None:
+    def remember(self, fingerprint: str, choice: Choice, now: datetime) -> None:
         """Keep a choice that found nothing.
 
         Args:
-            pulse: as it was before the search, so that what changed meanwhile is noticed by the next one.
+            fingerprint: as it was before the search, so that what changed meanwhile is noticed by the next one.
             now: when the search began.
         """
-        self._pulse, self._choice = pulse, choice
+        self._fingerprint, self._choice = fingerprint, choice
         self._until = min(now + LONGEST, choice.wake_at) if choice.wake_at else now + LONGEST
 
     def forget(self) -> None:
@@ -122,14 +122,14 @@ class Backlog:
     clock: Clock = field(default_factory=SystemClock)
     last_search: LastSearch = field(default_factory=LastSearch)
     _noticed: list[Event] = field(default_factory=list, init=False)
-    _pulse: str = field(default="", init=False)
+    _fingerprint: str = field(default="", init=False)
     _begun: TaskSearch | None = field(default=None, init=False)
     _none: Choice | None = field(default=None, init=False)
     _last: str = field(default="", init=False)
 
-    def candidates(self, pulse: str) -> Iterator[ReadyTask]:
+    def candidates(self, fingerprint: str) -> Iterator[ReadyTask]:
         """The tasks that nothing speaks against, the best first."""
-        self._pulse, self._none = pulse, self.last_search.recall(pulse, self.clock.now())
+        self._fingerprint, self._none = fingerprint, self.last_search.recall(fingerprint, self.clock.now())
         if self._none is not None:
             return
         search = self._begun = self._begin_search()
@@ -178,7 +178,7 @@ class Backlog:
             search.require_access()
             reason = _summary(search.reasons, self.label)
             self._none = Choice(None, reason, wake_at=min(search.times, default=None))
-            self.last_search.remember(self._pulse, self._none, search.now)
+            self.last_search.remember(self._fingerprint, self._none, search.now)
         return self._none
 
     def notices(self) -> list[Event]:

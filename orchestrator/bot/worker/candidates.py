@@ -23,7 +23,6 @@ from orchestrator.bot.forge.base import ACTIONS_APP, PullRequestState, TokenKind
 from orchestrator.bot.worker import task_rules as rules
 from orchestrator.bot.worker.task_rules import CommentsPolicy, TaskAuthorization, has_label, name_of
 from orchestrator.bot.worker.upkeep import Upkeep
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -33,6 +32,7 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
+from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
-"""Claims are not in the forge's pulse: while another worker holds a task, the backlog is read so often."""
+"""Claims are not in the forge's fingerprint: while another worker holds a task, the backlog is read so often."""
 _GONE = "an account that is gone"
 
 

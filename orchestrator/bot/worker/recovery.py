@@ -36,8 +36,8 @@ from orchestrator.core.events import (
     Warned,
     WorkSaved,
 )
+from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import same_repository
-from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

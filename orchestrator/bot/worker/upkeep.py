@@ -26,7 +26,7 @@ MOST_REMARKS = 50
 MOST_IDS = 500
 """Of words that were acted on, in a marker. What a pull request lists is not more than a few hundred."""
 LOOK_AGAIN = timedelta(minutes=5)
-"""Checks are not in the forge's pulse: while some are running, they are looked at so often."""
+"""Checks are not in the forge's fingerprint: while some are running, they are looked at so often."""
 CHECKS_BEGIN_WITHIN = timedelta(hours=1)
 """For so long after its last change a pull request without checks may still get some."""
 _UNSEEN = (

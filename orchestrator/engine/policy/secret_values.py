@@ -278,7 +278,7 @@ class ValueIndex:
             (max(first - _AROUND_BYTES, 0), min(last + _AROUND_BYTES, len(data)))
             for first, last in sorted(places)
         )
-        for start, end in spans_in_parts(text, list(merged_spans(near)), _APART, self._spans_in):
+        for start, end in spans_in_parts(text, merged_spans(near), _APART, self._spans_in):
             last = end
             while last < len(text) and not text[last]:
                 last += 1  # what is left of the last letter's spelling
@@ -298,19 +298,15 @@ class ValueIndex:
                 yield place, folded.place(last - 1) + 1
 
 
-def merged_spans(spans: Iterable[Span], gap: int = 0) -> Iterator[Span]:
+def merged_spans(spans: Iterable[Span], gap: int = 0) -> list[Span]:
     """Join spans, which come in order, where they overlap, touch, or lie no further apart than a gap."""
-    merged: Span | None = None
+    merged: list[Span] = []
     for start, end in spans:
-        if merged is None:
-            merged = start, end
-        elif start <= merged[1] + gap:
-            merged = merged[0], max(merged[1], end)
+        if merged and start <= merged[-1][1] + gap:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            yield merged
-            merged = start, end
-    if merged is not None:
-        yield merged
+            merged.append((start, end))
+    return merged
 
 
 def spans_in_parts(

@@ -69,12 +69,14 @@ class Redactor:
 
     def spans(self, data: bytes) -> list[_Span]:
         """Where a text's UTF-8 has secrets: in order, apart, at the borders of characters."""
-        return list(merged_spans(_whole_characters(data, span) for span in sorted(self._found(data))))
+        found = sorted(self._found(data))
+        return merged_spans(_whole_characters(data, span) for span in found) if found else []
 
     def _found(self, data: bytes) -> Iterator[_Span]:
         if len(data) < MIN_SECRET_CHARS:  # most words of a journal
             return
-        yield from self._values.spans(data)
+        if self._known:
+            yield from self._values.spans(data)
         yield from _credentials(data)
 
 
@@ -405,10 +407,10 @@ def _credentials(data: bytes) -> Iterator[_Span]:
     """Where the UTF-8 text holds something that looks like a credential."""
     in_runs, anywhere = _compiled()
     yield from _matches(anywhere, data, b"")
-    words: list[bytes] = []
-    if regions := list(merged_spans(_regions(data, words), gap=1)):
-        long_runs = b" ".join(words)
-        yield from spans_in_parts(data, regions, b"\n", lambda near: _matches(in_runs, near, long_runs))
+    regions, words = _regions(data)
+    if regions:
+        near, long_runs = merged_spans(regions, gap=1), b" ".join(words)
+        yield from spans_in_parts(data, near, b"\n", lambda text: _matches(in_runs, text, long_runs))
 
 
 def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterator[_Span]:
@@ -438,11 +440,10 @@ def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterat
             yield match.span(regex.groups)
 
 
-def _regions(data: bytes, words: list[bytes]) -> Iterator[_Span]:
-    """Find long runs of characters of tokens, with the text before them.
-
-    The runs themselves are added to `words`.
-    """
+def _regions(data: bytes) -> tuple[list[_Span], list[bytes]]:
+    """Find long runs of characters of tokens with the text before them, and the runs themselves."""
+    regions: list[_Span] = []
+    words: list[bytes] = []
     runs, ends = data.translate(_RUN_MAP), data.translate(_END_MAP)
     at = runs.find(_RUN)
     while at >= 0:
@@ -450,5 +451,6 @@ def _regions(data: bytes, words: list[bytes]) -> Iterator[_Span]:
         if _MORE_THAN_WORDS.search(data, at, end):
             words.append(data[at:end])
             end = (ends.find(b" ", end) + 1 or len(ends) + 1) - 1
-            yield max(at - _CONTEXT_BYTES, 0), end + 1
+            regions.append((max(at - _CONTEXT_BYTES, 0), end + 1))
         at = runs.find(_RUN, end)
+    return regions, words

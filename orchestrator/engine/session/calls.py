@@ -10,9 +10,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
-from orchestrator.core.events import CallStatus, TodosChanged, ToolCallEnded, ToolCallStarted, ToolOutputDelta
+from orchestrator.core.events import (
+    CallStatus,
+    Defence,
+    Guarded,
+    TodosChanged,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolOutputDelta,
+)
 from orchestrator.core.messages import Image, ToolResult
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import unquote
 
-from orchestrator.core.defences import Defence
+from orchestrator.core.events import Defence
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.tools.base import Order
 

@@ -165,7 +165,7 @@ class InMemoryGitHub:
         for name in [name for name in thread.labels if name.lower() == label.lower()]:
             people.unlabel(self.github, thread, name, self.login)
 
-    def pulse(self) -> str:
+    def fingerprint(self) -> str:
         return repr((self.repo.threads, self.repo.branches().get(self.repo.default_branch)))
 
     def own_login(self) -> str | None:

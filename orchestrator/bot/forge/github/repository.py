@@ -70,11 +70,11 @@ class RestRepository:
         """Return the requests so far. One that GitHub redirects counts once here, and twice there."""
         return self._calls.traffic()
 
-    def pulse(self) -> str:
+    def fingerprint(self) -> str:
         """Return a short text that stays the same while nothing changes that a worker would act on.
 
         It looks at the hundred issues and pull requests that were changed last, and at the default
-        branch's head. Both are asked for with an ETag. The very first pulse of an object that has
+        branch's head. Both are asked for with an ETag. The very first fingerprint of an object that has
         not seen the repository yet makes one request more, for its present name.
 
         GitHub moves `updated_at` for titles, bodies, labels, assignees, comments, reviews, pushes

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import (
     CallStatus,
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
+    Defence,
     ErrorOccurred,
     Event,
     ForgeUsed,
+    Guarded,
     InputReceived,
     LimitReached,
     LoopDetected,

@@ -16,13 +16,12 @@ from orchestrator.app.cli.arguments import (
     LIMIT,
     NOTHING,
     QUESTION,
-    SETTING_KEYS,
     UsageError,
     given_settings,
     parse,
 )
 from orchestrator.app.cli.run import RunTotals
-from orchestrator.app.options import KEYS, RENAMED
+from orchestrator.app.options import KEYS, RENAMED, SETTING_KEYS
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.core.errors import ConfigurationError

@@ -31,8 +31,7 @@ from orchestrator.core.changes import diff_stat
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, JournalError
 from orchestrator.core.events import CycleEnded, CycleStarted, Proposed, ReplyReceived, TaskTaken
-from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.loopback import Loopback, LoopbackHandler
 from tests.tables import table

@@ -16,8 +16,8 @@ from orchestrator.app.cli.tasks import claims, write_claims, write_claims_json
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.worker.task_states import ClaimCheck, TaskState, state_of
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
+from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import Commands
-from orchestrator.core.spent import Spent
 from tests.unit.bot.coordination.records_rig import REF, TASK, Worker, put
 from tests.unit.bot.git.rig import git, make_source
 

@@ -10,8 +10,7 @@ from orchestrator.app.redteam.judge import Evidence, judge_attack
 from orchestrator.app.redteam.secrets import draw_secrets, leaked_secrets
 from orchestrator.app.redteam.world import OutgoingText
 from orchestrator.bot.cycle.parts import CycleResult
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
+from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from tests.tables import table
 from tests.unit.bot.cycle.test_outgoing_pages import WARNING
 

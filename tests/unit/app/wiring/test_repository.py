@@ -437,7 +437,7 @@ def test_what_git_says_is_listed_until_the_repository_is_gone(tmp_path: Path) ->
     assert states(home) == [PullRequestState.OPEN]
     [forge] = local_forges(home, None, ManualClock())
     assert forge.read_file("a") is None
-    assert len(forge.pulse()) == 64
+    assert len(forge.fingerprint()) == 64
 
 
 def test_only_folders_are_listed(tmp_path: Path) -> None:

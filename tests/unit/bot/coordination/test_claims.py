@@ -22,7 +22,7 @@ from orchestrator.core.errors import (
     RemoteUnavailableError,
     WorkspaceError,
 )
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 from tests.doubles.github.faults import Fault, lost_reply, server_error
 from tests.doubles.github.fixtures import github
 from tests.tables import table

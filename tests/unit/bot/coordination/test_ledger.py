@@ -12,7 +12,7 @@ import pytest
 from orchestrator.bot.coordination.budget import REF, Caps, Granted, Refused, RepositoryLedger
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 from tests.unit.bot.coordination.records_rig import bare, opened, put
 from tests.unit.bot.git.rig import git
 

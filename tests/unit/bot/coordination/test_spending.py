@@ -30,8 +30,7 @@ from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, Reserved
-from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 from tests.tables import table
 from tests.unit.bot.coordination.records_rig import bare, opened
 

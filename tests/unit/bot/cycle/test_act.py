@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.cycle.act import Asked, ModelCommits
-from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.events import Defence, Guarded
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.unit.bot.git.plants import STATUS, Field
 from tests.unit.bot.git.rig import git, make_source, write

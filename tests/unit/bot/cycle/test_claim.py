@@ -37,8 +37,8 @@ class Tasks:
         self._loop = loop
         self.began, self.may_end, self.is_put_back = asyncio.Event(), threading.Event(), False
 
-    def candidates(self, pulse: str) -> Iterator[Any]:
-        del pulse
+    def candidates(self, fingerprint: str) -> Iterator[Any]:
+        del fingerprint
         self._loop.call_soon_threadsafe(self.began.set)
         self.may_end.wait()
         yield SimpleNamespace(task=from_text("Fix it"), after=())
@@ -70,7 +70,7 @@ async def test_a_task_that_is_claimed_while_somebody_ends_the_program_is_given_b
     parts: Any = SimpleNamespace(
         tasks=tasks, claimer=FakeClaimer(lambda _task: lease), stop=SimpleNamespace(saving=saving)
     )
-    work = asyncio.create_task(claim_task(parts, "pulse"))
+    work = asyncio.create_task(claim_task(parts, "fingerprint"))
     await tasks.began.wait()
     work.cancel()
     await asyncio.sleep(0)

@@ -23,14 +23,19 @@ class Clone:
         self.kept = True
 
 
-class Act:
-    """A session whose changes cannot even be looked at."""
-
-    def __init__(self) -> None:
-        self.clone = Clone()
+class Pending:
+    """Changes that cannot even be looked at."""
 
     def left(self) -> tuple[set[str], bytes]:
         raise RecursionError("too deep")
+
+
+class Session:
+    """Of a session, no more than is needed."""
+
+    def __init__(self) -> None:
+        self.clone = Clone()
+        self.pending = Pending()
 
 
 class Parts:
@@ -44,18 +49,18 @@ class Parts:
 @pytest.mark.parametrize("ended_by_an_error", [True, False])
 def test_a_defect_leaves_the_clone_where_it_is(*, ended_by_an_error: bool) -> None:
     parts: Any = Parts()
-    act: Any = Act()
+    session: Any = Session()
 
     def cycle() -> None:
         try:
             if ended_by_an_error:
                 raise ValueError("the cycle's own")
         finally:
-            save_unfinished(parts, Choice(None), act, CycleResult("run"))
+            save_unfinished(parts, Choice(None), session, CycleResult("run"))
 
     with pytest.raises(RecursionError):
         cycle()
-    assert act.clone.kept
+    assert session.clone.kept
     (told,) = parts.told
     assert isinstance(told, Warned)
     assert "the clone is kept at tree" in told.message

@@ -10,8 +10,8 @@ import pytest
 from orchestrator.app.config.settings import Settings
 from orchestrator.app.wiring.guards import GuardMaker
 from orchestrator.bot.cycle.parts import Sanitizer, Stop
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeUnavailableError
+from orchestrator.core.events import Defence, Guarded
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

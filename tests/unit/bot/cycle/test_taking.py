@@ -9,7 +9,7 @@ from orchestrator.bot.coordination.saved_work import wip_ref
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.journal.folders import KeptWork
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import Spent
 from tests.doubles.memory_forge import MemoryForge
 from tests.unit.bot.coordination.records_rig import Worker, bare, logged_git, put
 from tests.unit.bot.git.rig import git

@@ -196,12 +196,12 @@ def test_git_is_asked_no_more_than_the_answer_needs(tmp_path: Path) -> None:
             verb()
         return list(answers.asked)
 
-    assert asked(forge.pulse) == ["heads"]
+    assert asked(forge.fingerprint) == ["heads"]
     assert asked(forge.pull_requests, lambda: forge.our_pull_requests("pullwright/")) == []
     assert asked(lambda: forge.read_file("BACKLOG.md")) == ["heads", "file"]
     assert asked(lambda: forge.ensure_pull_request(PROPOSAL)) == ["heads", "merged"]
     assert asked(lambda: forge.ensure_pull_request(PROPOSAL)) == ["heads", "merged"]
-    assert asked(forge.pulse) == ["heads", "merged"]
+    assert asked(forge.fingerprint) == ["heads", "merged"]
     assert asked(lambda: forge.our_pull_requests("other/")) == []
 
 
@@ -228,10 +228,10 @@ def test_every_answer_is_of_now(tmp_path: Path) -> None:
     answers = git()
     forge = forge_for(tmp_path / "forge", answers)
     forge.ensure_pull_request(PROPOSAL)
-    before = forge.pulse()
-    assert forge.pulse() == before
+    before = forge.fingerprint()
+    assert forge.fingerprint() == before
     answers.commits = {**answers.commits, "pullwright/1-fix": "N"}
-    assert forge.pulse() != before
+    assert forge.fingerprint() != before
     assert forge.pull_requests()[0].commit == "N"
     answers.into = {"M": {"N"}}
     assert forge.pull_requests()[0].state is PullRequestState.MERGED

@@ -1,4 +1,4 @@
-"""The pulse: what it costs, what shows in it, and a repository that is renamed meanwhile."""
+"""The fingerprint: what it costs, what shows in it, and a repository that is renamed meanwhile."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def opened(bench: Bench) -> GitHubForge:
 def test_an_idle_poll_of_a_hundred_issues_costs_two_requests_and_then_none_that_counts(busy: Bench) -> None:
     forge = opened(busy)
     before = forge.traffic()
-    first = forge.pulse()
+    first = forge.fingerprint()
     assert (forge.traffic() - before).requests == 2
     remaining, before = busy.github.remaining, forge.traffic()
     for polls in (1, 2, 3):
-        assert forge.pulse() == first
+        assert forge.fingerprint() == first
         assert forge.traffic() - before == Traffic(requests=2 * polls, unchanged=2 * polls)
     assert busy.github.remaining == remaining
 
@@ -69,86 +69,86 @@ CHANGES: dict[str, Callable[[Bench], object]] = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_shows(busy: Bench, change: Callable[[Bench], object]) -> None:
     forge = opened(busy)
-    first = forge.pulse()
+    first = forge.fingerprint()
     before = forge.traffic()
     change(busy)
-    assert forge.pulse() != first
+    assert forge.fingerprint() != first
     assert (forge.traffic() - before).requests == 2
 
 
 def test_a_change_of_a_closed_issue_shows(busy: Bench) -> None:
     busy.github.close(busy.repo, 50)
     forge = opened(busy)
-    first = forge.pulse()
+    first = forge.fingerprint()
     busy.github.add_comment(busy.repo, 50, "It is broken again.")
-    assert forge.pulse() != first
+    assert forge.fingerprint() != first
 
 
 def test_two_labels_within_a_second_show(busy: Bench) -> None:
     forge, thread = opened(busy), busy.repo.threads[7]
     people.label(busy.github, thread, "bug", "ada")
-    first = forge.pulse()
+    first = forge.fingerprint()
     people.label(busy.github, thread, "late", "ada", thread.updated_at)
-    assert forge.pulse() != first
+    assert forge.fingerprint() != first
 
 
 def test_runs_of_checks_and_other_branches_do_not_show(busy: Bench) -> None:
     forge = opened(busy)
-    first = forge.pulse()
+    first = forge.fingerprint()
     commit = busy.github.commit(busy.repo, {"y": "y"}, branch="someone/else")
     checks.check(busy.github, busy.repo, commit, "ci", "success")
     checks.check(busy.github, busy.repo, busy.repo.branches()["main"], "ci", "failure")
     busy.github.add_issue(busy.github.add_repository("octo/other"), "Elsewhere")
-    assert forge.pulse() == first
+    assert forge.fingerprint() == first
 
 
 def test_without_issues_pull_requests_still_show(busy: Bench) -> None:
     busy.repo.has_issues = False
     forge = opened(busy)
-    first, before = forge.pulse(), forge.traffic()
-    assert forge.pulse() == first
+    first, before = forge.fingerprint(), forge.traffic()
+    assert forge.fingerprint() == first
     assert (forge.traffic() - before) == Traffic(2, 2, 0)
     busy.github.close(busy.repo, 101)
-    assert forge.pulse() != first
+    assert forge.fingerprint() != first
 
 
 def test_issues_that_are_switched_off_meanwhile_are_noticed(busy: Bench) -> None:
     forge = opened(busy)
-    first = forge.pulse()
+    first = forge.fingerprint()
     busy.repo.has_issues = False
-    second = forge.pulse()
+    second = forge.fingerprint()
     before = forge.traffic()
-    assert first != second == forge.pulse()
+    assert first != second == forge.fingerprint()
     assert (forge.traffic() - before).requests == 2
 
 
 def test_a_renamed_repository_is_followed(busy: Bench) -> None:
     forge = opened(busy)
-    first = forge.pulse()
+    first = forge.fingerprint()
     busy.github.rename(busy.repo, "octo/renamed")
-    assert forge.pulse() == first
+    assert forge.fingerprint() == first
     busy.github.add_comment(busy.repo, 1, "Hello")
-    assert forge.pulse() != first
+    assert forge.fingerprint() != first
     assert forge.repository().name == "octo/renamed"
 
 
 def test_a_former_name_is_good_enough_to_begin_with(busy: Bench) -> None:
     busy.github.rename(busy.repo, "octo/renamed")
     forge = busy.forge(name="octo/demo")
-    assert forge.pulse() == forge.pulse()
+    assert forge.fingerprint() == forge.fingerprint()
 
 
 def test_a_default_branch_that_is_gone_is_asked_for_again(busy: Bench) -> None:
     forge = opened(busy)
-    first = forge.pulse()
+    first = forge.fingerprint()
     bare.git(busy.repo.path, "branch", "-m", "main", "trunk")
     busy.repo.default_branch = "trunk"
-    second = forge.pulse()
-    assert first != second == forge.pulse()
+    second = forge.fingerprint()
+    assert first != second == forge.fingerprint()
 
 
 def test_an_answer_that_is_not_githubs_is_an_error(busy: Bench) -> None:
     forge = opened(busy)
     busy.github.faults.append(Fault("GET", ".*/issues", status=200, body=[{"number": 1}]))
     with pytest.raises(Exception, match="has not GitHub's form"):
-        forge.pulse()
+        forge.fingerprint()

@@ -12,12 +12,13 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import (
     CallStatus,
     CycleEnded,
     CycleStarted,
+    Defence,
     ForgeUsed,
+    Guarded,
     Paused,
     PlanAccepted,
     Proposed,
@@ -29,8 +30,7 @@ from orchestrator.core.events import (
     ToolCallStarted,
     WorkSaved,
 )
-from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -43,8 +43,7 @@ from orchestrator.core.events import (
     WaitStarted,
     Warned,
 )
-from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -39,8 +39,7 @@ from orchestrator.core.events import (
     Warned,
     WorkSaved,
 )
-from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolResult, Usage
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import FinishReason, Message, Role, Spent, Text, ToolResult, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -352,6 +352,7 @@ def test_time_grows_with_the_text_and_not_with_its_square(pattern: str, small_ch
 MOST_BYTES = 50_000_000
 
 
+@pytest.mark.slow(reason="growth: thousands of levels")
 def test_images_in_images_take_no_memory_for_each_level() -> None:
     text = "![" * 16_000 + "](" * 16_000
     tracemalloc.start()

@@ -311,6 +311,7 @@ def test_what_cannot_be_shown_to_be_harmless_is_code(text: str) -> None:
     assert WORDING.text(harmless, issue=7) == harmless
 
 
+@pytest.mark.slow(reason="growth: texts of hundreds of thousands of characters")
 @table(
     "text", ["x" * 200_000, "<" * 200_000, "word @a " * 30_000, "```\n" + "y\n" * 60_000, "&#64;" * 20_000]
 )
@@ -327,6 +328,7 @@ def test_only_plain_numbers_are_its_own() -> None:
     assert WORDING.text("- fixes #7, fixes a/b#7", issue=7) == "- fixes #7, fixes a/b issue 7"
 
 
+@pytest.mark.slow(reason="growth: hostile texts of hundreds of thousands of characters")
 @table(
     "piece",
     [

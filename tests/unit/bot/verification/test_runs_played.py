@@ -524,6 +524,7 @@ def _many_tests(_command: str, tree: Path, _report: Path) -> int:
     return 0
 
 
+@pytest.mark.slow(reason="growth: reports of more than 200,000 tests")
 @pytest.mark.parametrize(
     ("play", "words"),
     [(_three_large, "the report cannot be read: "), (_many_tests, "more than 200,000 tests")],

@@ -35,13 +35,13 @@ class Backlog(backlog.Backlog):
 
     claim: Callable[[Task], Any] | None = None
     emit: Callable[[Any], None] = lambda _event: None
-    pulse: Callable[[], str] | None = None
+    fingerprint: Callable[[], str] | None = None
 
     async def choose(self) -> Choice:
         claimer: Any = FakeClaimer(self.claim) if self.claim else None
-        pulse = self.pulse or self.forge.pulse
+        fingerprint = self.fingerprint or self.forge.fingerprint
         try:
-            return await asyncio.to_thread(lambda: claim_next(self, claimer, pulse()))
+            return await asyncio.to_thread(lambda: claim_next(self, claimer, fingerprint()))
         finally:
             for event in self.notices():
                 self.emit(event)

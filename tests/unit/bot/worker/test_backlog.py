@@ -10,14 +10,13 @@ import pytest
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.bot.worker.candidates import VisibleText
-from orchestrator.core.defences import Defence
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeNotFoundError,
     ForgePermissionError,
     ForgeUnavailableError,
 )
-from orchestrator.core.events import Warned
+from orchestrator.core.events import Defence, Warned
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, server_error
 from tests.unit.bot.worker.choosing import Backlog

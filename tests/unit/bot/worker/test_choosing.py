@@ -15,8 +15,8 @@ from orchestrator.bot.worker.backlog import LONGEST, TaskSelection
 from orchestrator.bot.worker.candidates import CLAIMS_LOOK_AGAIN
 from orchestrator.bot.worker.task_rules import ReviewLimits
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
+from orchestrator.core.events import Defence
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import server_error
 from tests.doubles.github.server import START
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.core.defences import Guarded
+    from orchestrator.core.events import Guarded
     from tests.doubles.github.state import Issue, Pull
     from tests.unit.bot.conftest import World
 
@@ -508,7 +508,7 @@ async def test_time_alone_may_free_a_task(world: World) -> None:
     assert (await choosing.choose()).task is not None
 
 
-async def test_a_check_that_ends_is_noticed_though_the_pulse_is_the_same(world: World) -> None:
+async def test_a_check_that_ends_is_noticed_though_the_fingerprint_is_the_same(world: World) -> None:
     clock = ManualClock(START + timedelta(days=1))
     ours(world, 1)
     check(world.github, world.repo, "0" * 40, "tests", None)
@@ -522,7 +522,7 @@ async def test_a_check_that_ends_is_noticed_though_the_pulse_is_the_same(world: 
     assert choice.task.kind is TaskKind.CHECKS
 
 
-async def test_what_the_pulse_does_not_show_is_noticed_within_an_hour(world: World) -> None:
+async def test_what_the_fingerprint_does_not_show_is_noticed_within_an_hour(world: World) -> None:
     clock = ManualClock(START + timedelta(days=1))
     world.label(world.issue("newcomer"), "tess")
     choosing = backlog(world, clock=clock)

@@ -26,8 +26,7 @@ from orchestrator.core.events import (
     TurnStarted,
     WaitStarted,
 )
-from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.spent import Spent
+from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 from tests.unit.bot.git.rig import US, git
 from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine
 

@@ -16,8 +16,7 @@ from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.bot.worker.candidates import ReadyTask, TaskSearch, TextFilter, VisibleText
 from orchestrator.bot.worker.task_rules import ReviewLimits
 from orchestrator.bot.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
-from orchestrator.core.defences import Guarded
-from orchestrator.core.events import Warned
+from orchestrator.core.events import Guarded, Warned
 from tests.doubles.github.checks import ACTIONS, check
 from tests.doubles.github.faults import Fault
 from tests.doubles.github.reviews import answer_in, review, say

@@ -276,6 +276,7 @@ def test_garbage_is_malformed() -> None:
     assert problems(reply)
 
 
+@pytest.mark.slow(reason="growth: replies of many megabytes")
 @table(
     "reply",
     [

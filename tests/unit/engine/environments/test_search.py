@@ -231,6 +231,7 @@ async def test_an_invalid_expression_says_why(quick: LocalEnvironment) -> None:
         await quick.grep("(", ".", GrepOptions())
 
 
+@pytest.mark.slow(reason="growth: millions of matches")
 async def test_a_line_that_matches_in_millions_of_places_is_one_match(
     quick: LocalEnvironment, plain: LocalEnvironment, sample: Path
 ) -> None:

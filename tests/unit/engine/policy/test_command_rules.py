@@ -475,6 +475,7 @@ LONG = (
 )  # fmt: skip
 
 
+@pytest.mark.slow(reason="growth: commands of many thousands of characters")
 @table("piece", LONG)
 @table("level", [Level.SAFE, Level.DANGEROUS])
 def test_no_command_stalls_the_check(piece: str, level: Level) -> None:

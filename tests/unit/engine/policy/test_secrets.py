@@ -247,6 +247,7 @@ def test_time_is_linear(piece: str) -> None:
     grows(redactor.redact, ("", piece, ""), small_chars=20_000)
 
 
+@pytest.mark.slow(reason="growth: a megabyte of secrets")
 def test_a_megabyte_full_of_secrets_is_redacted() -> None:
     redactor = Redactor(["open-sesame-9", fake("ghp_", 36), PEM])
     text = f"lorem ipsum {fake('ghp_', 36)} dolor " * (MEGABYTE // 60)

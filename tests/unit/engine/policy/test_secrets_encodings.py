@@ -259,6 +259,7 @@ def test_in_pieces_no_more_is_shown_than_at_once(encoding: str) -> None:
         assert "".join([*shown, stream.end()]) == redactor_of(value).redact(text)
 
 
+@pytest.mark.slow(reason="growth: a text in two sizes for each spelling")
 @table(
     "piece",
     [

@@ -234,6 +234,7 @@ def test_a_stream_takes_linear_time(piece: str) -> None:
     grows(read, ("", piece, ""), small_chars=20_000)
 
 
+@pytest.mark.slow(reason="growth: a text in two sizes for each value")
 @table("value", REALISTIC)
 def test_time_is_linear_in_a_text_made_of_the_value(value: str) -> None:
     grows(Redactor(REALISTIC).redact, ("", value[:-1], ""), small_chars=20_000)

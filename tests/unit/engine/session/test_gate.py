@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
+from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
 from orchestrator.core.messages import ToolCall, ToolResult
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.config import Host, SessionConfig

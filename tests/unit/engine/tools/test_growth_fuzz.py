@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SMALL_CHARS = 10_000
 
 
+@pytest.mark.slow(reason="growth: each example in several sizes")
 @table("data", TARGET.seeds)
 def test_what_once_took_long_grows_with_the_text(data: bytes) -> None:
     reader, noise_s, parts = taken_apart(data)
