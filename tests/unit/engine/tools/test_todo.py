@@ -10,14 +10,26 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ToolError
+from orchestrator.core.events import TodosChanged, ToolCallEnded
+from orchestrator.core.messages import ToolDefinition
+from orchestrator.core.todos import TodoList
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.profiles.base import make_profile
-from orchestrator.engine.tools.base import Ok, Order, ToolContext, truncate
+from orchestrator.engine.session.config import Host
+from orchestrator.engine.session.history import todos_of
+from orchestrator.engine.tools.base import Ends, Ok, Order, Tool, ToolContext, truncate
 from orchestrator.engine.tools.registry import argument_problems
 from orchestrator.engine.tools.todo import todo
 from tests.tables import table
+from tests.unit.engine.session.stage import events_of, says, session_in
 
 if TYPE_CHECKING:
-    from orchestrator.engine.tools.base import Tool
+    from pathlib import Path
+
+    from orchestrator.core.events import Event
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.models.base import Response
 
 TOOLS: dict[str, Tool] = {tool.name: tool for tool in todo()}
 STATES, PRIORITIES = ["pending", "in_progress", "completed"], ["low", "medium", "high"]
@@ -133,3 +145,48 @@ def test_which_profiles_have_them(profile: str, has_them: bool) -> None:  # noqa
     names = make_profile(profile, dangerous=False).tools.names()
     assert (set(TOOLS) <= set(names)) is has_them
     assert has_them or not set(TOOLS) & set(names)
+
+
+@pytest.mark.parametrize(
+    "contract", [Native(), SingleStep(), JsonPlan()], ids=["native", "single_step", "json_plan"]
+)
+async def test_a_session_tells_each_change_and_a_later_one_goes_on(
+    tmp_path: Path, contract: Contract
+) -> None:
+    def asks(name: str, **arguments: str) -> Response:
+        if not isinstance(contract, JsonPlan):
+            return says("", (name, arguments))
+        return says(
+            json.dumps({"plan": "Keep a list.", "tool_calls": [{"name": name, "arguments": arguments}]})
+        )
+
+    end = says("", ("end", {})) if not isinstance(contract, JsonPlan) else asks("end")
+    steps = (
+        asks("todo_add", content="Read"),
+        asks("todo_list"),
+        asks("todo_update", id="1", status="completed"),
+        end,
+    )
+    told = await _told(tmp_path, contract, TodoList(), *steps)
+    ends = [place for place, event in enumerate(told) if isinstance(event, ToolCallEnded)]
+    lists = {place: event for place, event in enumerate(told) if isinstance(event, TodosChanged)}
+    assert list(lists) == [ends[0] + 1, ends[2] + 1], "only where something changed"
+    assert [str(event.items[0].status) for event in lists.values()] == ["pending", "completed"]
+    earlier = todos_of(told)
+    again = await _told(
+        tmp_path, contract, earlier, asks("todo_remove", id="1"), asks("todo_add", content="Write"), end
+    )
+    begun, *_, last = [event for event in again if isinstance(event, TodosChanged)]
+    assert begun == list(lists.values())[-1], "the record of a session has all of its list"
+    assert [(item.id, item.content) for item in last.items] == [("2", "Write")]
+
+
+async def _told(folder: Path, contract: Contract, todos: TodoList, *steps: Response) -> list[Event]:
+    host = Host(system=lambda _shown: "You are tested.", todos=todos)
+    end = Tool(ToolDefinition("end", "Ends.", {"type": "object"}), _end, order=Order.LAST)
+    async with session_in(folder, *steps, tools=[*todo(), end], host=host, contract=contract) as (session, _):
+        return [one.event for one in await events_of(session, "Go")]
+
+
+async def _end(_arguments: object, _context: ToolContext) -> Ends:
+    return Ends("finish", "done")
