@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
@@ -110,6 +110,8 @@ def test_recent_is_whole_and_counts_what_people_and_the_model_say(letters: str, 
 
 
 @given(PIECES, PIECES, st.integers(0, 30), st.integers(0, 3))
+@example("ucrcr", "u", 1, 1)
+@example("cr", "cr", 9, 1)
 def test_what_follows_a_summary_is_whole_and_the_history_stays(
     before: str, after: str, keeps: int, olds: int
 ) -> None:
@@ -142,6 +144,9 @@ def test_a_history_has_what_the_transform_gives_and_takes_each_later_turn(
 
 
 @given(PIECES, st.integers(0, 30))
+@example("ucrcr", 1)
+@example("ucrcr", 3)
+@example("ucrcra", 4)
 def test_the_newest_turns_within_a_size_are_whole_and_as_many_as_fit(letters: str, most: int) -> None:
     whole = turns(letters)
     first = newest_within(whole, lambda _one: 1, most)
