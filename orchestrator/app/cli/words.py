@@ -30,6 +30,7 @@ from orchestrator.core.cycle_events import (
 from orchestrator.core.defences import Guarded
 from orchestrator.core.events import (
     CallStatus,
+    Compacted,
     ErrorOccurred,
     Event,
     InputReceived,
@@ -313,6 +314,7 @@ _Trouble: TypeAlias = (
     WaitStarted
     | SteeringInjected
     | LoopDetected
+    | Compacted
     | ErrorOccurred
     | LimitReached
     | Guarded
@@ -359,6 +361,10 @@ def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
             sign, text, style = "plan", f"told: {short_line(event.text, _MAX_TEXT_CHARS)}", "bold"
         case LoopDetected():
             text = short_line(event.message, _MAX_TEXT_CHARS)
+        case Compacted():
+            sign, style = "plan", "dim"
+            text = f"the conversation was made shorter, from about {event.tokens_before:,} to "
+            text += f"{event.tokens_after:,} tokens: {short_line(event.reason, _MAX_TEXT_CHARS)}"
         case ErrorOccurred():
             sign, text, style = "failed", short_line(event.message, _MAX_TEXT_CHARS), "red"
         case LimitReached():

@@ -75,6 +75,11 @@ def newest_within(turns: Sequence[Turn], size: Callable[[Turn], int], most: int)
     return first
 
 
+def is_step(turn: Turn) -> bool:
+    """Whether it is an input or a reply."""
+    return turn.kind in {TurnKind.USER, TurnKind.STEERING, TurnKind.ASSISTANT}
+
+
 def _is_chat(turn: Turn) -> bool:
     if turn.kind is TurnKind.ASSISTANT:
         return not turn.tool_calls

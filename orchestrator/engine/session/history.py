@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from orchestrator.core.events import Event
-    from orchestrator.core.messages import Part
+    from orchestrator.core.messages import JsonObject, Part
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.models.base import Request
 
@@ -258,6 +258,28 @@ class History:
         for turn in kept:
             self.add(turn)
         return dropped
+
+
+_ENDING_CHARS = 300
+_COMMANDS = frozenset({"run_tests"})
+"""Tools that run a command which the model does not name."""
+
+
+def ran_command(name: str, arguments: JsonObject, output: str, *, ok: bool) -> RanCommand | None:
+    """A call as the command that it ran; None if it ran none."""
+    command = arguments.get("command")
+    if not isinstance(command, str):
+        if name not in _COMMANDS:
+            return None
+        command = name
+    return RanCommand(command, ok, output.rstrip()[-_ENDING_CHARS:])
+
+
+def commands_of(calls: Iterable[ToolCall], results: Iterable[ToolResult]) -> tuple[RanCommand, ...]:
+    """The commands that calls ran, each with the end of its result."""
+    pairs = zip(calls, results, strict=True)
+    found = (ran_command(call.name, call.arguments, one.content, ok=not one.is_error) for call, one in pairs)
+    return tuple(one for one in found if one)
 
 
 def interrupted(call: ToolCall) -> ToolResult:

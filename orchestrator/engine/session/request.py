@@ -152,7 +152,7 @@ class RequestTemplate:
             stream=config.stream and (profile.supports_streaming or not own),
             price=price,
             fixed_bytes=self._fixed_bytes,
-            context_window=profile.context_window_size if own else None,
+            context_window=config.context_window or (profile.context_window_size if own else None),
             parallel=profile.supports_parallel_tool_calls,
             reply_tokens=config.reply_tokens or DEFAULT_REPLY_TOKENS,
         )
