@@ -10,12 +10,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 from orchestrator.core.events import (
+    CallStatus,
+    Compacted,
     InputReceived,
     LoopDetected,
     MessageAdded,
     ReplyReceived,
     SteeringInjected,
     ToolCallEnded,
+    ToolCallStarted,
 )
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.engine.models.usage import (
@@ -272,7 +275,12 @@ def ran_command(name: str, arguments: JsonObject, output: str, *, ok: bool) -> R
         if name not in _COMMANDS:
             return None
         command = name
-    return RanCommand(command, ok, output.rstrip()[-_ENDING_CHARS:])
+    return RanCommand(command, ok, ending_of(output))
+
+
+def ending_of(output: str) -> str:
+    """The end of what a command printed, with its exit code: enough to know how it went."""
+    return output.rstrip()[-_ENDING_CHARS:]
 
 
 def commands_of(calls: Iterable[ToolCall], results: Iterable[ToolResult]) -> tuple[RanCommand, ...]:
@@ -481,16 +489,26 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
     """
     turns: list[Turn] = []
     asked, ran = False, False  # since the last reply
+    begun: dict[str, ToolCallStarted] = {}
+    commands: list[RanCommand] = []
     for event in events:
         match event:
             case InputReceived():
                 asked = True
-            case ToolCallEnded():
+            case ToolCallStarted(call_id):
+                begun[call_id] = event
+            case ToolCallEnded(call_id, name, status, output):
                 ran = True
+                call = begun.pop(call_id, None)
+                found = call and ran_command(name, call.arguments, output, ok=status is CallStatus.OK)
+                commands += [found] if found else []
             case MessageAdded(message):
                 asked = asked or not turns
-                turns.append(Turn(_kind(message, asked=asked, ran=ran), message, at))
+                turns.append(Turn(_kind(message, asked=asked, ran=ran), message, at, ran=tuple(commands)))
                 asked = ran = False
+                commands.clear()
+            case Compacted(turns=keeps, summary=text):
+                turns.append(Turn(TurnKind.SUMMARY, Message.user(text), at, keeps=keeps))
             case SteeringInjected() | LoopDetected():
                 if turns and turns[-1].kind is not TurnKind.ASSISTANT:
                     turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)

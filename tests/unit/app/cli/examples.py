@@ -25,6 +25,7 @@ from orchestrator.core.cycle_events import (
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import (
     CallStatus,
+    Compacted,
     ErrorOccurred,
     Event,
     InputReceived,
@@ -97,6 +98,7 @@ EVENTS: list[Event] = [
     SubagentEvent("0123-4567", ToolCallStarted("5", "grep", {"pattern": "x"})),
     SubagentEvent("0123-4567", ToolCallEnded("5", "grep", CallStatus.OK, "x")),
     LimitReached("rounds", "1 of 1"),
+    Compacted(41_200, 12_300, 6, "40% of the context window is used", "# Task\n\nCount the x"),
     Warned("be careful"),
     Guarded(Defence.SECRETS, "the change adds what looks like a secret", ("app.py:3",)),
     QuestionAsked("Which one?\n1. a\n2. b", "https://example.com/q"),

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.core.errors import ConnectionFailedError, ContextLengthError
+from orchestrator.bot.cycle.unfinished import conversation
+from orchestrator.bot.journal.reader import Unanswered, read_run, replay_of, responses
+from orchestrator.bot.journal.records import JournalWriter, UnknownRecord, decode_event, encode_event
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import ConnectionFailedError, ContextLengthError, JournalError
 from orchestrator.core.events import (
     SUMMARY_AGENT,
     Compacted,
@@ -24,10 +28,10 @@ from orchestrator.core.messages import FinishReason, Message, Role, ToolCall, To
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
-from orchestrator.engine.session.compaction import problem_of
+from orchestrator.engine.session.compaction import last_commands, problem_of
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import CompactionPolicy
-from orchestrator.engine.session.history import message_bytes
+from orchestrator.engine.session.context import CompactionPolicy, since_summary
+from orchestrator.engine.session.history import History, history_of, mended_turns, message_bytes
 from orchestrator.engine.session.loop import EndKind
 from tests.tables import table
 from tests.unit.engine.session.stage import says, session_with, tool
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Request, StreamEvent
     from orchestrator.engine.session.session import Session
 
+NOW = ManualClock().now()
 HEADINGS = ("## Goal", "## Progress and decisions", "## Constraints", "## Remaining", "## Critical data")
 SUMMARY = "\n".join(f"{heading}\nwords of the summary" for heading in HEADINGS)
 OUTPUT = "x" * 2_000
@@ -162,7 +167,7 @@ async def work(  # noqa: PLR0913  by name
     tools = [tool("look", look), finish_tool()]
     async with session_with(
         folder, model, tools=tools, config=settings, host=host, contract=contract
-    ) as talk:  # type: ignore[arg-type]
+    ) as talk:
         act(talk)
         end = await talk.run("The task: count the x")
     return talk, told, end.kind
@@ -426,3 +431,62 @@ async def test_turns_are_counted_where_the_policy_says_so(tmp_path: Path) -> Non
     shorter = told.of(Compacted)
     assert [one.reason for one in shorter][:2] == ["it has 20 turns"] * 2
     assert all(one.tokens_after <= 10_000 for one in shorter)
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+async def test_another_machine_goes_on_with_the_shorter_conversation(tmp_path: Path, name: str) -> None:
+    model = Worker(30, name)
+    session, told, _end = await work(tmp_path, model, contract=CONTRACTS[name]())
+    written = [encode_event(event) for event in conversation(told.events)]
+    events = [decode_event(json.loads(json.dumps(one))) for one in written]
+    turns = mended_turns(history_of([one for one in events if not isinstance(one, UnknownRecord)]), NOW)
+    taken = History(turns, since_summary)
+    assert list(taken.context(Native())) == list(session.history.context(Native()))
+    assert [turn.kind for turn in taken.turns] == [turn.kind for turn in session.history.turns]
+    assert len(taken.context(Native())) < len(taken.turns) / 2
+
+
+async def test_commands_of_the_earlier_machine_are_known_on_the_next_one(tmp_path: Path) -> None:
+    model = Worker(2)
+    step = model.step
+
+    def first() -> Response:
+        model.step = step  # type: ignore[method-assign]
+        return says("", ("shell", {"command": "echo earlier; exit 4"}))
+
+    model.step = first  # type: ignore[method-assign]
+    session, told, _end = await work(tmp_path, model)
+    again = history_of(conversation(told.events))
+    (ran,) = last_commands(again)
+    (live,) = last_commands(session.history.turns)
+    assert (ran.command, ran.ok) == (live.command, live.ok) == ("echo earlier; exit 4", False)
+    assert ran.ending.startswith("earlier\n[exit code 4")
+
+
+def test_a_journal_that_stops_in_a_summary_counts_it_and_goes_on_without_it() -> None:
+    asked: list[Event] = [TurnStarted(1, 100, 0.1), SubagentEvent(SUMMARY_AGENT, TurnStarted(1, 900, 0.9))]
+    reply = ReplyReceived(Message.assistant("x"), FinishReason.STOP, Usage(1, 1), 0.0, "m")
+    spent = Unanswered()
+    for event in [*asked, reply, TurnStarted(2, 100, 0.1)]:
+        spent.take(event, NOW)
+    assert spent.total.tokens == 1_000  # of the summary, and of the round that was under way
+    assert conversation(asked) == []
+
+
+def test_a_replay_has_the_sessions_own_replies(tmp_path: Path) -> None:
+    own, other = (
+        ReplyReceived(Message.assistant(text), FinishReason.STOP, Usage(1, 1), 0.0, "m")
+        for text in ("own", "summary")
+    )
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with JournalWriter(folder, str, ManualClock()) as writer:
+        for event in (own, SubagentEvent(SUMMARY_AGENT, other), Compacted(9, 1, 0, "due", "text"), own):
+            writer(event)
+    run = read_run(folder)
+    assert [reply.message.text for reply in replay_of(run)] == ["own", "own"]
+    assert [reply.message.text for reply in responses(run)] == ["own", "summary", "own"]
+    with JournalWriter(tmp_path, str, ManualClock()) as writer:
+        writer(SubagentEvent("child", own))
+    with pytest.raises(JournalError, match="used subagents"):
+        replay_of(read_run(tmp_path))
