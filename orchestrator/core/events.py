@@ -502,6 +502,28 @@ class LoopDetected:
     message: str
 
 
+SUMMARY_AGENT = "summary"
+"""The `SubagentEvent.agent` under which a session asks for the summary of its own conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The conversation was made shorter: from now on a message stands for all but its newest turns.
+
+    Attributes:
+        tokens_before: of a request, as estimated; so are `tokens_after`.
+        turns: how many of the newest turns stay beside that message.
+        reason: why it was done, and where no summary of the model could be used, why not.
+        summary: the message: the task, what people said, what the program knows, and the model's summary.
+    """
+
+    tokens_before: int
+    tokens_after: int
+    turns: int
+    reason: str
+    summary: str
+
+
 @dataclass(frozen=True, slots=True)
 class WaitStarted:
     """The program waits before it tries a request again.
@@ -575,6 +597,7 @@ Event: TypeAlias = (
     | TodosChanged
     | LimitReached
     | LoopDetected
+    | Compacted
     | WaitStarted
     | Warned
     | Guarded

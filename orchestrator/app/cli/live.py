@@ -315,13 +315,14 @@ class _Status:
 
     def take(self, event: Event) -> None:
         """Update the status."""
+        is_own = not isinstance(event, SubagentEvent)
         while isinstance(event, SubagentEvent):
             event = event.event
         match event:
             case PhaseEntered():
                 self.phase = event.phase.value
                 self._does("")
-            case TurnStarted():
+            case TurnStarted() if is_own:
                 self.round = event.round
                 self._does("asking the model")
             case WaitStarted():

@@ -12,6 +12,7 @@ from orchestrator.core.events import (
     CallStatus,
     Claimed,
     Cloned,
+    Compacted,
     CycleEnded,
     CycleStarted,
     ErrorOccurred,
@@ -314,6 +315,7 @@ _Trouble: TypeAlias = (
     WaitStarted
     | SteeringInjected
     | LoopDetected
+    | Compacted
     | ErrorOccurred
     | LimitReached
     | Guarded
@@ -362,6 +364,10 @@ def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
             sign, text, style = "plan", f"told: {short_line(event.text, _MAX_TEXT_CHARS)}", "bold"
         case LoopDetected():
             text = short_line(event.message, _MAX_TEXT_CHARS)
+        case Compacted():
+            sign, style = "plan", "dim"
+            text = f"the conversation was made shorter, from about {event.tokens_before:,} to "
+            text += f"{event.tokens_after:,} tokens: {short_line(event.reason, _MAX_TEXT_CHARS)}"
         case ErrorOccurred():
             sign, text, style = "failed", short_line(event.message, _MAX_TEXT_CHARS), "red"
         case LimitReached():

@@ -61,6 +61,11 @@ DEFAULT_TOOL_SECONDS = 660.0
 MAX_CALLS = 200
 """That run of one reply. What comes behind them is answered as not run."""
 
+READING_TOOL = "read_file"
+"""Reads what is kept of a long output."""
+SHOWS_FILES = frozenset({"read_file", "read_many_files"})
+"""What they show is in a file, which can be read again."""
+
 MAX_AT_ONCE = 16
 """Calls that run at the same time."""
 
@@ -290,9 +295,22 @@ class ToolRunner:
         self.emit(ToolCallEnded(call.id, call.name, status, output if full is None else full))
         self.tell_todos()
         # After the cut, so that its cost does not grow with what a program prints.
-        shown = self.clean(f"the answer of {call.name}", truncate(output, cut_as, self.limits))
+        shown = self.clean(f"the answer of {call.name}", self._cut(output, cut_as, full))
         result = ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK, images=images)
         return CallEnd(result, outcome if isinstance(outcome, Ends) else None)
+
+    def _cut(self, output: str, cut_as: str, full: str | None) -> str:
+        """What the model is shown; where that is not all, it is told the handle under which the whole is kept."""
+        shown = truncate(output, cut_as, self.limits)
+        whole = output if full is None else full
+        is_cut = shown != output or full is not None
+        if not is_cut or cut_as in SHOWS_FILES or self.tools.get(READING_TOOL) is None:
+            return shown
+        handle = self.ledger.outputs.keep(whole)
+        if handle is None:
+            return shown
+        lines = whole.count("\n") + 1
+        return f"{shown}\n\n{render('agent/kept_output', handle=handle, lines=lines, tool=READING_TOOL)}"
 
 
 def _checked_outcome(outcome: object) -> ToolOutcome:

@@ -11,6 +11,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.session.budget import Limits
 from orchestrator.engine.session.calls import DEFAULT_WINDOW, unchanged
+from orchestrator.engine.session.context import CompactionPolicy
 from orchestrator.engine.session.gate import allow_all, shows_all
 from orchestrator.engine.tools.base import (
     DEFAULT_TIMEOUT_MS,
@@ -51,6 +52,7 @@ _LEAST = {
     "wrap_up_share": 0,
     "temperature": 0,
     "top_p": 0,
+    "context_window": 1,
 }
 """The smallest number that each setting may be."""
 
@@ -104,6 +106,8 @@ class SessionConfig:
         temperature: sent only if set; so is `top_p`.
         stream: whether replies are taken in pieces.
         user_instructions: the last part of the system prompt.
+        context_window: how many tokens the model can read; None takes what is known of it.
+        compaction: when the conversation is made shorter; None never does.
 
     Raises:
         ConfigurationError: a value is of another kind, a number is too small, or the effort is empty.
@@ -130,6 +134,8 @@ class SessionConfig:
     top_p: float | None = None
     stream: bool = True
     user_instructions: str = ""
+    context_window: int | None = None
+    compaction: CompactionPolicy | None = None
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -139,6 +145,8 @@ class SessionConfig:
         for name in ("enable_loop_detection", "stream"):
             check_flag(name, getattr(self, name))
         check_kind("user_instructions", self.user_instructions, str, "a text")
+        if self.compaction is not None:
+            check_kind("compaction", self.compaction, CompactionPolicy, "a CompactionPolicy")
         if self.wrap_up_share > MOST_WRAP_UP_SHARE:
             raise ConfigurationError(
                 f"wrap_up_share must be {MOST_WRAP_UP_SHARE} or less, not {self.wrap_up_share!r}"
@@ -186,6 +194,7 @@ class SessionConfig:
             max_turns=max_turns,
             reasoning_effort=reasoning_effort,
             reply_tokens=self.reply_tokens if same_model else None,
+            context_window=self.context_window if same_model else None,
             max_tokens=None,
             max_usd=None,
             max_minutes=None,
@@ -216,6 +225,8 @@ class Host:
         may_end: asked when a reply in words would end the work; gives what to tell the model instead, or None where
             it may end.
         is_done: whether all of the work has left the session, so that a reply which calls nothing ends it.
+        task: the task's words, for a conversation that is made shorter; None takes the first input.
+        facts: what else the program knows that such a conversation must not lose, as Markdown.
         wrap_up: what the model is told before its last turn; empty takes the contract's words, or
             `prompts/agent/wrap_up.md`.
         other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
@@ -237,6 +248,8 @@ class Host:
     stopped: Callable[[], bool] = lambda: False
     may_end: Callable[[str], Awaitable[str | None]] = _may_end
     is_done: Callable[[], Awaitable[bool]] = _is_done
+    task: Callable[[], str] | None = None
+    facts: Callable[[], str] | None = None
     wrap_up: str = ""
     other_model: OtherModel | None = None
     system: Callable[[tuple[ToolDefinition, ...]], str] | None = None
@@ -248,7 +261,7 @@ class Host:
     def __post_init__(self) -> None:
         for name in ("gate", "shows", "clean", "stopped", "may_end"):
             check_callable(name, getattr(self, name))
-        for name in ("price", "other_model", "system", "emit"):
+        for name in ("price", "other_model", "system", "emit", "task", "facts"):
             if (called := getattr(self, name)) is not None:
                 check_callable(name, called)
         check_kind("wrap_up", self.wrap_up, str, "a text")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.events import (
     CallStatus,
+    Compacted,
     InputReceived,
     MessageAdded,
     PlanAccepted,
@@ -69,8 +70,8 @@ class ContextFigures:
 
     Attributes:
         chat_turns: what people said, and replies without calls.
-        messages: all messages, those with calls and results too.
-        tokens: of the last request and its reply, as the provider counted them.
+        messages: all that the model is sent, those with calls and results too.
+        tokens: of the last request and its reply, as the provider counted them; estimated after it was made shorter.
     """
 
     chat_turns: int = 0
@@ -117,6 +118,10 @@ class StateRecord:
                 self._take_plan(event.plan)
                 if not event.calls:
                     self.context = replace(self.context, chat_turns=self.context.chat_turns + 1)
+            case Compacted():
+                self.summary = event.summary
+                # One message stands for all that is gone.
+                self.context = replace(self.context, messages=event.turns + 1, tokens=event.tokens_after)
             case TodosChanged():
                 self.todos = event.items
             case ToolCallStarted() | ToolCallEnded():

@@ -68,6 +68,7 @@ PLAIN = """\
 ✗ too many requests
 ✓ [0123] grep x
 ! limit of rounds reached: 1 of 1
+▸ the conversation was made shorter, from about 41,200 to 12,300 tokens: 40% of the context window is used
 ! be careful
 ! secrets: the change adds what looks like a secret: app.py:3
 ? question: Which one?

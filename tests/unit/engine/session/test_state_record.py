@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.events import (
     CallStatus,
+    Compacted,
     InputReceived,
     MessageAdded,
     PlanAccepted,
@@ -139,6 +140,15 @@ def test_who_speaks_counts_and_what_tools_say_does_not() -> None:
         said("More."),
     ]
     assert after(*steered).context == ContextFigures(3, 6, 12)
+
+
+def test_what_a_shorter_conversation_is() -> None:
+    state = after(
+        said("Do it."), reply(900), said("Result."), Compacted(905, 40, 2, "it was long", "So far: all.")
+    )
+    assert state.summary == "So far: all."
+    assert state.context == ContextFigures(1, 3, 40)
+    assert state.to_json()["context"]["is_summarised"] is True
 
 
 @given(st.lists(any_event, max_size=20))
