@@ -5,6 +5,7 @@ Limits, states and priorities are those of section 2.3.4 of the assistant specif
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ MOST_ITEMS = 100
 
 MOST_CHARACTERS = 512
 """Of an item's text."""
+
+_ID = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class TodoStatus(StrEnum):
@@ -71,11 +74,9 @@ class TodoList:
     def __init__(self, items: Iterable[TodoItem] = (), added: int = 0) -> None:
         self._items: dict[str, TodoItem] = {}
         for item in items:
-            is_line = item.content and item.content == " ".join(item.content.split())
-            if is_line and len(item.content) <= MOST_CHARACTERS and len(self._items) < MOST_ITEMS:
+            if len(self._items) < MOST_ITEMS and _is_in_form(item):
                 self._items[item.id] = item
-        numbers = [int(name) for name in self._items if name.isascii() and name.isdecimal()]
-        self.added = max(0, added, *numbers)
+        self.added = max(0, added, *map(int, self._items))
 
     @property
     def items(self) -> tuple[TodoItem, ...]:
@@ -158,6 +159,12 @@ def checklist(items: Iterable[TodoItem]) -> list[str]:
     boxes = {TodoStatus.PENDING: " ", TodoStatus.IN_PROGRESS: "~", TodoStatus.COMPLETED: "x"}
     urgent = {TodoPriority.LOW: " (low)", TodoPriority.MEDIUM: "", TodoPriority.HIGH: " (high)"}
     return [f"[{boxes[item.status]}] {item.content}{urgent[item.priority]}" for item in items]
+
+
+def _is_in_form(item: TodoItem) -> bool:
+    text = item.content
+    is_line = text and text == " ".join(text.split())
+    return bool(is_line) and len(text) <= MOST_CHARACTERS and _ID.fullmatch(item.id) is not None
 
 
 def _checked(content: str) -> str:

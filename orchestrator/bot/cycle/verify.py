@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
-from orchestrator.bot.verification.page import report, tests_warning, to_json
+from orchestrator.bot.verification.page import report, to_json, warning_about_tests
 from orchestrator.bot.verification.verdict import FindingKind, describe_run, judge_runs, what_went_wrong
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import (
@@ -362,7 +362,7 @@ class Verification:
     @property
     def warning(self) -> str:
         """What stands at the top of the pull request, as Markdown; empty if nothing has to."""
-        return tests_warning(self.verdict) if self.verdict else ""
+        return warning_about_tests(self.verdict) if self.verdict else ""
 
     def report(self, head: str) -> str:
         """What the pull request says of the tests of its head commit, as Markdown; empty where none are run."""

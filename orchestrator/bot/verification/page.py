@@ -80,7 +80,7 @@ def to_json(runs: Runs) -> dict[str, Any]:
     return {kind.value: _counts(_run(runs, kind)) for kind in RunKind}
 
 
-def tests_warning(verdict: ChangeVerdict) -> str:
+def warning_about_tests(verdict: ChangeVerdict) -> str:
     """What stands at the very top of the pull request; empty if nothing has to."""
     lines = "".join(f"\n> - {reason}" for reason in verdict.reasons)
     return f"> [!WARNING]\n> The tests say of this change:{lines}" if lines else ""

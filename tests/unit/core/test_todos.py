@@ -111,7 +111,7 @@ def test_selection(status: TodoStatus | None, least: TodoPriority, ids: str) -> 
     st.lists(
         st.builds(
             TodoItem,
-            st.text(max_size=3),
+            st.text(max_size=3) | st.sampled_from(["1", "2", "3", "7" * 9, "7" * 5_000]),
             st.text(max_size=5) | st.just("x" * 513),
             st.sampled_from(TodoStatus),
             st.sampled_from(TodoPriority),
@@ -131,6 +131,13 @@ def test_of_any_earlier_list_what_is_in_form_is_taken_over(items: list[TodoItem]
     if len(kept) < MOST_ITEMS:
         new = todos.add("new", TodoPriority.LOW, AT)
         assert new.id not in {item.id for item in kept}
+
+
+def test_the_next_id_follows_from_those_that_are_there() -> None:
+    later = replace(FIRST, id="7")
+    assert TodoList([later], 2).add("new", TodoPriority.LOW, AT).id == "8"
+    assert TodoList([later], 9).add("new", TodoPriority.LOW, AT).id == "10"
+    assert TodoList([later, replace(FIRST, id="7" * 5_000), replace(FIRST, id="\u0667")]).items == (later,)
 
 
 def test_words_and_boxes() -> None:

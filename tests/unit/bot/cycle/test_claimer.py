@@ -313,123 +313,123 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def old_claims(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_a_task_that_is_over_is_forgotten_after_some_months(place: Place) -> None:
-    key = place.issue(closed=True)
-    place.tombstone(key, place.pull(key, closed=True))
-    place.clock.advance(KEPT_DAYS * DAY_SECONDS)
-    assert place.prune() == []
-    assert place.forge.looked == [], "nothing is asked for what is not old"
-    place.clock.advance(1)
-    assert place.prune() == [key]
-    assert place.tasks() == set()
-    assert place.prune() == []
+def test_a_task_that_is_over_is_forgotten_after_some_months(old_claims: Place) -> None:
+    key = old_claims.issue(closed=True)
+    old_claims.tombstone(key, old_claims.pull(key, closed=True))
+    old_claims.clock.advance(KEPT_DAYS * DAY_SECONDS)
+    assert old_claims.prune() == []
+    assert old_claims.forge.looked == [], "nothing is asked for what is not old"
+    old_claims.clock.advance(1)
+    assert old_claims.prune() == [key]
+    assert old_claims.tasks() == set()
+    assert old_claims.prune() == []
 
 
-def test_what_is_not_over_stays(place: Place) -> None:
+def test_what_is_not_over_stays(old_claims: Place) -> None:
     still_open, proposed, unlisted, unfinished, held, gone = (
-        *(place.issue(closed=closed) for closed in (False, True, True, True, True)),
+        *(old_claims.issue(closed=closed) for closed in (False, True, True, True, True)),
         "issue-99",
     )
-    place.tombstone(still_open, outcome="failed 0123456789ab")
-    place.tombstone(proposed, place.pull(proposed, closed=False))
-    place.tombstone(unlisted, 77)
-    place.tombstone(unfinished, outcome="limit 0123456789ab")
-    put(place.path, wip_ref(unfinished), "work")
-    place.worker.take(task=held)
-    place.tombstone(gone)
+    old_claims.tombstone(still_open, outcome="failed 0123456789ab")
+    old_claims.tombstone(proposed, old_claims.pull(proposed, closed=False))
+    old_claims.tombstone(unlisted, 77)
+    old_claims.tombstone(unfinished, outcome="limit 0123456789ab")
+    put(old_claims.path, wip_ref(unfinished), "work")
+    old_claims.worker.take(task=held)
+    old_claims.tombstone(gone)
     item, text = "item-0a1b2c3d", from_text("Fix it").key
-    place.tombstone(item, outcome="failed")
-    place.tombstone(text, place.pull(text, closed=False))
-    put(place.path, f"{HIDDEN}claims/{place.issue(closed=True)}", "no record")
-    place.clock.advance(LONG_SECONDS)
-    before = place.tasks()
+    old_claims.tombstone(item, outcome="failed")
+    old_claims.tombstone(text, old_claims.pull(text, closed=False))
+    put(old_claims.path, f"{HIDDEN}claims/{old_claims.issue(closed=True)}", "no record")
+    old_claims.clock.advance(LONG_SECONDS)
+    before = old_claims.tasks()
     for run in range(6):
-        assert place.prune(f"run-{run}") == []
-    assert place.tasks() == before
+        assert old_claims.prune(f"run-{run}") == []
+    assert old_claims.tasks() == before
 
 
-def test_what_was_proposed_and_closed_is_over_without_an_issue(place: Place) -> None:
+def test_what_was_proposed_and_closed_is_over_without_an_issue(old_claims: Place) -> None:
     item = "item-0a1b2c3d"
-    place.tombstone(item, place.pull(item, closed=True))
-    place.clock.advance(LONG_SECONDS)
-    assert place.prune() == [item]
+    old_claims.tombstone(item, old_claims.pull(item, closed=True))
+    old_claims.clock.advance(LONG_SECONDS)
+    assert old_claims.prune() == [item]
 
 
-def test_a_pull_request_that_is_open_again_under_another_number_keeps_it(place: Place) -> None:
-    key = place.issue(closed=True)
-    place.tombstone(key, place.pull(key, closed=True))
-    place.pull(key, closed=False)
-    place.clock.advance(LONG_SECONDS)
-    assert place.prune() == []
+def test_a_pull_request_that_is_open_again_under_another_number_keeps_it(old_claims: Place) -> None:
+    key = old_claims.issue(closed=True)
+    old_claims.tombstone(key, old_claims.pull(key, closed=True))
+    old_claims.pull(key, closed=False)
+    old_claims.clock.advance(LONG_SECONDS)
+    assert old_claims.prune() == []
 
 
-def test_an_issue_that_is_gone_holds_up_no_other(place: Place) -> None:
-    key = place.issue(closed=True)
+def test_an_issue_that_is_gone_holds_up_no_other(old_claims: Place) -> None:
+    key = old_claims.issue(closed=True)
     for task in ("issue-99", key, "issue-98"):
-        place.tombstone(task, outcome="no_task")
-    place.clock.advance(LONG_SECONDS)
-    assert place.prune() == [key]
+        old_claims.tombstone(task, outcome="no_task")
+    old_claims.clock.advance(LONG_SECONDS)
+    assert old_claims.prune() == [key]
 
 
-def test_a_few_at_once_and_others_the_next_time(place: Place) -> None:
-    keys = {place.issue(closed=True) for _ in range(MOST_AT_ONCE + 2)}
+def test_a_few_at_once_and_others_the_next_time(old_claims: Place) -> None:
+    keys = {old_claims.issue(closed=True) for _ in range(MOST_AT_ONCE + 2)}
     for key in keys:
-        place.tombstone(key, outcome="no_task")
-    place.clock.advance(LONG_SECONDS)
-    first = place.prune()
-    assert len(first) == len(place.forge.looked) == MOST_AT_ONCE
-    assert sorted([*first, *place.prune()]) == sorted(keys)
+        old_claims.tombstone(key, outcome="no_task")
+    old_claims.clock.advance(LONG_SECONDS)
+    first = old_claims.prune()
+    assert len(first) == len(old_claims.forge.looked) == MOST_AT_ONCE
+    assert sorted([*first, *old_claims.prune()]) == sorted(keys)
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-def test_what_somebody_took_meanwhile_stays(place: Place, tmp_path: Path, *, atomic: bool) -> None:
-    git(place.path, "config", "receive.advertiseAtomic", str(atomic).lower())
-    keys = [place.issue(closed=True) for _ in range(2)]
+def test_what_somebody_took_meanwhile_stays(old_claims: Place, tmp_path: Path, *, atomic: bool) -> None:
+    git(old_claims.path, "config", "receive.advertiseAtomic", str(atomic).lower())
+    keys = [old_claims.issue(closed=True) for _ in range(2)]
     for key in keys:
-        place.tombstone(key, outcome="no_task")
-    place.clock.advance(LONG_SECONDS)
-    seen = place.worker.records.list(HIDDEN)
-    rival = Worker(place.path, tmp_path, "b", clock=place.clock).take(task=keys[1])
+        old_claims.tombstone(key, outcome="no_task")
+    old_claims.clock.advance(LONG_SECONDS)
+    seen = old_claims.worker.records.list(HIDDEN)
+    rival = Worker(old_claims.path, tmp_path, "b", clock=old_claims.clock).take(task=keys[1])
     found = {key: seen[f"{HIDDEN}claims/{key}"] for key in keys}
-    assert not remove_tombstones(place.worker.records, found)
-    assert keys[1] in place.tasks()
+    assert not remove_tombstones(old_claims.worker.records, found)
+    assert keys[1] in old_claims.tasks()
     rival.renew()
 
 
-def test_a_forge_or_a_server_that_fails_ends_nothing(place: Place) -> None:
-    place.tombstone(place.issue(closed=True))
-    place.clock.advance(LONG_SECONDS)
-    hook = place.path / "hooks" / "update"
+def test_a_forge_or_a_server_that_fails_ends_nothing(old_claims: Place) -> None:
+    old_claims.tombstone(old_claims.issue(closed=True))
+    old_claims.clock.advance(LONG_SECONDS)
+    hook = old_claims.path / "hooks" / "update"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nexit 1\n")
     hook.chmod(0o755)
-    assert place.prune() == []
+    assert old_claims.prune() == []
 
     class Down(Forge):
         def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
             raise ForgeUnavailableError(f"down: {branch_prefix}")
 
-    place.forge = Down(place.path)
-    assert place.prune() == []
-    assert len(place.tasks()) == 1
+    old_claims.forge = Down(old_claims.path)
+    assert old_claims.prune() == []
+    assert len(old_claims.tasks()) == 1
 
 
-def test_a_zombie_is_refused_although_its_number_is_given_again(place: Place, tmp_path: Path) -> None:
-    key = place.issue(closed=True)
-    zombie = Worker(place.path, tmp_path, "z", clock=ManualClock()).take(task=key)
+def test_a_zombie_is_refused_although_its_number_is_given_again(old_claims: Place, tmp_path: Path) -> None:
+    key = old_claims.issue(closed=True)
+    zombie = Worker(old_claims.path, tmp_path, "z", clock=ManualClock()).take(task=key)
     assert zombie.record.number == 1
-    place.clock.advance(LONG_SECONDS)
-    place.tombstone(key, outcome="no_task")
-    place.clock.advance(LONG_SECONDS)
-    assert place.prune() == [key]
+    old_claims.clock.advance(LONG_SECONDS)
+    old_claims.tombstone(key, outcome="no_task")
+    old_claims.clock.advance(LONG_SECONDS)
+    assert old_claims.prune() == [key]
     with pytest.raises(ClaimLostError, match="somebody removed it"):
         zombie.renew()
-    zombie = _like(zombie, place, tmp_path)
-    after = place.worker.take(task=key)
+    zombie = _like(zombie, old_claims, tmp_path)
+    after = old_claims.worker.take(task=key)
     assert (after.record.number, after.previous) == (1, None)
     with pytest.raises(ClaimLostError, match="held by host-a, run run-a, number 1"):
         zombie.renew()
@@ -437,9 +437,9 @@ def test_a_zombie_is_refused_although_its_number_is_given_again(place: Place, tm
     assert after.renew().number == 1
 
 
-def _like(lost: Lease, place: Place, tmp_path: Path) -> Lease:
+def _like(lost: Lease, old_claims: Place, tmp_path: Path) -> Lease:
     """The same lease in a process that has not noticed yet."""
-    other = Worker(place.path, tmp_path, "y", clock=ManualClock())
+    other = Worker(old_claims.path, tmp_path, "y", clock=ManualClock())
     return Lease(
         other.records,
         lost._commit,
@@ -451,29 +451,29 @@ def _like(lost: Lease, place: Place, tmp_path: Path) -> Lease:
     )
 
 
-def test_whoever_takes_a_task_tidies_up(place: Place) -> None:
-    key = place.issue(closed=True)
-    place.tombstone(key, outcome="no_task")
+def test_whoever_takes_a_task_tidies_up(old_claims: Place) -> None:
+    key = old_claims.issue(closed=True)
+    old_claims.tombstone(key, outcome="no_task")
     again = from_text("Two")
-    place.tombstone(again.key, place.pull(again.key, closed=True))
-    place.clock.advance(LONG_SECONDS)
+    old_claims.tombstone(again.key, old_claims.pull(again.key, closed=True))
+    old_claims.clock.advance(LONG_SECONDS)
     claimer = Claimer(
-        place.worker.records,
-        place.worker.claims,
-        place.forge,
+        old_claims.worker.records,
+        old_claims.worker.claims,
+        old_claims.forge,
         "run-a",
         (),
         named=False,
         may=lambda _who: True,
         clean=lambda text, _who: text,
         spent_up=lambda _spent: None,
-        kept=KeptWork(place.path.with_name("unfinished")),
+        kept=KeptWork(old_claims.path.with_name("unfinished")),
         tell=lambda _text: None,
     )
     assert isinstance(claimer.take(from_text("One")), Lease)
-    assert key in place.tasks(), "nobody has listed the claims yet"
+    assert key in old_claims.tasks(), "nobody has listed the claims yet"
     claimer.held_by_others()
     lease = claimer.take(again)
     assert isinstance(lease, Lease)
     lease.renew()
-    assert key not in place.tasks()
+    assert key not in old_claims.tasks()

@@ -16,10 +16,7 @@ from orchestrator.bot.cycle.tasks import Task
 from orchestrator.bot.forge.github.issues import MARKER, compose_comment, sections_of, with_section
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.bot.verification.page import read_block, report
-from orchestrator.bot.verification.page import (
-    tests_warning as warning_of,  # pytest takes the name for a test's
-)
+from orchestrator.bot.verification.page import read_block, report, warning_about_tests
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.bot.worker.upkeep import UpkeepState, read_state
 from orchestrator.core.prompts import render
@@ -54,7 +51,7 @@ def _report() -> tuple[str, str]:
     )
     runs = Runs("pytest", "", "none", HEAD, "cd" * 20, before, after, after)
     verdict = judge_runs(runs, Change(HEAD, "cd" * 20, ()))
-    return warning_of(verdict), report(verdict, HEAD)
+    return warning_about_tests(verdict), report(verdict, HEAD)
 
 
 WARNING, REPORT = _report()

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.bot.verification.page import read_block, report, tests_warning, to_json
+from orchestrator.bot.verification.page import read_block, report, to_json, warning_about_tests
 from orchestrator.bot.verification.verdict import ChangeVerdict, judge_runs
 from tests.tables import table
 
@@ -91,8 +91,8 @@ def test_where_nothing_was_run_there_is_no_table() -> None:
 
 
 def test_only_what_is_bad_stands_at_the_top() -> None:
-    assert not tests_warning(verdict())
-    assert tests_warning(verdict("t.py::test_new")).startswith("> [!WARNING]\n")
+    assert not warning_about_tests(verdict())
+    assert warning_about_tests(verdict("t.py::test_new")).startswith("> [!WARNING]\n")
 
 
 def test_a_push_makes_a_report_stale() -> None:
@@ -172,7 +172,7 @@ def test_nothing_of_a_report_is_live(name: str, problem: str) -> None:
     from cmarkgfm.cmark import Options
 
     said = verdict(f"t.py::{name}", problem=problem if problem.strip() else "")
-    text = f"{tests_warning(said)}\n\n{report(said, HEAD)}"
+    text = f"{warning_about_tests(said)}\n\n{report(said, HEAD)}"
     calm = verdict("t.py::test_a", problem="it did not end" if problem.strip() else "")
     options = Options.CMARK_OPT_UNSAFE
 
@@ -184,7 +184,7 @@ def test_nothing_of_a_report_is_live(name: str, problem: str) -> None:
             if not part.startswith(("code", "/code"))
         ]
 
-    assert elements(text) == elements(f"{tests_warning(calm)}\n\n{report(calm, HEAD)}")
+    assert elements(text) == elements(f"{warning_about_tests(calm)}\n\n{report(calm, HEAD)}")
     block = read_block(body(text), HEAD)
     assert block is not None
     if not problem.strip():
@@ -201,7 +201,7 @@ def test_no_words_of_a_model_change_what_is_read(words: str) -> None:
 @table("word", ["check", "`" * 150, "\N{GRINNING FACE}" * 150])
 def test_a_report_has_its_limit(word: str) -> None:
     said = verdict(*(f"t.py::{word}_{at}" for at in range(5_000)))
-    text = f"{tests_warning(said)}\n\n{report(said, HEAD)}"
+    text = f"{warning_about_tests(said)}\n\n{report(said, HEAD)}"
     assert len(text) < 20_000
     block = read_block(body(text), HEAD)
     assert block is not None

@@ -116,7 +116,8 @@ async def test_nothing_lives_when_its_command_has_ended(daemon: str, mark: str, 
 async def test_the_same_lives_without_a_sandbox(daemon: str, mark: str, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path, sandbox="off")
     await environment.exec_command(line(daemon, mark), timeout_ms=MS)
-    assert alive(mark) != []
+    while not alive(mark):
+        pass  # fails by its time limit; while a process replaces itself, its command line is empty for a moment
     await environment.cleanup()
 
 
@@ -179,8 +180,9 @@ def test_nothing_lives_when_the_program_was_killed(daemon: str, mark: str, tmp_p
     with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=Path(__file__).parents[5]) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"up\n"
-        handles = [os.pidfd_open(number) for number in alive(mark) if number != program.pid]
-        assert handles
+        while not (found := [number for number in alive(mark) if number != program.pid]):
+            pass  # while a process replaces itself, its command line is empty for a moment
+        handles = [os.pidfd_open(number) for number in found]
         program.kill()
         program.wait()
         for handle in handles:
