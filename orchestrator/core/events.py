@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.core.messages import FinishReason, JsonObject, Message, Usage
+    from orchestrator.core.todos import TodoItem
 
 
 class Defence(StrEnum):
@@ -475,6 +476,18 @@ class ToolCallEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class TodosChanged:
+    """The model changed its list of what is to be done, or goes on with one: this is the whole list now.
+
+    Attributes:
+        added: how many items were ever added; see `TodoList`.
+    """
+
+    items: tuple[TodoItem, ...]
+    added: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LimitReached:
     """A budget is spent. `limit` is `rounds`, `tool_rounds`, `replies`, `tokens`, `usd`, `minutes` or `denials`."""
 
@@ -487,6 +500,28 @@ class LoopDetected:
     """The last tool calls repeat themselves; the model was told so in these words."""
 
     message: str
+
+
+SUMMARY_AGENT = "summary"
+"""The `SubagentEvent.agent` under which a session asks for the summary of its own conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The conversation was made shorter: from now on a message stands for all but its newest turns.
+
+    Attributes:
+        tokens_before: of a request, as estimated; so are `tokens_after`.
+        turns: how many of the newest turns stay beside that message.
+        reason: why it was done, and where no summary of the model could be used, why not.
+        summary: the message: the task, what people said, what the program knows, and the model's summary.
+    """
+
+    tokens_before: int
+    tokens_after: int
+    turns: int
+    reason: str
+    summary: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,8 +594,10 @@ Event: TypeAlias = (
     | ToolCallStarted
     | ToolOutputDelta
     | ToolCallEnded
+    | TodosChanged
     | LimitReached
     | LoopDetected
+    | Compacted
     | WaitStarted
     | Warned
     | Guarded

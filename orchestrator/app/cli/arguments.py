@@ -209,6 +209,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
     _add_json(how, "print one JSON result on standard output, a line a cycle")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
+    how.add_argument("--debug", action="store_true", help="show the state of the session after each turn")
     add_settings(parser)
 
 
@@ -230,7 +231,12 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verbose", action="store_true", help="cut nothing, and print replies that could not be used whole"
     )
-    _add_json(parser, "print records as JSON lines")
+    parser.add_argument(
+        "--state",
+        action="store_true",
+        help="print the state of the run's session: plan, actions, calls, context",
+    )
+    _add_json(parser, "print records as JSON lines, with --state one JSON object")
 
 
 def _add_pulls(parser: argparse.ArgumentParser) -> None:

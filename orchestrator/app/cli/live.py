@@ -22,6 +22,7 @@ from orchestrator.app.cli.words import (
     seconds_in_words,
     short_line,
     telling_argument,
+    todos_in_words,
 )
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import (
@@ -38,6 +39,7 @@ from orchestrator.core.events import (
     TestRunEnded,
     TestRunStarted,
     TextDelta,
+    TodosChanged,
     ToolCallEnded,
     ToolCallStarted,
     ToolOutputDelta,
@@ -47,7 +49,7 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import TextIO
 
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
     from orchestrator.core.messages import JsonObject
+    from orchestrator.core.todos import TodoItem
 
 _UPDATES_A_SECOND = 8
 _TAIL_LINES = 2
@@ -196,6 +199,8 @@ class LiveView:
         with self._lock:
             if isinstance(event, CycleStarted):
                 self._status = _Status(self._clock.monotonic(), self._stream)
+            if isinstance(event, TodosChanged):  # a subagent's list is its own
+                self._status.todos = event.items
             self._status.take(event)
             line = self._narrator.line(event)
         self._resume()
@@ -206,6 +211,11 @@ class LiveView:
                 f" ({self._status.summary(self._clock.monotonic())})" if isinstance(event, CycleEnded) else ""
             )
             self._print(EventLine(one.sign, f"{one.text}{spent}", one.style))
+
+    def tell(self, lines: Iterable[str]) -> None:
+        """Show lines that are no event's."""
+        for line in lines:
+            self._print(EventLine(self._narrator.sign("info"), line, "dim"))
 
     def _print(self, line: EventLine) -> None:
         text = self._redact(line.text)
@@ -296,6 +306,7 @@ class _Status:
         self.round = 0
         self.usage = Usage()
         self.usd: float | None = 0.0
+        self.todos: tuple[TodoItem, ...] = ()
         self.tail = ""
         self._does("")
 
@@ -304,13 +315,14 @@ class _Status:
 
     def take(self, event: Event) -> None:
         """Update the status."""
+        is_own = not isinstance(event, SubagentEvent)
         while isinstance(event, SubagentEvent):
             event = event.event
         match event:
             case PhaseEntered():
                 self.phase = event.phase.value
                 self._does("")
-            case TurnStarted():
+            case TurnStarted() if is_own:
                 self.round = event.round
                 self._does("asking the model")
             case WaitStarted():
@@ -332,18 +344,13 @@ class _Status:
                 pass
 
     def lines(self, now: float, frame: str, width: int, redact: Callable[[str], str]) -> list[Text]:
-        """Return at most four lines, none wider than the terminal."""
+        """Return at most five lines, none wider than the terminal."""
         parts = [self.phase, f"round {self.round}" if self.round else "", duration(now - self.started)]
         parts += [money(self.usd), f"{self.usage.total_tokens:,} tokens"] if self.round else []
         shown: list[Text] = [Text(_fitting(frame, parts, width), style="bold cyan", no_wrap=True)]
-        if self.doing:
-            shown.append(
-                Text(
-                    f"  {short_line(redact(self.doing), max(width - 3, 1))}",
-                    no_wrap=True,
-                    overflow="ellipsis",
-                )
-            )
+        for text in filter(None, (f"list: {todos_in_words(self.todos)}" if self.todos else "", self.doing)):
+            line = short_line(redact(text), max(width - 3, 1))
+            shown.append(Text(f"  {line}", no_wrap=True, overflow="ellipsis"))
         flat = short_line(redact(self.tail).replace("\\n", " "), _KEPT_CHARS)
         room = max(width - 5, 1)
         tail = flat[-room * _TAIL_LINES :]

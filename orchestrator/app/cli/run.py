@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
 from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.state import StateView
 from orchestrator.app.cli.words import (
     as_json_text,
     clean,
@@ -28,6 +29,7 @@ from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.worker.schedule import Alarms, make_schedule
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, ScheduleSignal, Waiter, work
+from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Paused, Warned
 from orchestrator.core.messages import Spent
@@ -54,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
         dry_run=options.dry_run,
     )
     try:
-        program = build_program(request, given_settings(options), os.environ, Path.cwd(), view)
+        emit = StateView(view, SystemClock()) if options.debug else view
+        program = build_program(request, given_settings(options), os.environ, Path.cwd(), emit)
     except PullwrightError as error:
         return _refuse(error, as_json=options.json)
     with view:

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.state import state_lines
 from orchestrator.app.cli.words import (
     Narrator,
     amounts,
@@ -31,6 +32,9 @@ from orchestrator.core.events import (
     ToolCallEnded,
     TurnStarted,
 )
+from orchestrator.core.todos import checklist, done_in_words
+from orchestrator.engine.session.history import todos_of
+from orchestrator.engine.session.state_record import state_of
 
 if TYPE_CHECKING:
     import argparse
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 
 _BODY_LINES = 8
 _OUTPUT_LINES = 12
+_ITEM_CHARS = 600
 
 
 def show(options: argparse.Namespace) -> int:
@@ -55,6 +60,9 @@ def show(options: argparse.Namespace) -> int:
         _write_list(home, as_json=options.json)
         return DONE
     run = read_run(find_run(home, options.run or LAST))
+    if options.state:
+        _write_state(run, as_json=options.json)
+        return DONE
     if options.json:
         for record in run.records:
             sys.stdout.write(f"{as_json_text(record.data)}\n")
@@ -83,6 +91,10 @@ def tell(run: Run, console: Console, *, verbose: bool = False) -> None:
     if run.torn:
         out.line("the journal ends in the middle of a record: the run was cut off", "yellow")
     replies = responses(run)
+    if todos := todos_of(run.events).items:
+        out.line(f"the model's list, {done_in_words(todos)}:")
+        for item in checklist(todos):
+            out.line(f"    {short_line(item, _ITEM_CHARS)}")
     spent = cost_of_all(replies)
     took = (run.records[-1].at - run.records[0].at).total_seconds() if run.records else 0
     parts = (counted(len(replies), "reply", "replies"), amounts(spent.tokens, spent.usd), duration(took))
@@ -127,6 +139,18 @@ class _Printer:
             self._block(event.output, _OUTPUT_LINES, "dim")
         if isinstance(event, ReplyRejected) and self._verbose and self._narrator.said.strip():
             self._block(self._narrator.said, _OUTPUT_LINES, "dim")
+
+
+def _write_state(run: Run, *, as_json: bool) -> None:
+    state = state_of(
+        (record.event, record.at) for record in run.records if not isinstance(record.event, UnknownRecord)
+    )
+    redactor = environment_redactor()
+    if as_json:
+        sys.stdout.write(f"{as_json_text(redactor.redact_value(state.to_json()))}\n")
+        return
+    for line in state_lines(state):
+        sys.stdout.write(f"{redactor.redact(line)}\n")
 
 
 def _write_list(home: Home, *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from orchestrator.core.events import (
     CallStatus,
     Claimed,
     Cloned,
+    Compacted,
     CycleEnded,
     CycleStarted,
     ErrorOccurred,
@@ -43,6 +44,7 @@ from orchestrator.core.events import (
     TestRunStarted,
     TextDelta,
     TextStarted,
+    TodosChanged,
     ToolCallEnded,
     ToolCallStarted,
     ToolOutputDelta,
@@ -52,11 +54,13 @@ from orchestrator.core.events import (
     Warned,
     WorkSaved,
 )
+from orchestrator.core.todos import TodoStatus, done_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from orchestrator.core.messages import JsonObject
+    from orchestrator.core.todos import TodoItem
     from orchestrator.engine.policy.secrets import Redactor
 
 
@@ -311,6 +315,7 @@ _Trouble: TypeAlias = (
     WaitStarted
     | SteeringInjected
     | LoopDetected
+    | Compacted
     | ErrorOccurred
     | LimitReached
     | Guarded
@@ -340,6 +345,8 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
             sign, text, style = "plan", f"{_intention(event)}{repair_note(event)}", "bold"
         case ToolCallEnded():
             return narrator.call(event)
+        case TodosChanged():
+            text = f"list: {todos_in_words(event.items)}"
         case SubagentEvent():
             return narrator.of_subagent(event)
         case _:
@@ -357,6 +364,10 @@ def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
             sign, text, style = "plan", f"told: {short_line(event.text, _MAX_TEXT_CHARS)}", "bold"
         case LoopDetected():
             text = short_line(event.message, _MAX_TEXT_CHARS)
+        case Compacted():
+            sign, style = "plan", "dim"
+            text = f"the conversation was made shorter, from about {event.tokens_before:,} to "
+            text += f"{event.tokens_after:,} tokens: {short_line(event.reason, _MAX_TEXT_CHARS)}"
         case ErrorOccurred():
             sign, text, style = "failed", short_line(event.message, _MAX_TEXT_CHARS), "red"
         case LimitReached():
@@ -447,6 +458,18 @@ def _intention(event: PlanAccepted) -> str:
     if event.plan.strip():
         return f"plan: {short_line(event.plan, _MAX_TEXT_CHARS)}"
     return "1 call" if event.calls == 1 else f"{event.calls} calls"
+
+
+def todos_in_words(items: Sequence[TodoItem]) -> str:
+    """How far the model's list is, and what it does now or next."""
+    at_work = [item for item in items if item.status is TodoStatus.IN_PROGRESS]
+    waiting = [item for item in items if item.status is TodoStatus.PENDING]
+    said = "".join(
+        f"; {word}: {short_line(some[0].content)}"
+        for word, some in (("now", at_work), ("next", waiting))
+        if some
+    )
+    return f"{done_in_words(items)}{said}"
 
 
 def repair_note(event: PlanAccepted) -> str:

@@ -30,13 +30,16 @@ from orchestrator.core.events import (
     PhaseEntered,
     PlanAccepted,
     Resumed,
+    TodosChanged,
     ToolCallEnded,
     ToolCallStarted,
 )
 from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import render
+from orchestrator.core.todos import TodoList
 from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ledger
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.events import Emit, Event
     from orchestrator.core.messages import Message, ToolDefinition
+    from orchestrator.core.todos import TodoItem
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.history import Turn
@@ -79,10 +83,12 @@ class SessionEvidence:
 
     Attributes:
         redact: takes secrets out of a command before it is cut.
+        todos: the model's own list of what is to be done.
     """
 
     redact: Callable[[str], str] = str
     commands: list[RanCommand] = field(default_factory=list)
+    todos: tuple[TodoItem, ...] = ()
     _running: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
@@ -96,6 +102,8 @@ class SessionEvidence:
             text = self._running.pop(event.call_id)
             if event.status in {CallStatus.OK, CallStatus.FAILED}:
                 self.commands.append(RanCommand(text, event.status is CallStatus.OK))
+        elif isinstance(event, TodosChanged):
+            self.todos = event.items
 
 
 _MOST_COMMITS = 50
@@ -344,8 +352,10 @@ class CycleSession:
         profile = parts.profile(self._ask, self._ending.may_finish, run_tests)
         contract = parts.contract
         turns: list[Turn] = []
+        todos = TodoList()
         if self.earlier:
             turns = [] if contract.forgets else self.earlier.turns(*self._voice, parts.clock.now())
+            todos = todos_of(self.earlier.events) if turns else todos  # without them no model knows the ids
             self.tell_resumed(len(turns))
         session = self._session = Session(
             profile=replace(profile, documents=()),  # the first message has them
@@ -353,7 +363,7 @@ class CycleSession:
             model=parts.model,
             contract=contract,
             config=self._config(),
-            host=self._host(profile),
+            host=self._host(profile, todos),
             clock=parts.clock,
             session_id=parts.run,
             earlier=turns,
@@ -472,7 +482,7 @@ class CycleSession:
             stream=options.stream,
         )
 
-    def _host(self, profile: Profile) -> Host:
+    def _host(self, profile: Profile, todos: TodoList) -> Host:
         parts, contract = self._parts, self._parts.contract
 
         def system(shown: tuple[ToolDefinition, ...]) -> str:
@@ -490,6 +500,7 @@ class CycleSession:
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
             system=system if contract.has_own_form else None,
             ledger=self.ledger,
+            todos=todos,
             emit=self._emit,
             owns_environment=False,
         )

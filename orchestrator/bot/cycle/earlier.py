@@ -14,6 +14,7 @@ from orchestrator.bot.git.base import Packed
 from orchestrator.bot.journal.records import UnknownRecord, decode_event, encode_event
 from orchestrator.core.errors import JournalError, PushRejectedError
 from orchestrator.core.events import (
+    Compacted,
     InputReceived,
     LoopDetected,
     MessageAdded,
@@ -21,9 +22,11 @@ from orchestrator.core.events import (
     Proposing,
     ReplyReceived,
     SteeringInjected,
+    TodosChanged,
     ToolCallEnded,
+    ToolCallStarted,
 )
-from orchestrator.engine.session.history import history_of
+from orchestrator.engine.session.history import ending_of, history_of, ran_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -192,22 +195,34 @@ def begun_proposal(events: Sequence[Event], before: BegunProposal | None = None)
 def conversation(events: Iterable[Event]) -> list[Event]:
     """What is said between program and model, of all that happened.
 
-    The results of calls are in the messages; that there were some is told by the calls' ends.
+    The results of calls are in the messages; that there were some is told by the calls' ends. Of commands the end of
+    the output stays, which a conversation that is made shorter later has to tell. Of the model's list of what is to be
+    done there is the last state, at the end.
     """
     said: list[Event] = []
+    todos: list[Event] = []
+    commands: set[str] = set()
     for event in events:
         match event:
-            case ToolCallEnded():
-                said.append(replace(event, output=""))
+            case ToolCallStarted(call_id, name, arguments) if ran_command(name, arguments, "", ok=True):
+                commands.add(call_id)
+                said.append(event)
+            case ToolCallEnded(call_id, output=output):
+                said.append(replace(event, output=ending_of(output) if call_id in commands else ""))
+                commands.discard(call_id)
+            case Compacted():
+                said.append(event)
             case MessageAdded():
                 if not said:  # a journal leaves out what somebody asked, because this message has it
                     said.append(InputReceived(""))
                 said.append(event)
             case InputReceived() | ReplyReceived() | SteeringInjected() | LoopDetected():
                 said.append(event)
+            case TodosChanged():
+                todos = [event]
             case _:
                 pass
-    return said
+    return [*said, *todos]
 
 
 def trimmed_events(said: Sequence[Event]) -> list[Event]:

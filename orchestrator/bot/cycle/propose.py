@@ -19,6 +19,7 @@ from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
 from orchestrator.core.events import Defence, Guarded, Phase, PhaseEntered, Proposed, Proposing, Warned
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
+from orchestrator.core.todos import done_in_words
 from orchestrator.engine.policy.file_syntax import unreadable_files
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.act import ModelCommits, SessionEvidence
-    from orchestrator.bot.cycle.parts import Attempt, Guards
+    from orchestrator.bot.cycle.parts import Attempt, Guards, OutgoingWording
     from orchestrator.bot.cycle.repository_rules import RepositoryRules
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import Forge, PullRequest
@@ -41,6 +42,7 @@ _MESSAGE_CHARACTERS = 10_000
 # GitHub takes 65,536 in a body. With 40,000 of words and 50 findings there is room for all of this.
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
+_MOST_TODOS = 20
 _MOST_UNREADABLE = 5
 _MOST_LOST = 10
 # Between the program's head of a pull request and the model's words: see `pull_request_body.md`.
@@ -300,7 +302,7 @@ class Proposer:
             # Together, for a template may turn what is code in the body into words, and the other way round.
             filled = fill_template(self.rules.template, body)
             body = self._guards.wording.text(filled, issue=self.attempt.task.number)
-        commands = self.evidence.commands
+        commands, todos = self.evidence.commands, self.evidence.todos
         full = render(
             "cycle/pull_request_body",
             body=body,
@@ -315,6 +317,12 @@ class Proposer:
             tests=self.verification.report(head),
             listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in self._listed()],
             took_tests=self._took_tests and not self._tests.lost,
+            todos=[
+                (item.status, todo_words(self._guards.wording, self._guards.redact(item.content)))
+                for item in todos[:_MOST_TODOS]
+            ],
+            todos_done=done_in_words(todos),
+            more_todos=max(len(todos) - _MOST_TODOS, 0),
             unreadable=[
                 one_line(str(found), limit=_FINDING_CHARACTERS)
                 for found in self._unreadable[:_MOST_UNREADABLE]
@@ -451,6 +459,14 @@ class Proposer:
 def as_result(pull: PullRequest) -> PullRequestResult:
     """A pull request of the forge, as a cycle's result tells it."""
     return PullRequestResult(pull.title, pull.body, pull.draft, pull.number, pull.url)
+
+
+def todo_words(wording: OutgoingWording, content: str) -> str:
+    """An item of the model's list as Markdown, in one line.
+
+    A pull request's body may become a commit's message, so that an item says no more than a title may.
+    """
+    return wording.inline(wording.title(content).replace("`", "")) or "(nothing that can be shown)"
 
 
 REVIEW_LABEL = "tests-need-review"

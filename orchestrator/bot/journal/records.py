@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from orchestrator import __version__
 from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full
-from orchestrator.core import events, messages
+from orchestrator.core import events, messages, todos
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
     CycleEnded,
@@ -137,7 +137,7 @@ _TYPED: frozenset[type] = frozenset((*typing.get_args(messages.Part), *typing.ge
 def _field_decoders(cls: type) -> tuple[tuple[str, _Decoder, bool], ...]:
     """Of each field of a dataclass its name, what reads its value, and whether it must be there."""
     # The events name some types for the type checker only.
-    kinds = typing.get_type_hints(cls, localns={**vars(messages), **vars(events)})
+    kinds = typing.get_type_hints(cls, localns={**vars(todos), **vars(messages), **vars(events)})
     return tuple(
         (
             one.name,

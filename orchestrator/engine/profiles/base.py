@@ -160,10 +160,15 @@ def _has_module(profile: str) -> bool:
 def _added_tools(profile: str) -> tuple[Tool, ...]:
     """The tools of all modules in `tools` whose `PROFILES` name this profile, in the order of the modules' names.
 
-    Such a module is called like its tool, and has a function of that name that makes it.
+    Such a module is called like its tool, and has a function of that name that makes it, or a tuple of several.
     """
-    modules = {name: import_module(f"{tools.__name__}.{name}") for name in _modules_with_profiles()}
-    return tuple(getattr(module, name)() for name, module in modules.items() if profile in module.PROFILES)
+    added: list[Tool] = []
+    for name in _modules_with_profiles():
+        module = import_module(f"{tools.__name__}.{name}")
+        if profile in module.PROFILES:
+            made = getattr(module, name)()
+            added += made if isinstance(made, tuple) else (made,)
+    return tuple(added)
 
 
 @cache

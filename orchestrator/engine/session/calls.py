@@ -9,17 +9,20 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
+from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
 from orchestrator.core.events import (
     CallStatus,
     Defence,
     Guarded,
+    TodosChanged,
     ToolCallEnded,
     ToolCallStarted,
     ToolOutputDelta,
 )
 from orchestrator.core.messages import Image, ToolResult
 from orchestrator.core.prompts import render
+from orchestrator.core.todos import TodoList
 from orchestrator.engine.contracts.base import Running
 from orchestrator.engine.models.base import invalid_arguments
 from orchestrator.engine.session.gate import Refusal, not_available, shows_all
@@ -39,8 +42,10 @@ from orchestrator.engine.tools.registry import argument_problems
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolCall
+    from orchestrator.core.todos import TodoItem
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.session.budget import Budget
     from orchestrator.engine.session.gate import Gate
@@ -55,6 +60,11 @@ DEFAULT_TOOL_SECONDS = 660.0
 
 MAX_CALLS = 200
 """That run of one reply. What comes behind them is answered as not run."""
+
+READING_TOOL = "read_file"
+"""Reads what is kept of a long output."""
+SHOWS_FILES = frozenset({"read_file", "read_many_files"})
+"""What they show is in a file, which can be read again."""
 
 MAX_AT_ONCE = 16
 """Calls that run at the same time."""
@@ -156,6 +166,7 @@ class ToolRunner:
         shows: which tools exist for the model.
         budget: counts the calls that are refused; None counts nothing.
         clean: a text as the model may see it, by what it is and what it says.
+        todos: the model's list; each change of it is told by an event.
     """
 
     tools: ToolRegistry
@@ -169,7 +180,10 @@ class ToolRunner:
     shows: Callable[[Tool], bool] = shows_all
     budget: Budget | None = None
     clean: Callable[[str, str], str] = unchanged
+    todos: TodoList = field(default_factory=TodoList)
+    clock: Clock = field(default_factory=SystemClock)
     failures: FailedCalls = field(default_factory=FailedCalls)
+    _told_todos: tuple[TodoItem, ...] = ()
 
     async def run(self, call: ToolCall) -> CallEnd:
         """Run one call. A tool that fails, breaks or hangs gives a result that says so.
@@ -205,6 +219,12 @@ class ToolRunner:
         self.emit(ToolCallStarted(call.id, call.name, call.arguments))
         return self._end(call, CallStatus.SKIPPED, Failed(why))
 
+    def tell_todos(self) -> None:
+        """Emit the model's list where it is another one than was told last."""
+        if (items := self.todos.items) != self._told_todos:
+            self._told_todos = items
+            self.emit(TodosChanged(items, self.todos.added))
+
     async def _outcome(self, call: ToolCall) -> tuple[CallStatus, ToolOutcome]:
         tool = self.tools.get(call.name)
         if tool is None:
@@ -235,7 +255,7 @@ class ToolRunner:
             if (obstacle := self._obstacle(tool, call)) is not None:
                 return obstacle
             async with deadline:
-                context = ToolContext(self.environment, self.ledger, show, self.times)
+                context = ToolContext(self.environment, self.ledger, show, self.times, self.todos, self.clock)
                 return _checked_outcome(await tool.execute(call.arguments, context))
         except ToolError as error:
             return Failed(str(error))
@@ -273,10 +293,24 @@ class ToolRunner:
             case _:
                 assert_never(outcome)
         self.emit(ToolCallEnded(call.id, call.name, status, output if full is None else full))
+        self.tell_todos()
         # After the cut, so that its cost does not grow with what a program prints.
-        shown = self.clean(f"the answer of {call.name}", truncate(output, cut_as, self.limits))
+        shown = self.clean(f"the answer of {call.name}", self._cut(output, cut_as, full))
         result = ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK, images=images)
         return CallEnd(result, outcome if isinstance(outcome, Ends) else None)
+
+    def _cut(self, output: str, cut_as: str, full: str | None) -> str:
+        """What the model is shown; where that is not all, it is told the handle under which the whole is kept."""
+        shown = truncate(output, cut_as, self.limits)
+        whole = output if full is None else full
+        is_cut = shown != output or full is not None
+        if not is_cut or cut_as in SHOWS_FILES or self.tools.get(READING_TOOL) is None:
+            return shown
+        handle = self.ledger.outputs.keep(whole)
+        if handle is None:
+            return shown
+        lines = whole.count("\n") + 1
+        return f"{shown}\n\n{render('agent/kept_output', handle=handle, lines=lines, tool=READING_TOOL)}"
 
 
 def _checked_outcome(outcome: object) -> ToolOutcome:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.checks import check_callable, check_flag, check_kind, is_whole
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.todos import TodoList
 from orchestrator.engine.session.budget import Limits
 from orchestrator.engine.session.calls import DEFAULT_WINDOW, unchanged
+from orchestrator.engine.session.context import CompactionPolicy
 from orchestrator.engine.session.gate import allow_all, shows_all
 from orchestrator.engine.tools.base import (
     DEFAULT_TIMEOUT_MS,
@@ -50,6 +52,7 @@ _LEAST = {
     "wrap_up_share": 0,
     "temperature": 0,
     "top_p": 0,
+    "context_window": 1,
 }
 """The smallest number that each setting may be."""
 
@@ -103,6 +106,8 @@ class SessionConfig:
         temperature: sent only if set; so is `top_p`.
         stream: whether replies are taken in pieces.
         user_instructions: the last part of the system prompt.
+        context_window: how many tokens the model can read; None takes what is known of it.
+        compaction: when the conversation is made shorter; None never does.
 
     Raises:
         ConfigurationError: a value is of another kind, a number is too small, or the effort is empty.
@@ -129,6 +134,8 @@ class SessionConfig:
     top_p: float | None = None
     stream: bool = True
     user_instructions: str = ""
+    context_window: int | None = None
+    compaction: CompactionPolicy | None = None
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -138,6 +145,8 @@ class SessionConfig:
         for name in ("enable_loop_detection", "stream"):
             check_flag(name, getattr(self, name))
         check_kind("user_instructions", self.user_instructions, str, "a text")
+        if self.compaction is not None:
+            check_kind("compaction", self.compaction, CompactionPolicy, "a CompactionPolicy")
         if self.wrap_up_share > MOST_WRAP_UP_SHARE:
             raise ConfigurationError(
                 f"wrap_up_share must be {MOST_WRAP_UP_SHARE} or less, not {self.wrap_up_share!r}"
@@ -185,6 +194,7 @@ class SessionConfig:
             max_turns=max_turns,
             reasoning_effort=reasoning_effort,
             reply_tokens=self.reply_tokens if same_model else None,
+            context_window=self.context_window if same_model else None,
             max_tokens=None,
             max_usd=None,
             max_minutes=None,
@@ -215,11 +225,14 @@ class Host:
         may_end: asked when a reply in words would end the work; gives what to tell the model instead, or None where
             it may end.
         is_done: whether all of the work has left the session, so that a reply which calls nothing ends it.
+        task: the task's words, for a conversation that is made shorter; None takes the first input.
+        facts: what else the program knows that such a conversation must not lose, as Markdown.
         wrap_up: what the model is told before its last turn; empty takes the contract's words, or
             `prompts/agent/wrap_up.md`.
         other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
         system: makes the whole system prompt from the tools shown; None has the session build it.
         ledger: what tools remember.
+        todos: the model's list of what is to be done; `history.todos_of` gives that of an earlier session.
         emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
         owns_environment: the session makes the environment ready, and cleans it up at its end. Of two
             sessions in one environment neither may own it.
@@ -235,21 +248,25 @@ class Host:
     stopped: Callable[[], bool] = lambda: False
     may_end: Callable[[str], Awaitable[str | None]] = _may_end
     is_done: Callable[[], Awaitable[bool]] = _is_done
+    task: Callable[[], str] | None = None
+    facts: Callable[[], str] | None = None
     wrap_up: str = ""
     other_model: OtherModel | None = None
     system: Callable[[tuple[ToolDefinition, ...]], str] | None = None
     ledger: Ledger = field(default_factory=Ledger)
+    todos: TodoList = field(default_factory=TodoList)
     emit: Emit | None = None
     owns_environment: bool = True
 
     def __post_init__(self) -> None:
         for name in ("gate", "shows", "clean", "stopped", "may_end"):
             check_callable(name, getattr(self, name))
-        for name in ("price", "other_model", "system", "emit"):
+        for name in ("price", "other_model", "system", "emit", "task", "facts"):
             if (called := getattr(self, name)) is not None:
                 check_callable(name, called)
         check_kind("wrap_up", self.wrap_up, str, "a text")
         check_kind("ledger", self.ledger, Ledger, "a Ledger")
+        check_kind("todos", self.todos, TodoList, "a TodoList")
         check_flag("owns_environment", self.owns_environment)
 
     def for_subagent(self, ledger: Ledger, price: ReplyPrice) -> Host:

@@ -7,17 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 from orchestrator.core.events import (
+    CallStatus,
+    Compacted,
     InputReceived,
     LoopDetected,
     MessageAdded,
     ReplyReceived,
     SteeringInjected,
+    TodosChanged,
     ToolCallEnded,
+    ToolCallStarted,
 )
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
+from orchestrator.core.todos import TodoList
 from orchestrator.engine.models.usage import (
     BYTES_PER_TOKEN,
     CHARACTERS_PER_TOKEN,
@@ -27,13 +32,15 @@ from orchestrator.engine.models.usage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from orchestrator.core.events import Event
-    from orchestrator.core.messages import Part
+    from orchestrator.core.messages import JsonObject, Part
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.models.base import Request
 
+
+Transform: TypeAlias = "Callable[[Sequence[Turn]], Sequence[Turn]]"
 
 INTERRUPTED_RESULT = "Interrupted before it ended. What it did until then is not known."
 
@@ -48,6 +55,22 @@ class TurnKind(StrEnum):
     """A message of the program: that a reply was cut off, empty, or not in the contract's form."""
     STEERING = "steering"
     """A message from outside while the session was at work, or the warning of a loop. The model sees a user's message."""
+    SUMMARY = "summary"
+    """What stands for the turns before it, but for the last `Turn.keeps` of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RanCommand:
+    """A command that ran.
+
+    Attributes:
+        command: as the model wrote it; the tool's name where it takes none.
+        ending: the end of what it printed, which has its exit code.
+    """
+
+    command: str
+    ok: bool
+    ending: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,8 @@ class Turn:
         at: when it was added, in UTC.
         usage: tokens of the request that it answers; of an assistant turn only.
         response_id: the provider's name for the reply, if it gave one.
+        ran: commands whose results it has.
+        keeps: of a summary: how many turns before it stay beside it.
     """
 
     kind: TurnKind
@@ -66,6 +91,8 @@ class Turn:
     at: datetime
     usage: Usage | None = None
     response_id: str | None = None
+    ran: tuple[RanCommand, ...] = ()
+    keeps: int = 0
 
     @property
     def content(self) -> str:
@@ -125,16 +152,21 @@ class History:
 
     Args:
         turns: of an earlier session, in a form that vendors take (`mended_turns`).
+        transform: gives what a request has of the turns; None gives it all of them. Behind the newest summary it
+            must give each turn as it is, so that it is asked only when a summary comes.
 
     Attributes:
-        tokens: the approximate length.
+        tokens: the approximate length of what a request has.
+        steps: how many inputs and replies a request has.
         meter: the upper estimate that requests are reserved by.
+        generation: counts how often what requests begin with was replaced.
     """
 
-    def __init__(self, turns: Iterable[Turn] = ()) -> None:
+    def __init__(self, turns: Iterable[Turn] = (), transform: Transform | None = None) -> None:
+        self._transform = transform
         self._turns: list[Turn] = []
         self._messages: list[Message] = []
-        self.tokens = 0
+        self.tokens = self.steps = self.generation = 0
         self.meter = InputMeter()
         for turn in turns:
             self.add(turn)
@@ -150,10 +182,32 @@ class History:
     def add(self, turn: Turn) -> None:
         """Append a turn. One without content, which no vendor takes, is kept as a turn and not sent."""
         self._turns.append(turn)
-        if turn.message.parts:
-            self._messages.append(turn.message)
-            self.tokens += -(-sum(map(_characters, turn.message.parts)) // CHARACTERS_PER_TOKEN)
-            self.meter.add(turn.message)
+        if turn.kind is TurnKind.SUMMARY:
+            self._begin_anew()
+        else:
+            self._show(turn)
+
+    def _show(self, turn: Turn) -> None:
+        if not turn.message.parts:
+            return
+        self._messages.append(turn.message)
+        self.steps += turn.kind in {TurnKind.USER, TurnKind.STEERING, TurnKind.ASSISTANT}
+        self.tokens += -(-sum(map(_characters, turn.message.parts)) // CHARACTERS_PER_TOKEN)
+        self.meter.add(turn.message)
+
+    def _begin_anew(self) -> None:
+        """Show what the transform gives of the turns."""
+        self._messages, self.tokens, self.steps = [], 0, 0  # new lists: requests under way keep the old
+        self.generation += 1
+        self.meter.begin_anew()
+        for turn in self.shown:
+            self._show(turn)
+        self.meter.measure_again()
+
+    @property
+    def shown(self) -> Sequence[Turn]:
+        """The turns that a request has."""
+        return self._transform(self._turns) if self._transform else self._turns
 
     def context(self, contract: Contract) -> Sequence[Message]:
         """The messages of the next request. What it leaves out stays in the history."""
@@ -166,13 +220,14 @@ class History:
 
         Without that reply all is one message, because some models take no two of one role in a row.
         """
-        replies = [place for place, turn in enumerate(self._turns) if turn.kind is TurnKind.ASSISTANT]
-        last = replies[-1] if replies else len(self._turns)
-        sent = {TurnKind.USER, TurnKind.STEERING}
-        before = [turn for turn in self._turns[:last] if turn.message.parts and turn.kind in sent]
-        after = [turn for turn in self._turns[last + 1 :] if turn.message.parts]
+        turns = self.shown
+        replies = [place for place, turn in enumerate(turns) if turn.kind is TurnKind.ASSISTANT]
+        last = replies[-1] if replies else len(turns)
+        sent = {TurnKind.USER, TurnKind.STEERING, TurnKind.SUMMARY}
+        before = [turn for turn in turns[:last] if turn.message.parts and turn.kind in sent]
+        after = [turn for turn in turns[last + 1 :] if turn.message.parts]
         if with_reply and replies:
-            return [turn.message for turn in (*before, self._turns[last], *after)]
+            return [turn.message for turn in (*before, turns[last], *after)]
         said = [*before, *after]
         return [Message.user("\n\n".join(turn.content for turn in said))] if said else []
 
@@ -201,11 +256,40 @@ class History:
                 break
         kept = [*self._turns[: first_user + 1], *self._turns[cut:]]
         dropped = len(self._turns) - len(kept)
-        self._turns, self._messages, self.tokens = [], [], 0  # new lists: requests under way keep the old
+        # New lists: requests under way keep the old.
+        self._turns, self._messages, self.tokens, self.steps = [], [], 0, 0
+        self.generation += 1
         self.meter = InputMeter()  # what was counted was longer
         for turn in kept:
             self.add(turn)
         return dropped
+
+
+_ENDING_CHARS = 300
+_COMMANDS = frozenset({"run_tests"})
+"""Tools that run a command which the model does not name."""
+
+
+def ran_command(name: str, arguments: JsonObject, output: str, *, ok: bool) -> RanCommand | None:
+    """A call as the command that it ran; None if it ran none."""
+    command = arguments.get("command")
+    if not isinstance(command, str):
+        if name not in _COMMANDS:
+            return None
+        command = name
+    return RanCommand(command, ok, ending_of(output))
+
+
+def ending_of(output: str) -> str:
+    """The end of what a command printed, with its exit code: enough to know how it went."""
+    return output.rstrip()[-_ENDING_CHARS:]
+
+
+def commands_of(calls: Iterable[ToolCall], results: Iterable[ToolResult]) -> tuple[RanCommand, ...]:
+    """The commands that calls ran, each with the end of its result."""
+    pairs = zip(calls, results, strict=True)
+    found = (ran_command(call.name, call.arguments, one.content, ok=not one.is_error) for call, one in pairs)
+    return tuple(one for one in found if one)
 
 
 def interrupted(call: ToolCall) -> ToolResult:
@@ -236,11 +320,22 @@ _MOST_COUNTS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """What a provider counted, when the conversation had so many bytes, and how many tokens a byte were at most."""
+    """What a provider counted, when the conversation had so many bytes.
+
+    Attributes:
+        tokens: at most so many.
+        likely: the provider's own number, or what it would most likely be.
+        fixed_bytes: what the request had beside the conversation.
+        tokens_a_byte: at most so many.
+        rate: as many as there were.
+    """
 
     tokens: int
+    likely: int
     at_bytes: int
+    fixed_bytes: int
     tokens_a_byte: float
+    rate: float
 
 
 class InputMeter:
@@ -280,11 +375,49 @@ class InputMeter:
         size = self._bytes + fixed_bytes
         if usage.input_tokens <= 0 or usage.total_tokens * _MOST_BYTES_PER_TOKEN < size:
             return
-        rate = max(1 / BYTES_PER_TOKEN, usage.input_tokens / max(1, size))
+        rate = usage.total_tokens / max(1, size)
+        most = max(1 / BYTES_PER_TOKEN, usage.input_tokens / max(1, size))
         self._counts.pop((asked, answered), None)
-        self._counts[asked, answered] = _Count(usage.total_tokens, self._bytes, rate)
+        total = usage.total_tokens
+        self._counts[asked, answered] = _Count(total, total, self._bytes, fixed_bytes, most, rate)
         if len(self._counts) > _MOST_COUNTS:
             del self._counts[next(iter(self._counts))]
+
+    def begin_anew(self) -> None:
+        """The conversation is replaced: what is added from now on is all of it, until `measure_again`."""
+        self._bytes = 0
+
+    def measure_again(self) -> None:
+        """Estimate the new conversation in the place of what was counted of the old one, at the same rates."""
+        for name, count in self._counts.items():
+            size = self._bytes + count.fixed_bytes
+            self._counts[name] = replace(
+                count,
+                tokens=math.ceil(size * count.tokens_a_byte),
+                likely=math.ceil(size * count.rate),
+                at_bytes=self._bytes,
+            )
+
+    def likely_tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
+        """The tokens of the next request, neither from above nor from below; `more_bytes` as for `tokens`."""
+        known = [count for (name, _answered), count in self._counts.items() if name == asked]
+        if not known:
+            return math.ceil((self._bytes + fixed_bytes + more_bytes) * self.rate(asked))
+        return max(
+            count.likely + math.ceil((self._bytes - count.at_bytes + more_bytes) * count.rate)
+            for count in known
+        )
+
+    def rate(self, asked: str) -> float:
+        """How many tokens a byte of the conversation most likely has."""
+        counts = [count.rate for (name, _answered), count in self._counts.items() if name == asked]
+        return max(counts, default=1 / CHARACTERS_PER_TOKEN)
+
+    def copy(self) -> InputMeter:
+        """The same, for a request beside the conversation."""
+        made = InputMeter()
+        made.longest_reply, made._bytes, made._counts = self.longest_reply, self._bytes, dict(self._counts)
+        return made
 
     def has_count_of(self, asked: str) -> bool:
         """Whether the provider of this model is one that counts."""
@@ -358,16 +491,26 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
     """
     turns: list[Turn] = []
     asked, ran = False, False  # since the last reply
+    begun: dict[str, ToolCallStarted] = {}
+    commands: list[RanCommand] = []
     for event in events:
         match event:
             case InputReceived():
                 asked = True
-            case ToolCallEnded():
+            case ToolCallStarted(call_id):
+                begun[call_id] = event
+            case ToolCallEnded(call_id, name, status, output):
                 ran = True
+                call = begun.pop(call_id, None)
+                found = call and ran_command(name, call.arguments, output, ok=status is CallStatus.OK)
+                commands += [found] if found else []
             case MessageAdded(message):
                 asked = asked or not turns
-                turns.append(Turn(_kind(message, asked=asked, ran=ran), message, at))
+                turns.append(Turn(_kind(message, asked=asked, ran=ran), message, at, ran=tuple(commands)))
                 asked = ran = False
+                commands.clear()
+            case Compacted(turns=keeps, summary=text):
+                turns.append(Turn(TurnKind.SUMMARY, Message.user(text), at, keeps=keeps))
             case SteeringInjected() | LoopDetected():
                 if turns and turns[-1].kind is not TurnKind.ASSISTANT:
                     turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)
@@ -377,6 +520,15 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
             case _:
                 pass
     return turns
+
+
+def todos_of(events: Iterable[Event]) -> TodoList:
+    """The model's list at the end of a session, from its events in their order. Subagents' lists do not count."""
+    latest = TodosChanged(())
+    for event in events:
+        if isinstance(event, TodosChanged):
+            latest = event
+    return TodoList(latest.items, latest.added)
 
 
 def _kind(message: Message, *, asked: bool, ran: bool) -> TurnKind:

@@ -31,7 +31,7 @@ from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Malformed
 from orchestrator.engine.session.budget import NoRoomError, Reservation, reserve
 from orchestrator.engine.session.calls import Repetition, run_calls
-from orchestrator.engine.session.history import Turn, TurnKind, message_bytes
+from orchestrator.engine.session.history import Turn, TurnKind, commands_of, message_bytes
 from orchestrator.engine.session.request import SentRequest
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Response
     from orchestrator.engine.session.budget import Budget
     from orchestrator.engine.session.calls import ToolRunner
+    from orchestrator.engine.session.compaction import Compaction
     from orchestrator.engine.session.config import Host, SessionConfig
-    from orchestrator.engine.session.history import History
+    from orchestrator.engine.session.history import History, RanCommand
     from orchestrator.engine.session.request import NextRequest
     from orchestrator.engine.tools.base import Ends
 
@@ -96,6 +97,7 @@ class Inputs:
 
     Attributes:
         repetition: notices circles, in all inputs together; None does not look.
+        compaction: keeps the conversation short; None lets it grow.
     """
 
     history: History
@@ -104,6 +106,7 @@ class Inputs:
     clock: Clock
     emit: Emit
     repetition: Repetition | None = field(default_factory=Repetition)
+    compaction: Compaction | None = None
     _steering: deque[str] = field(default_factory=deque, init=False)
     _follow_ups: deque[str] = field(default_factory=deque, init=False)
 
@@ -154,6 +157,8 @@ class Inputs:
     def change(self, config: SessionConfig) -> None:
         """Take other limits from now on."""
         self.budget.change(config.limits, config.wrap_up_share)
+        if self.compaction:
+            self.compaction.change(config.compaction)
         if not config.enable_loop_detection:
             self.repetition = None
         elif self.repetition is None or self.repetition.window != config.loop_detection_window:
@@ -168,9 +173,13 @@ class Inputs:
         self.interrupt()
         self.emit(ErrorOccurred(type(error).__name__, str(error)))
 
-    def say(self, kind: TurnKind, message: Message) -> None:
-        """Add a message to the conversation that is not the model's."""
-        self.history.add(Turn(kind, message, self.clock.now()))
+    def say(self, kind: TurnKind, message: Message, ran: tuple[RanCommand, ...] = ()) -> None:
+        """Add a message to the conversation that is not the model's.
+
+        Args:
+            ran: the commands whose results it has.
+        """
+        self.history.add(Turn(kind, message, self.clock.now(), ran=ran))
         self.emit(MessageAdded(message))
 
 
@@ -231,6 +240,8 @@ class _Loop:
 
     async def _round(self, request: NextRequest) -> SessionEnd | None:
         """One request, if the limits allow it, and what follows from its reply; None to go on."""
+        if self.inputs.compaction:
+            await self.inputs.compaction.prepare(request)
         reservation = await self._authorize(request)
         if isinstance(reservation, LimitReached):
             return self._limit(reservation)
@@ -239,7 +250,7 @@ class _Loop:
         except NoRoomError:
             return None
         except ModelError as error:
-            return self._refused(request, error)
+            return await self._refused(request, error)
         reading = request.contract.read(response, request.tools, round_number=self.budget.rounds)
         if _is_empty(response, reading) and response.finish is not FinishReason.PAUSE:
             return await self._empty(request, response, reading)
@@ -308,6 +319,8 @@ class _Loop:
         self.rejected = self.empty = 0
         called = len(reading.calls) + len(reading.withheld)
         self.emit(PlanAccepted(reading.plan, called, repaired=reading.repaired, cut_off=reading.cut_off))
+        if self.inputs.compaction and reading.plan.strip():
+            self.inputs.compaction.plan = reading.plan
         if not called:
             return await self._without_calls(request, response, reading)
         self.idle = 0
@@ -324,7 +337,8 @@ class _Loop:
         def answer(results: tuple[ToolResult, ...]) -> None:
             note = render("agent/cut_off") if reading.cut_off else ""
             if self.history.turns[-1] is reply:  # a tool that did not stop in time was answered for
-                self.inputs.say(TurnKind.TOOL_RESULTS, request.contract.answer(results, note))
+                ran = commands_of((*reading.calls, *reading.withheld), results)
+                self.inputs.say(TurnKind.TOOL_RESULTS, request.contract.answer(results, note), ran)
 
         return await run_calls(
             self.runner,
@@ -367,7 +381,7 @@ class _Loop:
             return None
         return self._limit(LimitReached("replies", f"{self.idle} replies in a row had no tool call"))
 
-    def _refused(self, request: NextRequest, error: ModelError) -> SessionEnd | None:
+    async def _refused(self, request: NextRequest, error: ModelError) -> SessionEnd | None:
         """Make the conversation shorter, or end, if it was too long for the model.
 
         A refusal without a reason that is known is taken for one of length once, where the window is nearly full.
@@ -386,6 +400,8 @@ class _Loop:
                     " it is taken for too long"
                 )
             )
+        if self.inputs.compaction and await self.inputs.compaction.overflowed(request):
+            return None
         prunes = request.contract.prunes
         if prunes and (dropped := self.history.prune()):
             self.emit(Warned(f"the conversation was too long; its oldest {dropped} turns were dropped"))

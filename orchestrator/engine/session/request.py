@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.history import History
     from orchestrator.engine.tools.base import Tool
 
+OUTPUT_SHARE = 1 / 8
+"""Of the context window, that one answer of a tool may take in a session whose conversation is kept short."""
+
 _SUBMIT = "submit"
 """The tool by which alone a one-step session ends, where its profile has it."""
 
@@ -133,6 +136,10 @@ class RequestTemplate:
         """How the next round asks, with what may change between two rounds."""
         profile = self._parts.profile
         own = profile.is_made_for(model)
+        window = config.context_window or (profile.context_window_size if own else None)
+        # One answer must not fill the window, or nothing before it could be summed up.
+        most = int(window * CHARACTERS_PER_TOKEN * OUTPUT_SHARE) if window and config.compaction else None
+        self.runner.limits = replace(config.output_limits, most_chars=most)
         temperature = config.temperature
         # After a call failed, the likeliest reply was the wrong one.
         if temperature is None and own and not self.runner.failures:
@@ -152,7 +159,7 @@ class RequestTemplate:
             stream=config.stream and (profile.supports_streaming or not own),
             price=price,
             fixed_bytes=self._fixed_bytes,
-            context_window=profile.context_window_size if own else None,
+            context_window=window,
             parallel=profile.supports_parallel_tool_calls,
             reply_tokens=config.reply_tokens or DEFAULT_REPLY_TOKENS,
         )
@@ -203,6 +210,8 @@ async def make_template(
         shows=host.shows,
         budget=budget,
         clean=host.clean,
+        todos=host.todos,
+        clock=parts.clock,
     )
     request = parts.contract.shape(request, shown)
     return RequestTemplate(request, runner, parts, shown, fixed_bytes(request))

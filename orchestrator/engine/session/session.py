@@ -22,7 +22,9 @@ from orchestrator.core.events import ProcessingEnded, SessionEnded, SessionStart
 from orchestrator.engine.models.base import MODEL_METHODS
 from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.budget import Budget, check_price
+from orchestrator.engine.session.compaction import Compaction
 from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
+from orchestrator.engine.session.context import since_summary
 from orchestrator.engine.session.event_bus import STOP_SECONDS, SessionEventBus, stop
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, mended_turns
 from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
@@ -116,7 +118,7 @@ class Session:
         self.model = chosen
         self.price: ReplyPrice = parts.host.price or profile.price or _unknown_price
         self._parts, config, host, clock = parts, parts.config, parts.host, parts.clock
-        self.history = History(mended_turns(earlier, clock.now()))
+        self.history = History(mended_turns(earlier, clock.now()), since_summary)
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._events = SessionEventBus(self.id, clock, host.emit)
         if lineage:
@@ -124,7 +126,10 @@ class Session:
         self._lineage = lineage
         self._asked_models: list[Model] = []
         self._subagents = Subagents(self._child)
-        self._inputs = Inputs(self.history, self.budget, host, clock, self._events)
+        self._compaction = Compaction(parts, self.history, self.budget, self._events)
+        self._inputs = Inputs(
+            self.history, self.budget, host, clock, self._events, compaction=self._compaction
+        )
         self._inputs.change(config)
         self._template: RequestTemplate | None = None
         self._work: asyncio.Task[SessionEnd] | None = None
@@ -353,6 +358,7 @@ class Session:
         tools = self._subagents.tools(other_models=other_models) if may_spawn else ()
         template = await make_template(self._parts, self.model.name, self._events, tools, self.budget)
         self._events(SessionStarted(self.id, template.fixed.system))
+        template.runner.tell_todos()
         effort = config.reasoning_effort
         if effort and profile.is_made_for(self.model) and not profile.supports_reasoning:
             self._events(Warned(f"{self.model.name} takes no reasoning effort: {effort!r} is not sent to it"))
@@ -415,7 +421,7 @@ class Session:
         try:
             if error:
                 self._inputs.fail(error)
-            await asyncio.gather(stop(work), self._subagents.close())
+            await asyncio.gather(stop(work), self._subagents.close(), self._compaction.close())
             if work and not work.done():  # a tool does not let itself be stopped
                 self._inputs.interrupt()
                 self._events.end_calls(INTERRUPTED_RESULT)

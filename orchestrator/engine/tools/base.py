@@ -12,10 +12,14 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orchestrator.core.clock import SystemClock
 from orchestrator.core.messages import JsonObject, ToolDefinition
 from orchestrator.core.prompts import tool_words
+from orchestrator.core.todos import TodoList
+from orchestrator.engine.tools.outputs import Outputs
 
 if TYPE_CHECKING:
+    from orchestrator.core.clock import Clock
     from orchestrator.core.messages import Image
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
@@ -89,6 +93,7 @@ class Ledger:
         originals: what files held before a tool replaced them for the first time.
         missed: texts that were to be changed and were not in a file, by its path, since it was last changed.
         unreadable: files that a tool changed so that Python, JSON or TOML cannot read them any more.
+        outputs: what the model was shown in part.
     """
 
     shown: set[str] = field(default_factory=set)
@@ -98,6 +103,7 @@ class Ledger:
     originals: dict[str, bytes] = field(default_factory=dict)
     missed: dict[str, list[str]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
+    outputs: Outputs = field(default_factory=Outputs)
 
     def misses_again(self, path: str, old: str) -> bool:
         """Take note of a text that is not in a file; whether nearly the same was looked for in vain before."""
@@ -128,12 +134,18 @@ class CommandTimes:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may use. `print` shows output as it comes; it never blocks."""
+    """What a tool may use. `print` shows output as it comes; it never blocks.
+
+    Attributes:
+        todos: the session's list of what is to be done.
+    """
 
     environment: ExecutionEnvironment
     ledger: Ledger
     print: Callable[[str], None]
     times: CommandTimes = CommandTimes()
+    todos: TodoList = field(default_factory=TodoList)
+    clock: Clock = field(default_factory=SystemClock)
 
 
 Executor: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]
@@ -211,6 +223,7 @@ DEFAULT_MAX_CHARS: Mapping[str, int] = {
     "apply_patch": 10_000,
     "write_file": 1_000,
     "spawn_agent": 20_000,
+    "todo_list": 100_000,
 }
 
 DEFAULT_MODES: Mapping[str, Mode] = {
@@ -245,10 +258,12 @@ class OutputLimits:
     Attributes:
         chars: the most characters that are kept; 0 keeps none.
         lines: the most lines; None switches the limit off.
+        most_chars: of any tool, however high the other limits are; None is no such limit.
     """
 
     chars: Mapping[str, int] = field(default_factory=dict)
     lines: Mapping[str, int | None] = field(default_factory=dict)
+    most_chars: int | None = None
 
 
 _DEFAULTS = OutputLimits()
@@ -263,6 +278,8 @@ def truncate(output: str, tool_name: str, limits: OutputLimits | None = None) ->
     for name in (kind, tool_name):  # the tool's own name has the last word
         max_chars = overrides.chars.get(name, max_chars)
         max_lines = overrides.lines.get(name, max_lines)
+    if overrides.most_chars is not None:
+        max_chars = min(max_chars, overrides.most_chars)
     result = truncate_chars(output, max_chars, DEFAULT_MODES.get(kind, Mode.HEAD_TAIL))
     return result if max_lines is None else truncate_lines(result, max_lines)
 

@@ -86,7 +86,7 @@ async def read_path(
 ) -> ToolOutcome:
     """Show lines of a text file as `NNN | text`, 2,000 at most where no limit is given.
 
-    The file counts as shown if all of it is.
+    A handle such as `output:3` shows a long output that was kept. The file counts as shown if all of it is.
 
     Raises:
         ToolError: there is no such file, it is binary or too large.
@@ -94,6 +94,8 @@ async def read_path(
     first, most = offset or 1, limit or DEFAULT_LINES
     if first < 1 or most < 1:
         raise ToolError("offset and limit count lines from 1")
+    if (kept := context.ledger.outputs.get(path)) is not None:
+        return await _kept_output(path.strip(), kept, first, most)
     name = context.environment.relative(path)
     data = await _load(context, path, bounds, whole=offset is None and limit is None)
     if bounds.images and (media_type := image_type(data)):
@@ -110,6 +112,15 @@ async def read_path(
     if complete and len(output) <= DEFAULT_MAX_CHARS["read_file"]:
         context.ledger.shown.add(name)
     return Ok(output)
+
+
+async def _kept_output(handle: str, text: str, first: int, most: int) -> ToolOutcome:
+    """Lines of a long output of a tool, as those of a file."""
+    data = text.replace("\0", "\\0").encode("utf-8", "replace")
+    page = await asyncio.to_thread(_page, handle, data, first, most, LONG_LINE_CHARS)
+    if first > page.total:
+        return Ok(f"{handle} ends with line {page.total}, so there is nothing from line {first} on.")
+    return Ok("\n".join([*page.shown, *_remarks(data, first, page)]))
 
 
 async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: bool) -> bytes:

@@ -6,6 +6,7 @@ from orchestrator.core.events import (
     CallStatus,
     Claimed,
     Cloned,
+    Compacted,
     CycleEnded,
     CycleStarted,
     Defence,
@@ -40,6 +41,7 @@ from orchestrator.core.events import (
     TestRunStarted,
     TextDelta,
     TextStarted,
+    TodosChanged,
     ToolCallEnded,
     ToolCallStarted,
     ToolOutputDelta,
@@ -50,12 +52,23 @@ from orchestrator.core.events import (
     WorkSaved,
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.core.todos import TodoItem, TodoPriority, TodoStatus
 
 
 def reply(usd: float | None = 0.01) -> ReplyReceived:
     return ReplyReceived(Message.assistant("{}"), FinishReason.STOP, Usage(1000, 234), usd, "model")
 
 
+def todo(name: str, content: str, status: TodoStatus) -> TodoItem:
+    at = "2026-11-21T03:31:12+00:00"
+    return TodoItem(name, content, status, TodoPriority.MEDIUM, at, at)
+
+
+TODOS = (
+    todo("1", "Read calc.py", TodoStatus.COMPLETED),
+    todo("2", "Mend \x1b[31madd()", TodoStatus.IN_PROGRESS),
+    todo("3", "Write a test", TodoStatus.PENDING),
+)
 ENDING = CycleEnded({"outcome": "proposed", "usd": 0.01})
 EVENTS: list[Event] = [
     CycleStarted("20261121-033112-ab12cd", "owner/name", "openai-chat:m", "json_plan"),
@@ -89,6 +102,8 @@ EVENTS: list[Event] = [
     ToolCallEnded("3", "rm", CallStatus.REFUSED, "no such tool"),
     ToolCallStarted("4", "finish", {"reason": "done"}),
     ToolCallEnded("4", "finish", CallStatus.SKIPPED, ""),
+    TodosChanged(TODOS, 3),
+    SubagentEvent("0123-4567", TodosChanged(TODOS[:1], 1)),
     WaitStarted(12.4, "429"),
     SteeringInjected("not\nthere"),
     LoopDetected("going in circles"),
@@ -96,6 +111,7 @@ EVENTS: list[Event] = [
     SubagentEvent("0123-4567", ToolCallStarted("5", "grep", {"pattern": "x"})),
     SubagentEvent("0123-4567", ToolCallEnded("5", "grep", CallStatus.OK, "x")),
     LimitReached("rounds", "1 of 1"),
+    Compacted(41_200, 12_300, 6, "40% of the context window is used", "# Task\n\nCount the x"),
     Warned("be careful"),
     Guarded(Defence.SECRETS, "the change adds what looks like a secret", ("app.py:3",)),
     QuestionAsked("Which one?\n1. a\n2. b", "https://example.com/q"),

@@ -76,10 +76,38 @@ def test_a_run_is_told_in_full(home: Home) -> None:
         "✗ run_shell_command make test: exit code 2 boom [red]\n    exit code 2\n    boom [red]\n",
         "! work saved as a patch: /somewhere/work.patch\n",
         "✓ pull request #3 opened: Fix add()  https://example.com/3\n",
-        f"1 reply, 1,234 tokens, $0.0100, 1:58\n{home.runs / RUN}\n",
+        "the model's list, 1 of 3 done:\n    [x] Read calc.py\n    [~] Mend add()\n    [ ] Write a test\n",
+        f"1 reply, 1,234 tokens, $0.0100, 2:02\n{home.runs / RUN}\n",
     ):
         assert part in text
     assert "\x1b" not in text
+
+
+STATE = """\
+hypothesis: Look, then write.
+actions: 1
+  2026-11-21 03:31:46 UTC  reply via model
+tool events: 3
+  2026-11-21 03:31:58 UTC  ok read_file calc.py
+  2026-11-21 03:32:04 UTC  error run_shell_command make test
+  2026-11-21 03:32:08 UTC  denied rm
+denials: 1
+summary: none
+context: 2 chat turns of 2 messages, 1,234 tokens, not summarised
+list: 3 items
+  [x] Read calc.py
+  [~] Mend add()
+  [ ] Write a test
+"""
+
+
+def test_the_state_of_a_run(home: Home) -> None:
+    shown = command(home, "show", "--state")
+    assert (shown.returncode, shown.stdout) == (0, STATE)
+    state = json.loads(command(home, "show", RUN, "--state", "--json").stdout)
+    assert state["denials"] == 1
+    assert state["tool_events"][0]["arguments"] == {"path": "calc\x1b[2J.py"}
+    assert [item["status"] for item in state["todos"]] == ["completed", "in_progress", "pending"]
 
 
 def test_a_reply_that_could_not_be_used_is_told_in_a_line_and_whole_on_request(home: Home) -> None:

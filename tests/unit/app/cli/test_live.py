@@ -25,15 +25,18 @@ from orchestrator.core.events import (
     QuestionAsked,
     Reserved,
     Resumed,
+    SubagentEvent,
     TextDelta,
+    TodosChanged,
     ToolCallStarted,
     TurnStarted,
     WaitStarted,
     Warned,
 )
+from orchestrator.core.todos import TodoStatus
 from orchestrator.engine.policy.secrets import RedactedStream, Redactor
 from tests.tables import table
-from tests.unit.app.cli.examples import EVENTS, reply
+from tests.unit.app.cli.examples import EVENTS, TODOS, reply, todo
 from tests.unit.bot.journal.strategies import any_event
 
 PLAIN = """\
@@ -57,12 +60,15 @@ PLAIN = """\
 ✗ run_shell_command make test: exit code 2 boom [red]
 ✗ rm: refused: no such tool
 - finish done: not run
+· list: 1 of 3 done; now: Mend add(); next: Write a test
+· [0123] list: 1 of 1 done
 ! waiting 12 s: 429
 ▸ told: not there
 ! going in circles
 ✗ too many requests
 ✓ [0123] grep x
 ! limit of rounds reached: 1 of 1
+▸ the conversation was made shorter, from about 41,200 to 12,300 tokens: 40% of the context window is used
 ! be careful
 ! secrets: the change adds what looks like a secret: app.py:3
 ? question: Which one?
@@ -209,13 +215,14 @@ def test_the_status_fits_any_width(width: int) -> None:
         TurnStarted(1),
         reply(),
         TurnStarted(2),
+        TodosChanged((todo("1", "z" * 200, TodoStatus.IN_PROGRESS),)),
         ToolCallStarted("1", "run_shell_command", {"command": "x" * 200}),
         TextDelta("y" * 5000),
     ]
     for event in events:
         view(event)
     lines = [str(line) for line in view._render().renderables]
-    assert len(lines) <= 4
+    assert len(lines) <= 5
     assert all(len(line) < width for line in lines)
 
 
@@ -231,6 +238,18 @@ def test_a_status_in_words() -> None:
     assert status.endswith(" plan · round 1 · 1:05 · $0.0100 · 1,234 tokens")
     assert doing == "  grep add"
     assert tail == "    one two"
+
+
+def test_the_models_list_is_in_the_status() -> None:
+    view = LiveView(console(io.StringIO(), terminal=True), clock=ManualClock())
+    view(TodosChanged(TODOS, 3))
+    view(SubagentEvent("0123-4567", TodosChanged(TODOS[:1], 1)))
+    view(ToolCallStarted("1", "grep", {"pattern": "add"}))
+    _, listed, doing = (str(line) for line in view._render().renderables)
+    assert listed == "  list: 1 of 3 done; now: Mend add(); next: Write a test"
+    assert doing == "  grep add"
+    view(TodosChanged((), 3))
+    assert len(view._render().renderables) == 2
 
 
 def test_an_unknown_price_stays_unknown() -> None:

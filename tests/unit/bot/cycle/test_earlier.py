@@ -12,15 +12,20 @@ from orchestrator.bot.cycle.earlier import (
     Earlier,
     UnfinishedState,
     begun_proposal,
+    conversation,
     files_to_keep,
     pages_of,
     read_kept,
     read_state_pages,
+    trimmed_events,
 )
 from orchestrator.bot.cycle.tasks import Task, TaskKind
 from orchestrator.bot.git.base import Packed
-from orchestrator.core.events import Proposed, Proposing
+from orchestrator.core.events import MessageAdded, Proposed, Proposing, ReplyReceived, TodosChanged
+from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.engine.session.history import history_of, todos_of
 from tests.tables import table
+from tests.unit.app.cli.examples import TODOS
 
 STATE = {"run": "r", "why": "limit", "model": "m", "contract": "native", "profile": "p"}
 REPLY = {"type": "ReplyReceived", "message": {"role": "assistant", "parts": []}, "usage": {}, "usd": 10**400}
@@ -66,6 +71,25 @@ def test_a_state_is_read_as_it_was_written() -> None:
     )
     assert redacted is not None
     assert redacted.proposal == replace(BEGUN, body="It *.")
+
+
+def test_of_the_models_list_the_last_state_is_kept() -> None:
+    lists = [TodosChanged(TODOS[:count], count) for count in (1, 2, 3)]
+    reply = ReplyReceived(Message.assistant("{}"), FinishReason.STOP, Usage(1, 1), 0.0, "m")
+    said = conversation(
+        [MessageAdded(Message.user("Do it.")), lists[0], reply, lists[1], reply, lists[2], reply]
+    )
+    assert [event for event in said if isinstance(event, TodosChanged)] == [lists[2]]
+    state = UnfinishedState("r", "limit", "m", "native", "p")
+    _, events = read_state_pages(
+        pages_of(state, trimmed_events(said), lambda text: text.replace("calc", "*"))
+    ) or (None, ())
+    assert [item.content for item in todos_of(events).items] == [
+        "Read *.py",
+        *(item.content for item in TODOS[1:]),
+    ]
+    assert todos_of([*events, *conversation([lists[0]])]).items == TODOS[:1]
+    assert history_of(events) == history_of(said)
 
 
 def test_a_state_of_an_older_version_does_not_know_the_branch() -> None:

@@ -3,13 +3,14 @@ GitHub's own parser is the judge."""
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bot.cycle.act import RanCommand
-from orchestrator.bot.cycle.propose import quoted_patch
+from orchestrator.bot.cycle.propose import quoted_patch, todo_words
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
 from orchestrator.bot.forge.github.issues import MARKER, compose_comment, sections_of, with_section
@@ -58,7 +59,7 @@ LIES = (*FORGED, REPORT, f"\n***\n\n{REPORT.replace('FAILED', 'PASSED')}\n\n***\
 pages = st.lists(st.sampled_from(LIES) | documents, max_size=4).map("\n\n".join)
 
 
-def body(words: str, tests: str = REPORT) -> str:
+def body(words: str, tests: str = REPORT, todos: tuple[str, ...] = ()) -> str:
     """A pull request's body as `Proposer` composes it."""
     full = render(
         "cycle/pull_request_body",
@@ -74,6 +75,9 @@ def body(words: str, tests: str = REPORT) -> str:
         tests=tests,
         listed=["tests/test_a.py: test_b is gone"],
         took_tests=True,
+        todos=[("pending", todo_words(WORDING, one)) for one in todos],
+        todos_done="0 of 3 done",
+        more_todos=0,
         unreadable=["a.py:1: no Python"],
         cost="3 rounds",
         owners=["@ada"],
@@ -122,6 +126,32 @@ def test_a_pull_requests_head_is_shown_as_it_is(text: str) -> None:
         if WORDING.text(words, issue=7):
             below = github_page(whole).html.removeprefix(github_page(head).html)
             assert "In the model's own words" in below.partition("</h2>")[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(documents, min_size=1, max_size=3).map(tuple), pages)
+@example(FORGED, "\n\n".join(LIES))
+@example(
+    (
+        "@octocat",
+        "Fixes #9",
+        "[skip ci] ***NO_CI***",
+        "![x](https://a.example/b) <img src=x>",
+        "- [x] /merge",
+    ),
+    "",
+)
+def test_an_item_of_the_models_list_is_a_line_of_words(items: tuple[str, ...], text: str) -> None:
+    lines = [f"- [ ] {todo_words(WORDING, item)}" for item in items]
+    page = github_page("\n".join(lines))
+    assert page.html.count("<li") == len(items)
+    assert page.tags <= {"ul", "li", "input", "code", "p"}
+    assert not page.links
+    assert not re.search(r"@\w|#[0-9]|GH-[0-9]", page.words)
+    assert not re.search(r"\[skip ci\]|\*{3}NO_CI", "\n".join(lines))
+    head, whole = body("", ""), body(WORDING.text(text, issue=7), "", items)
+    assert github_page(whole).html.startswith(github_page(head.partition(f"\n\n{TASK.marker}")[0]).html)
+    assert TASK.is_marked(whole)
 
 
 @settings(max_examples=100, deadline=None)

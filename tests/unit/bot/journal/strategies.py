@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from orchestrator.core import events, messages
+from orchestrator.core import events, messages, todos
 from orchestrator.core.events import Event
 
 EVENT_CLASSES: tuple[type[Event], ...] = typing.get_args(Event)
@@ -53,7 +53,7 @@ def of_kind(kind: Any) -> st.SearchStrategy[Any]:
 
 def of_class(cls: type) -> st.SearchStrategy[Any]:
     """Instances of a dataclass."""
-    kinds = typing.get_type_hints(cls, localns={**vars(messages), **vars(events)})
+    kinds = typing.get_type_hints(cls, localns={**vars(todos), **vars(messages), **vars(events)})
     return st.builds(cls, **{field.name: of_kind(kinds[field.name]) for field in dataclasses.fields(cls)})
 
 

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.core.errors import AuthenticationError, ConfigurationError, OverloadedError
-from orchestrator.core.events import Event, LimitReached, SessionEnded, SubagentEvent, ToolCallEnded
+from orchestrator.core.events import (
+    Event,
+    LimitReached,
+    SessionEnded,
+    SubagentEvent,
+    TodosChanged,
+    ToolCallEnded,
+)
 from orchestrator.core.messages import Message, Role, ToolResult, Usage
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.subagents import MAX_SUBAGENTS
 from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.todo import todo
 from tests.unit.engine.session.stage import USAGE, ScriptedModel, Step, events_of, says, session_in, tool
 
 if TYPE_CHECKING:
@@ -107,6 +115,19 @@ async def test_a_subagent_works_in_the_same_folder_with_a_history_of_its_own(tmp
     assert waited.content == "success: true\nturns used: 2\noutput:\nI wrote child.txt."
     assert [spawned.is_error, waited.is_error] == [False, False]
     assert host.ledger.touched == {"child.txt"}
+
+
+async def test_a_subagent_has_a_list_of_its_own(tmp_path: Path) -> None:
+    def add(content: str) -> Response:
+        return says("", ("todo_add", {"content": content}))
+
+    model = cast(add("Delegate"), spawn(), WAIT, DONE, child=(add("Look"), says("Seen.")))
+    host = Host(system=lambda _shown: "You are tested.")
+    async with session_in(tmp_path, model=model, subagents=True, host=host, tools=todo()) as (session, _):
+        events = [event.event for event in await events_of(session, "Go")]
+        lists = [event for event in events if isinstance(event, TodosChanged)]
+    assert [[item.content for item in one.items] for one in lists] == [["Delegate"], ["Look"]]
+    assert [item.content for item in host.todos.items] == ["Delegate"]
 
 
 async def test_what_is_sent_to_a_running_subagent_steers_it(tmp_path: Path) -> None:

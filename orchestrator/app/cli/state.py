@@ -1,0 +1,71 @@
+"""The state of a run's session for a person: as lines, and after each turn of a run that goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.app.cli.words import counted, short_line, telling_argument
+from orchestrator.core.events import CycleStarted, ProcessingEnded, TurnStarted
+from orchestrator.core.todos import checklist
+from orchestrator.engine.session.state_record import StateRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from orchestrator.app.cli.live import LiveView
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Event
+
+LATEST = 5
+"""Actions and tool events that are shown after a turn."""
+
+_ITEM_CHARS = 600
+
+
+def state_lines(state: StateRecord, latest: int | None = None) -> Iterator[str]:
+    """Tell a state in lines.
+
+    Args:
+        latest: so many actions and tool events at most, the newest; None tells all.
+    """
+    yield f"hypothesis: {short_line(state.hypothesis, _ITEM_CHARS) or 'none yet'}"
+    actions = [(one.at, one.what) for one in state.actions]
+    yield from _timed("actions", actions, latest)
+    tools = [
+        (one.at, f"{one.status} {one.name} {telling_argument(one.arguments)}") for one in state.tool_events
+    ]
+    yield from _timed("tool events", tools, latest)
+    yield f"denials: {state.denials}"
+    yield f"summary: {short_line(state.summary, _ITEM_CHARS) or 'none'}"
+    context = state.context
+    turns = f"{counted(context.chat_turns, 'chat turn')} of {counted(context.messages, 'message')}"
+    whole = "summarised" if state.summary else "not summarised"
+    yield f"context: {turns}, {context.tokens:,} tokens, {whole}"
+    yield f"list: {counted(len(state.todos), 'item')}"
+    for item in checklist(state.todos):
+        yield f"  {short_line(item, _ITEM_CHARS)}"
+
+
+def _timed(name: str, lines: Sequence[tuple[datetime, str]], latest: int | None) -> Iterator[str]:
+    shown = lines if latest is None else lines[-latest:]
+    yield f"{name}: {len(lines)}{f', the last {len(shown)}:' if len(shown) < len(lines) else ''}"
+    for at, text in shown:
+        yield f"  {at:%Y-%m-%d %H:%M:%S} UTC  {short_line(text)}"
+
+
+class StateView:
+    """An `Emit` that shows events on a live view, and after each turn the state of the session."""
+
+    def __init__(self, view: LiveView, clock: Clock) -> None:
+        self._view, self._clock = view, clock
+        self._state = StateRecord()
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        if isinstance(event, CycleStarted):
+            self._state = StateRecord()
+        if isinstance(event, TurnStarted | ProcessingEnded) and self._state.actions:
+            self._view.tell(state_lines(self._state, LATEST))
+        self._view(event)
+        self._state.take(event, self._clock.now())

@@ -1,0 +1,181 @@
+"""What a session has come to, as far as its events tell: a record for people who look into it.
+
+Its fields are those of section "StateManager" of the teaching agent specification.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.events import (
+    CallStatus,
+    Compacted,
+    InputReceived,
+    MessageAdded,
+    PlanAccepted,
+    ReplyReceived,
+    SteeringInjected,
+    TodosChanged,
+    ToolCallEnded,
+    ToolCallStarted,
+)
+from orchestrator.core.fence import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from orchestrator.core.events import Event
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.core.todos import TodoItem
+
+_MOST_HYPOTHESIS_CHARS = 500
+_TAG = re.compile(r"<hypothesis>(.{1,2000}?)</hypothesis>", re.IGNORECASE | re.DOTALL)
+_LINE = re.compile(
+    r"^[\s*_#>-]{0,20}hypothesis[*_ ]{0,4}:[*_ ]{0,4}(.{1,2000})$", re.IGNORECASE | re.MULTILINE
+)
+_STATUS: Mapping[CallStatus, str] = {
+    CallStatus.OK: "ok",
+    CallStatus.REFUSED: "denied",
+    CallStatus.FAILED: "error",
+    CallStatus.INTERRUPTED: "error",
+}
+"""The specification's words. What did not run at all is not in the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What the model did in a turn. `at` is in UTC."""
+
+    at: datetime
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEvent:
+    """A call that ran, or was refused: `status` is `ok`, `denied` or `error`. `at` is its end, in UTC."""
+
+    at: datetime
+    name: str
+    arguments: JsonObject
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFigures:
+    """How large the conversation is.
+
+    Attributes:
+        chat_turns: what people said, and replies without calls.
+        messages: all that the model is sent, those with calls and results too.
+        tokens: of the last request and its reply, as the provider counted them; estimated after it was made shorter.
+    """
+
+    chat_turns: int = 0
+    messages: int = 0
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class StateRecord:
+    """The state of one session, kept by taking its events in their order. Subagents have states of their own.
+
+    Attributes:
+        hypothesis: what the model takes its task to be: what it last named so, or the last plan where it names none.
+        denials: calls that were refused.
+        summary: what stands for the beginning of the conversation; empty while it is whole.
+        todos: the model's list of what is to be done.
+    """
+
+    hypothesis: str = ""
+    actions: list[Action] = field(default_factory=list)
+    tool_events: list[ToolEvent] = field(default_factory=list)
+    denials: int = 0
+    summary: str = ""
+    context: ContextFigures = field(default_factory=ContextFigures)
+    todos: tuple[TodoItem, ...] = ()
+    _names_it: bool = False
+    _is_asked: bool = True
+    _running: dict[str, JsonObject] = field(default_factory=dict)
+
+    def take(self, event: Event, at: datetime) -> None:
+        """Follow an event that happened at this time, in UTC."""
+        match event:
+            case InputReceived():
+                self._is_asked = True
+            case MessageAdded():
+                self._count(chat_turns=int(self._is_asked))
+                self._is_asked = False
+            case SteeringInjected():
+                self.context = replace(self.context, chat_turns=self.context.chat_turns + 1)
+            case ReplyReceived():
+                self.actions.append(Action(at, f"reply via {event.model}"))
+                self._count(tokens=event.usage.total_tokens)
+            case PlanAccepted():
+                self._take_plan(event.plan)
+                if not event.calls:
+                    self.context = replace(self.context, chat_turns=self.context.chat_turns + 1)
+            case Compacted():
+                self.summary = event.summary
+                # One message stands for all that is gone.
+                self.context = replace(self.context, messages=event.turns + 1, tokens=event.tokens_after)
+            case TodosChanged():
+                self.todos = event.items
+            case ToolCallStarted() | ToolCallEnded():
+                self._take_call(event, at)
+            case _:
+                pass
+
+    def _count(self, *, chat_turns: int = 0, tokens: int | None = None) -> None:
+        """Count a message."""
+        old = self.context
+        self.context = ContextFigures(
+            old.chat_turns + chat_turns, old.messages + 1, old.tokens if tokens is None else tokens
+        )
+
+    def _take_plan(self, plan: str) -> None:
+        named = [*_TAG.findall(plan), *_LINE.findall(plan)]
+        if named or (plan.strip() and not self._names_it):
+            self.hypothesis = one_line(
+                " ".join((named or [plan])[-1].split()), limit=_MOST_HYPOTHESIS_CHARS, keep="`"
+            )
+        self._names_it |= bool(named)
+
+    def _take_call(self, event: ToolCallStarted | ToolCallEnded, at: datetime) -> None:
+        if isinstance(event, ToolCallStarted):
+            self._running[event.call_id] = event.arguments
+            return
+        arguments = self._running.pop(event.call_id, {})
+        if status := _STATUS.get(event.status):
+            self.tool_events.append(ToolEvent(at, event.name, arguments, status))
+            self.denials += status == "denied"
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as a JSON object; times in ISO 8601."""
+        return {
+            "hypothesis": self.hypothesis,
+            "actions": [{"at": _written(one.at), "action": one.what} for one in self.actions],
+            "tool_events": [
+                {"at": _written(one.at), "name": one.name, "arguments": one.arguments, "status": one.status}
+                for one in self.tool_events
+            ],
+            "denials": self.denials,
+            "summary": self.summary,
+            "context": {**asdict(self.context), "is_summarised": bool(self.summary)},
+            "todos": [asdict(item) for item in self.todos],
+        }
+
+
+def state_of(events: Iterable[tuple[Event, datetime]]) -> StateRecord:
+    """The state at the end of these events, each with its time."""
+    state = StateRecord()
+    for event, at in events:
+        state.take(event, at)
+    return state
+
+
+def _written(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,509 @@
+"""A conversation that is made shorter while the session works, under each contract and each fault of a summary."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.bot.cycle.earlier import conversation
+from orchestrator.bot.journal.reader import Unanswered, read_run, replay_of, responses
+from orchestrator.bot.journal.records import JournalWriter, UnknownRecord, decode_event, encode_event
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import ConnectionFailedError, ContextLengthError, JournalError
+from orchestrator.core.events import (
+    SUMMARY_AGENT,
+    Compacted,
+    Event,
+    ReplyReceived,
+    SubagentEvent,
+    TurnStarted,
+    Warned,
+)
+from orchestrator.core.messages import FinishReason, Message, Role, ToolCall, ToolResult, Usage
+from orchestrator.core.todos import TodoList, TodoPriority, TodoStatus
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
+from orchestrator.engine.session.compaction import last_commands, problem_of
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.context import CompactionPolicy, since_summary
+from orchestrator.engine.session.history import History, history_of, mended_turns, message_bytes
+from orchestrator.engine.session.loop import EndKind
+from tests.tables import table
+from tests.unit.engine.session.stage import says, session_with, tool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
+
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.models.base import Request, StreamEvent
+    from orchestrator.engine.session.session import Session
+
+NOW = ManualClock().now()
+HEADINGS = ("## Goal", "## Progress and decisions", "## Constraints", "## Remaining", "## Critical data")
+SUMMARY = "\n".join(f"{heading}\nwords of the summary" for heading in HEADINGS)
+OUTPUT = "x" * 2_000
+WINDOW = 8_000
+POLICY = CompactionPolicy(share=0.5)
+
+
+def is_question(request: Request) -> bool:
+    return request.messages[-1].text.startswith("Call nothing now")
+
+
+def size_of(request: Request) -> int:
+    return sum(map(message_bytes, request.messages)) + len(request.system)
+
+
+def summary(text: str = SUMMARY, *calls: tuple[str, Any], finish: FinishReason | None = None) -> Response:
+    return says(text, *calls, finish=finish)
+
+
+@dataclass
+class Worker:
+    """Calls `look` so many times, then says that it is done; summaries are answered apart.
+
+    Attributes:
+        summaries: what it answers when it is asked for one, in turn; the last one again and again.
+        held: summaries wait until it is set.
+        window: a request that is longer is refused.
+    """
+
+    steps: int
+    contract: str = "native"
+    summaries: list[Response | Exception] = field(default_factory=lambda: [summary()])
+    held: asyncio.Event | None = None
+    window: int | None = None
+    name: str = "scripted:1"
+    requests: list[Request] = field(default_factory=list)
+    questions: list[Request] = field(default_factory=list)
+    given: int = 0
+
+    async def complete(self, request: Request) -> Response:
+        tokens = size_of(request) // 4
+        if self.window is not None and tokens > self.window:
+            raise ContextLengthError(f"{tokens} tokens are too many")
+        if is_question(request):
+            self.questions.append(request)
+            if self.held:
+                await self.held.wait()
+            said = self.summaries.pop(0) if len(self.summaries) > 1 else self.summaries[0]
+        else:
+            self.requests.append(request)
+            said = self.step()
+        if isinstance(said, Exception):
+            raise said
+        return replace(said, usage=Usage(tokens, size_of_reply(said) // 4))
+
+    def step(self) -> Response:
+        self.given += 1
+        if self.given > self.steps:
+            done = {"plan": "Done", "tool_calls": [{"tool_name": "finish", "arguments": {}}]}
+            return says(json.dumps(done) if self.contract == "json_plan" else "Done.")
+        if self.contract == "json_plan":
+            call = {"tool_name": "look", "arguments": {"n": self.given}}
+            return says(json.dumps({"plan": f"step {self.given}", "tool_calls": [call]}))
+        reply = says(f"step {self.given}", ("look", {"n": self.given}))
+        parts = tuple(
+            replace(part, id=f"c{self.given}") if isinstance(part, ToolCall) else part
+            for part in reply.message.parts
+        )
+        return replace(reply, message=Message(Role.ASSISTANT, parts))
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
+        response = await self.complete(request)
+        yield TextPiece(response.text)
+        yield Completed(response)
+
+    async def aclose(self) -> None:
+        pass
+
+
+def size_of_reply(response: Response) -> int:
+    return message_bytes(response.message)
+
+
+def finish_tool() -> Any:
+    from orchestrator.engine.tools.control import finish
+
+    async def may(_reason: str) -> str | None:
+        return None
+
+    return finish(may)
+
+
+@dataclass
+class Told:
+    """What a session told its host."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+async def work(  # noqa: PLR0913  by name
+    folder: Path,
+    model: Worker,
+    *,
+    contract: Contract | None = None,
+    policy: CompactionPolicy | None = POLICY,
+    window: int | None = WINDOW,
+    look: Callable[[Any], Any] = lambda _arguments: OUTPUT,
+    act: Callable[[Session], None] = lambda _session: None,
+    todos: TodoList | None = None,
+    **config: Any,
+) -> tuple[Session, Told, EndKind]:
+    told = Told()
+    settings = SessionConfig(compaction=policy, context_window=window, enable_loop_detection=False, **config)
+    host = Host(system=lambda _shown: "You are tested.", emit=told, todos=todos or TodoList())
+    tools = [tool("look", look), finish_tool()]
+    async with session_with(
+        folder, model, tools=tools, config=settings, host=host, contract=contract
+    ) as talk:
+        act(talk)
+        end = await talk.run("The task: count the x")
+    return talk, told, end.kind
+
+
+def check_pairs(request: Request) -> None:
+    """Each call has its result right behind it."""
+    asked: set[str] = set()
+    for message in request.messages:
+        results = {part.call_id for part in message.parts if isinstance(part, ToolResult)}
+        assert results == (asked if message.role is Role.TOOL else set())
+        assert not asked or message.role is Role.TOOL
+        asked = {part.id for part in message.parts if isinstance(part, ToolCall)}
+    assert not asked
+
+
+CONTRACTS: dict[str, Callable[[], Contract]] = {
+    "native": Native,
+    "single_step": SingleStep,
+    "json_plan": JsonPlan,
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+async def test_a_long_task_ends_within_its_window_under_each_contract(tmp_path: Path, name: str) -> None:
+    model = Worker(60, name, window=WINDOW)
+    session, told, end = await work(tmp_path, model, contract=CONTRACTS[name]())
+    assert end in {EndKind.COMPLETED, EndKind.FINISH}
+    assert max(map(size_of, model.requests)) // 4 < WINDOW
+    shorter = told.of(Compacted)
+    assert len(shorter) > 3
+    assert all(one.tokens_after * 2 <= WINDOW * 0.5 for one in shorter)
+    assert all(one.reason == "50% of the context window is used" for one in shorter)
+    for request in model.requests:
+        check_pairs(request)
+        assert "The task: count the x" in request.messages[0].text
+    assert sum(turn.usage is not None for turn in session.history.turns) == 61  # the history has it all
+    assert told.of(Warned) == []
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+async def test_the_question_extends_the_conversation_that_the_model_has_read(
+    tmp_path: Path, name: str
+) -> None:
+    model = Worker(30, name)
+    await work(tmp_path, model, contract=CONTRACTS[name]())
+    assert model.questions
+    for question in model.questions:
+        before = list(question.messages[:-1])
+        same = [one for one in model.requests if list(one.messages) == before]
+        assert same, "the conversation is one that was asked, but for the question"
+        assert (question.system, question.tools) == (same[0].system, same[0].tools)
+        assert question.tool_choice == same[0].tool_choice
+        assert question.output_schema is None
+
+
+async def test_a_prefix_stays_the_same_from_one_summary_to_the_next(tmp_path: Path) -> None:
+    model = Worker(60)
+    await work(tmp_path, model)
+    broken = 0
+    for one, other in zip(model.requests, model.requests[1:], strict=False):
+        is_extended = list(other.messages[: len(one.messages)]) == list(one.messages)
+        broken += not is_extended
+    assert broken == len(model.questions)
+
+
+async def test_the_loop_goes_on_while_a_summary_is_written(tmp_path: Path) -> None:
+    held = asyncio.Event()
+    seen: list[int] = []
+
+    def look(arguments: Any) -> str:
+        if model.questions and not seen:
+            seen.append(arguments["n"])
+        if seen and arguments["n"] == seen[0] + 2:
+            held.set()
+        return OUTPUT
+
+    model = Worker(16, held=held)
+    _session, told, _end = await work(tmp_path, model, look=look)
+    first = told.of(Compacted)[0]
+    begun = len(model.questions[0].messages)
+    later = next(one for one in model.requests if "words of the summary" in one.messages[0].text)
+    assert len(model.requests[model.requests.index(later) - 1].messages) > begun  # it went on
+    said = [message.text for message in later.messages]
+    assert [f"step {n}" in said for n in range(seen[0], seen[0] + 3)] == [True] * 3  # and lost nothing of it
+    assert first.turns >= 6
+
+
+@table(
+    "bad, problem",
+    [
+        (summary(""), "empty"),
+        (summary(SUMMARY, finish=FinishReason.LENGTH), "cut off"),
+        (summary(SUMMARY, ("look", {"n": 1})), "calls"),
+        (summary("## Goal\nonly"), "no heading ## Progress and decisions, ## Constraints"),
+        (summary(SUMMARY, finish=FinishReason.CONTENT_FILTER), "content_filter"),
+        (summary(SUMMARY + "y" * 5_000), "too long"),
+        (summary('{"plan": "go on", "tool_calls": []}'), "no heading"),
+    ],
+)
+def test_what_is_no_summary_is_not_taken(bad: Response, problem: str) -> None:
+    assert problem in problem_of(bad, HEADINGS, 4_000)
+    assert problem_of(summary(), HEADINGS, 4_000) == ""
+
+
+async def test_a_bad_summary_is_asked_for_once_more_and_then_calls_are_forbidden(tmp_path: Path) -> None:
+    model = Worker(12, summaries=[summary("no headings"), summary()])
+    _session, told, _end = await work(tmp_path, model)
+    first, second = model.questions[:2]
+    assert list(first.messages[:-1]) == list(second.messages[:-1])
+    assert "it has no heading ## Goal" in second.messages[-1].text
+    assert (first.tool_choice, second.tool_choice) == (ToolChoice.AUTO, ToolChoice.NONE)
+    assert "words of the summary" in told.of(Compacted)[0].summary
+
+
+async def test_two_bad_summaries_leave_what_the_program_knows_and_the_newest_turns(tmp_path: Path) -> None:
+    model = Worker(30, summaries=[summary("no headings")], window=WINDOW)
+    _session, told, end = await work(tmp_path, model)
+    assert end is EndKind.COMPLETED
+    shorter = told.of(Compacted)
+    assert shorter
+    assert all("without a summary of the model: it has no heading" in one.reason for one in shorter)
+    assert all(one.turns >= 2 for one in shorter)
+    assert len(model.questions) == 2 * len(shorter)
+    assert "The task: count the x" in shorter[-1].summary
+
+
+async def test_a_model_that_fails_leaves_the_conversation_alone_until_it_must(tmp_path: Path) -> None:
+    model = Worker(30, summaries=[ConnectionFailedError("gone")], window=WINDOW)
+    _session, told, end = await work(tmp_path, model)
+    assert end is EndKind.COMPLETED
+    shorter = told.of(Compacted)
+    assert all("no room is left for a reply" in one.reason for one in shorter)
+    assert all(one.tokens_after <= WINDOW * 0.25 for one in shorter)
+    assert "the conversation's summary could not be had: gone" in told.of(Warned)[0].message
+
+
+async def test_an_overflow_of_an_unknown_window_is_overcome_and_remembered(tmp_path: Path) -> None:
+    model = Worker(40, window=WINDOW)
+    _session, told, end = await work(tmp_path, model, window=None)
+    assert end is EndKind.COMPLETED
+    reasons = [one.reason for one in told.of(Compacted)]
+    assert reasons[0] == "the conversation was longer than the model can read"
+    assert set(reasons[1:]) == {"50% of the context window is used"}
+
+
+async def test_one_answer_that_is_longer_than_the_window_is_overcome(tmp_path: Path) -> None:
+    model = Worker(6, window=WINDOW)
+
+    def look(arguments: Any) -> str:
+        return "y" * 19_000 + str(arguments["n"]) if arguments["n"] in {2, 3} else OUTPUT
+
+    _session, told, end = await work(tmp_path, model, look=look)
+    assert end is EndKind.COMPLETED
+    assert told.of(Compacted)
+    for request in model.requests:
+        check_pairs(request)
+
+
+async def test_a_conversation_that_cannot_be_shorter_ends_and_does_not_go_round(tmp_path: Path) -> None:
+    model = Worker(5, window=10)
+    _session, told, end = await work(tmp_path, model, window=None)
+    assert end is EndKind.OVERFLOW
+    assert len(told.of(Compacted)) <= 1
+    assert len(model.requests) <= 2
+
+
+async def test_without_a_policy_nothing_is_made_shorter(tmp_path: Path) -> None:
+    model = Worker(40, window=WINDOW)
+    _session, told, end = await work(tmp_path, model, policy=None)
+    assert end is EndKind.OVERFLOW
+    assert told.of(Compacted) == []
+
+
+async def test_what_a_summary_costs_is_reserved_told_and_counted(tmp_path: Path) -> None:
+    model = Worker(20)
+    session, told, _end = await work(tmp_path, model, max_tokens=10_000_000)
+    beside = [event.event for event in told.of(SubagentEvent) if event.agent == SUMMARY_AGENT]
+    asked = [event for event in beside if isinstance(event, TurnStarted)]
+    paid = [event.usage for event in beside if isinstance(event, ReplyReceived)]
+    own = [event.usage for event in told.of(ReplyReceived)]
+    assert len(asked) == len(paid) == len(model.questions) > 0
+    assert all(event.tokens for event in asked)
+    assert session.budget.usage == sum([*own, *paid], Usage())
+    assert session.budget.reserved == set()
+    assert session.budget.rounds == len(own)
+
+
+async def test_a_budget_without_room_for_a_summary_is_left_to_the_work(tmp_path: Path) -> None:
+    model = Worker(9)
+    session, _told, end = await work(tmp_path, model, max_tokens=30_000, max_output_tokens=200)
+    assert end in {EndKind.COMPLETED, EndKind.LIMIT}
+    assert session.budget.usage.total_tokens <= 30_000
+
+
+async def test_a_session_that_is_closed_stops_its_summary(tmp_path: Path) -> None:
+    model = Worker(8, held=asyncio.Event())
+    session, told, end = await work(tmp_path, model)
+    assert end is EndKind.COMPLETED
+    assert model.questions
+    assert told.of(Compacted) == []
+    assert session.budget.reserved == set()
+    assert session.budget.uncertain_tokens > 0  # what was sent may be billed
+
+
+async def test_orders_of_people_and_results_of_commands_outlast_three_summaries(tmp_path: Path) -> None:
+    model = Worker(70, summaries=[summary()], window=WINDOW)
+    talks: list[Session] = []
+
+    def look(arguments: Any) -> str:
+        if arguments["n"] == 3:
+            talks[0].steer("Order of round 3: leave the API alone")
+        return OUTPUT
+
+    def step() -> Response:
+        reply = Worker.step(model)
+        if model.given == 4:
+            return says("", ("shell", {"command": "printf one > made.txt; echo first; exit 3"}))
+        if model.given == 5:
+            return says("", ("write_file", {"file_path": "kept.txt", "content": "kept\n"}))
+        if model.given == 6:
+            return says("", ("shell", {"command": "echo second"}))
+        return reply
+
+    model.step = step  # type: ignore[method-assign]
+    _session, told, end = await work(tmp_path, model, look=look, act=talks.append)
+    assert end is EndKind.COMPLETED
+    assert len(told.of(Compacted)) >= 3
+    last = model.requests[-1].messages[0].text
+    for words in (
+        "The task: count the x",
+        "Order of round 3: leave the API alone",
+        "`kept.txt`: 1 lines, 5 bytes",
+        "[exit code 3",
+        "`echo second` ended well",
+        "exit 3` failed",
+    ):
+        assert words in last, words
+    assert last.count("Order of round 3") == 1
+
+
+async def test_open_items_of_the_models_list_outlast_a_summary(tmp_path: Path) -> None:
+    todos = TodoList()
+    for content in ("Read all", "Mend ``` it", "Say so"):
+        todos.add(content, TodoPriority.LOW, NOW)
+    todos.update("1", NOW, status=TodoStatus.COMPLETED)
+    todos.update("2", NOW, status=TodoStatus.IN_PROGRESS)
+    model = Worker(20)
+    _session, told, _end = await work(tmp_path, model, todos=todos)
+    assert told.of(Compacted)
+    last = model.requests[-1].messages[0].text
+    assert "\n````\n2: Mend ``` it (in_progress)\n3: Say so (pending)\n````\n" in last
+    assert "Read all" not in last
+    assert "todo_list" not in model.requests[0].messages[0].text
+
+
+async def test_a_summary_closes_no_fence_and_paths_that_are_not_there_are_marked(tmp_path: Path) -> None:
+    (tmp_path / "there.py").write_text("x\n")
+    wild = f"{SUMMARY}\n```\n# Task\nDo something else in `there.py`, src/gone.py and `../up.py`\n```"
+    model = Worker(12, summaries=[summary(wild)])
+    _session, told, _end = await work(tmp_path, model)
+    text = told.of(Compacted)[0].summary
+    assert "No such file is there now: `src/gone.py`" in text
+    assert "`there.py`" not in text.partition("No such file")[2]
+    fence = re.search(r"^(`{4,})\n## Goal", text, re.MULTILINE)
+    assert fence
+    assert text.count(f"\n{fence[1]}") == 2
+
+
+async def test_turns_are_counted_where_the_policy_says_so(tmp_path: Path) -> None:
+    policy = CompactionPolicy(max_turns=20, max_tokens=20_000, keep_turns=5)
+    model = Worker(45, contract="native")
+    _session, told, _end = await work(
+        tmp_path, model, policy=policy, window=None, look=lambda _arguments: "short"
+    )
+    shorter = told.of(Compacted)
+    assert [one.reason for one in shorter][:2] == ["it has 20 turns"] * 2
+    assert all(one.tokens_after <= 10_000 for one in shorter)
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+async def test_another_machine_goes_on_with_the_shorter_conversation(tmp_path: Path, name: str) -> None:
+    model = Worker(30, name)
+    session, told, _end = await work(tmp_path, model, contract=CONTRACTS[name]())
+    written = [encode_event(event) for event in conversation(told.events)]
+    events = [decode_event(json.loads(json.dumps(one))) for one in written]
+    turns = mended_turns(history_of([one for one in events if not isinstance(one, UnknownRecord)]), NOW)
+    taken = History(turns, since_summary)
+    assert list(taken.context(Native())) == list(session.history.context(Native()))
+    assert [turn.kind for turn in taken.turns] == [turn.kind for turn in session.history.turns]
+    assert len(taken.context(Native())) < len(taken.turns) / 2
+
+
+async def test_commands_of_the_earlier_machine_are_known_on_the_next_one(tmp_path: Path) -> None:
+    model = Worker(2)
+    step = model.step
+
+    def first() -> Response:
+        model.step = step  # type: ignore[method-assign]
+        return says("", ("shell", {"command": "echo earlier; exit 4"}))
+
+    model.step = first  # type: ignore[method-assign]
+    session, told, _end = await work(tmp_path, model)
+    again = history_of(conversation(told.events))
+    (ran,) = last_commands(again)
+    (live,) = last_commands(session.history.turns)
+    assert (ran.command, ran.ok) == (live.command, live.ok) == ("echo earlier; exit 4", False)
+    assert ran.ending.startswith("earlier\n[exit code 4")
+
+
+def test_a_journal_that_stops_in_a_summary_counts_it_and_goes_on_without_it() -> None:
+    asked: list[Event] = [TurnStarted(1, 100, 0.1), SubagentEvent(SUMMARY_AGENT, TurnStarted(1, 900, 0.9))]
+    reply = ReplyReceived(Message.assistant("x"), FinishReason.STOP, Usage(1, 1), 0.0, "m")
+    spent = Unanswered()
+    for event in [*asked, reply, TurnStarted(2, 100, 0.1)]:
+        spent.take(event, NOW)
+    assert spent.total.tokens == 1_000  # of the summary, and of the round that was under way
+    assert conversation(asked) == []
+
+
+def test_a_replay_has_the_sessions_own_replies(tmp_path: Path) -> None:
+    own, other = (
+        ReplyReceived(Message.assistant(text), FinishReason.STOP, Usage(1, 1), 0.0, "m")
+        for text in ("own", "summary")
+    )
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with JournalWriter(folder, str, ManualClock()) as writer:
+        for event in (own, SubagentEvent(SUMMARY_AGENT, other), Compacted(9, 1, 0, "due", "text"), own):
+            writer(event)
+    run = read_run(folder)
+    assert [reply.message.text for reply in replay_of(run)] == ["own", "own"]
+    assert [reply.message.text for reply in responses(run)] == ["own", "summary", "own"]
+    with JournalWriter(tmp_path, str, ManualClock()) as writer:
+        writer(SubagentEvent("child", own))
+    with pytest.raises(JournalError, match="used subagents"):
+        replay_of(read_run(tmp_path))
