@@ -65,6 +65,7 @@ class Act:
         self._session: Session | None = None
         self._phase = Phase.PLAN
         self._is_brought = self._is_said = False
+        self._task_words = self._rules = ""
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
@@ -179,8 +180,9 @@ class Act:
             has_tool = profile.tools.get("run_tests") is not None
             tests = await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
             whole_file = contract.writes_whole_files
-            first, subject = await self._opening.brief(profile, brought, tests, whole_file=whole_file)
-            contract.learn(title=self._task.title, path=subject, tests=tests)
+            first, briefing = await self._opening.brief(profile, brought, tests, whole_file=whole_file)
+            self._task_words, self._rules = briefing.task, briefing.instructions
+            contract.learn(title=self._task.title, path=briefing.subject, tests=tests)
         return await self._session.run(first)
 
     async def _propose_what_is_left(self, end: SessionEnd) -> None:
@@ -306,6 +308,8 @@ class Act:
             reasoning_effort=options.reasoning_effort,
             reply_tokens=self._parts.reply_tokens,
             stream=options.stream,
+            context_window=options.context_window,
+            compaction=options.compaction,
         )
 
     def _host(self, profile: Profile) -> Host:
@@ -321,6 +325,8 @@ class Act:
             clean=self._sanitizer.text,
             price=parts.price,
             stopped=parts.stop,
+            task=lambda: self._task_words,
+            facts=self._facts,
             may_end=self._ending.may_end,
             is_done=self._ending.is_done,
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
@@ -329,6 +335,11 @@ class Act:
             emit=self._emit,
             owns_environment=False,
         )
+
+    def _facts(self) -> str:
+        """What a conversation that is made shorter must not lose, beside the task."""
+        pull = self._result.pull_request
+        return render("cycle/kept_facts", rules=self._rules, pull=pull.url if pull else "")
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""

@@ -52,6 +52,7 @@ _REPLY_SHARE = 1 / 8
 """Of the window, that has to be left for a reply, where no shorter one is asked for."""
 _ORDERS_SHARE = 1 / 4
 _TASK_SHARE = 1 / 3
+_HOST_SHARE = 1 / 4
 _MOST_FILES = 400
 _MOST_COMMANDS = 20
 _MOST_ORDER_CHARS = 4_000
@@ -347,12 +348,12 @@ class Compaction:
     ) -> tuple[str, int]:
         """The message that stands for the turns before, and how many of the newest turns stay beside it."""
         turns = self._history.turns
-        facts = await self._facts()
+        room = int(self._room(request) / rate)
+        facts = await self._facts(room)
         if request.contract.forgets:
             return render("agent/compacted", task="", orders=(), facts=facts, summary="", missing=()), len(
                 turns
             )
-        room = int(self._room(request) / rate)
         summary = fenced(written.text) if written.text else ""
         missing = await missing_paths(written.text, self._environment)
 
@@ -399,7 +400,7 @@ class Compaction:
             orders.append(order)
         return fenced(shortened(task, int(room * _TASK_SHARE))) if task else "", orders[::-1]
 
-    async def _facts(self) -> str:
+    async def _facts(self, room: int) -> str:
         """What the program knows without the model."""
         paths = sorted(self._host.ledger.touched)
         files = [
@@ -416,7 +417,7 @@ class Compaction:
             more_files=max(len(paths) - _MOST_FILES, 0),
             commands=commands,
             plan=fenced(shortened(self.plan, _MOST_PLAN_CHARS)) if self.plan.strip() else "",
-            more=self._host.facts() if self._host.facts else "",
+            more=shortened(self._host.facts(), int(room * _HOST_SHARE)) if self._host.facts else "",
         )
 
 

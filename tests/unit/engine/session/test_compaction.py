@@ -24,7 +24,7 @@ from orchestrator.core.events import (
     TurnStarted,
     Warned,
 )
-from orchestrator.core.messages import FinishReason, Message, Role, ToolCall, ToolResult, Usage
+from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
@@ -314,15 +314,23 @@ async def test_an_overflow_of_an_unknown_window_is_overcome_and_remembered(tmp_p
     assert set(reasons[1:]) == {"50% of the context window is used"}
 
 
-async def test_one_answer_that_is_longer_than_the_window_is_overcome(tmp_path: Path) -> None:
+async def test_answers_that_together_are_longer_than_the_window_are_overcome(tmp_path: Path) -> None:
     model = Worker(6, window=WINDOW)
 
-    def look(arguments: Any) -> str:
-        return "y" * 19_000 + str(arguments["n"]) if arguments["n"] in {2, 3} else OUTPUT
+    def step() -> Response:
+        reply = Worker.step(model)
+        if model.given != 3:
+            return reply
+        many = tuple(ToolCall(f"m{number}", "look", {"n": number}) for number in range(12))
+        return replace(reply, message=Message(Role.ASSISTANT, (Text("step 3"), *many)))
 
-    _session, told, end = await work(tmp_path, model, look=look)
+    model.step = step  # type: ignore[method-assign]
+    _session, told, end = await work(tmp_path, model, look=lambda _arguments: "y" * 9_000)
     assert end is EndKind.COMPLETED
-    assert told.of(Compacted)
+    shorter = told.of(Compacted)
+    assert [one.reason for one in shorter][0] == "no room is left for a reply"
+    assert len(model.questions) == len(shorter)  # the question itself had room
+    assert max(map(size_of, model.requests)) // 4 < WINDOW
     for request in model.requests:
         check_pairs(request)
 
