@@ -164,7 +164,7 @@ class Options:
         None, "How many tokens the model can read; what is known of the model if not set.", _TOKENS
     )
     compact_at: float = number(
-        0.5,
+        0.4,
         "Share of the context window from which on a conversation is summed up.",
         Bounds(0.0, 0.95, above=True),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ModelError, ToolError
 from orchestrator.core.events import (
@@ -53,6 +53,9 @@ _REPLY_SHARE = 1 / 8
 _ORDERS_SHARE = 1 / 4
 _TASK_SHARE = 1 / 3
 _HOST_SHARE = 1 / 4
+_FACTS_SHARE = 1 / 2
+"""Of the room for messages: the most that the files take, and the commands. A poor summary loses words, never work."""
+_MARKUP_CHARS = 12
 _MOST_FILES = 400
 _MOST_COMMANDS = 20
 _MOST_ORDER_CHARS = 4_000
@@ -403,19 +406,21 @@ class Compaction:
     async def _facts(self, room: int) -> str:
         """What the program knows without the model."""
         paths = sorted(self._host.ledger.touched)
+        most = int(room * _FACTS_SHARE)
         files = [
             {"path": one_line(path, limit=_NAME_CHARS), "state": await _state(path, self._environment)}
             for path in paths[:_MOST_FILES]
         ]
+        kept = _fitting(files, most)
         commands = [
             {"command": one_line(ran.command, limit=_NAME_CHARS), "ok": ran.ok, "block": fenced(ran.ending)}
             for ran in last_commands(self._history.turns)
         ]
         return render(
             "agent/host_facts",
-            files=files,
-            more_files=max(len(paths) - _MOST_FILES, 0),
-            commands=commands,
+            files=kept,
+            more_files=len(paths) - len(kept),
+            commands=_fitting(commands[::-1], most)[::-1],
             plan=fenced(shortened(self.plan, _MOST_PLAN_CHARS)) if self.plan.strip() else "",
             more=shortened(self._host.facts(), int(room * _HOST_SHARE)) if self._host.facts else "",
         )
@@ -426,6 +431,17 @@ def _settle(task: asyncio.Task[_Written], reservation: Reservation) -> None:
     with reservation:
         if not task.cancelled():
             task.exception()
+
+
+def _fitting(items: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The first of some facts, as many as have at most so many characters; always one."""
+    kept: list[dict[str, Any]] = []
+    for item in items:
+        most -= sum(len(str(value)) for value in item.values()) + _MARKUP_CHARS
+        if most < 0 and kept:
+            break
+        kept.append(item)
+    return kept
 
 
 def _place_of(turns: Sequence[Turn], turn: Turn) -> int:
