@@ -77,9 +77,8 @@ class Bounds(NamedTuple):
 
     def __str__(self) -> str:
         kind = "a whole number" if isinstance(self.most, int) else "a number"
-        if self.above:
-            return f"{kind} above {int(self.least):,} and up to {int(self.most):,}"
-        return f"{kind} from {int(self.least):,} to {int(self.most):,}"
+        least, most = (f"{int(one):,}" if one == int(one) else f"{one:g}" for one in self[:2])
+        return f"{kind} above {least} and up to {most}" if self.above else f"{kind} from {least} to {most}"
 
 
 class Option(NamedTuple):
@@ -162,6 +161,14 @@ class Options:
     max_output_tokens: int | None = number(None, "Longest reply in tokens; not sent if not set.", _TOKENS)
     context_chars: int = number(
         60_000, "Most characters of the repository in the first prompt.", Bounds(1_000, 10_000_000)
+    )
+    context_window: int | None = number(
+        None, "How many tokens the model can read; what is known of the model if not set.", _TOKENS
+    )
+    compact_at: float = number(
+        0.4,
+        "Share of the context window from which on a conversation is summed up.",
+        Bounds(0.0, 0.95, above=True),
     )
     request_timeout_seconds: float = number(
         600.0, "Longest wait for a model's reply, in seconds.", Bounds(0.0, 24 * 3600.0, above=True)

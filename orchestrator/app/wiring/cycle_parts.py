@@ -38,6 +38,7 @@ from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
 from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
+from orchestrator.engine.session.context import CompactionPolicy
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def make_parts(
         limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
         price=chosen.price,
         reply_tokens=chosen.reply_tokens,
-        options=_options(settings, site, dry_run=shared.request.dry_run),
+        options=_options(settings, site, chosen, dry_run=shared.request.dry_run),
         records=records,
         kept=hidden.kept if hidden else None,
         clock=context.clock,
@@ -365,12 +366,18 @@ def _environment(
     )
 
 
-def _options(settings: Settings, site: Site, *, dry_run: bool) -> CycleOptions:
+_CHARACTERS_A_TOKEN_OF_WINDOW = 1
+"""Of the first prompt's file text: about a quarter of the window."""
+
+
+def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bool) -> CycleOptions:
+    window = settings.context_window
+    most = settings.context_chars if window is None else window * _CHARACTERS_A_TOKEN_OF_WINDOW
     return CycleOptions(
         dry_run=dry_run,
         draft=settings.draft,
         stream=settings.stream,
-        context_characters=settings.context_chars,
+        context_characters=min(settings.context_chars, most),
         author_email=settings.author_email,
         author_name=settings.author_name,
         temperature=settings.temperature,
@@ -382,6 +389,9 @@ def _options(settings: Settings, site: Site, *, dry_run: bool) -> CycleOptions:
         trailer=settings.trailer,
         respects_ai_policy=settings.ai_policy == "respect",
         starts_no_checks=site.forge.token_kind() is TokenKind.WORKFLOW,
+        context_window=window,
+        # A replay's replies do not depend on what is said before them.
+        compaction=None if chosen.tests is not None else CompactionPolicy(share=settings.compact_at),
     )
 
 

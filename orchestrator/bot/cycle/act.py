@@ -268,6 +268,7 @@ class CycleSession:
         self._asked: asyncio.Queue[Asked | None] = asyncio.Queue()
         self.brought = Brought()
         self.end: SessionEnd | None = None
+        self._task_words = self._rules = ""
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
@@ -378,8 +379,9 @@ class CycleSession:
             has_tool = profile.tools.get("run_tests") is not None
             tests = await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
             whole_file = contract.writes_whole_files
-            first, subject = await self._opening.brief(profile, brought, tests, whole_file=whole_file)
-            contract.learn(title=self._task.title, path=subject, tests=tests)
+            first, briefing = await self._opening.brief(profile, brought, tests, whole_file=whole_file)
+            self._task_words, self._rules = briefing.task, briefing.instructions
+            contract.learn(title=self._task.title, path=briefing.subject, tests=tests)
         return session, first
 
     @property
@@ -480,6 +482,8 @@ class CycleSession:
             reasoning_effort=options.reasoning_effort,
             reply_tokens=self._parts.reply_tokens,
             stream=options.stream,
+            context_window=options.context_window,
+            compaction=options.compaction,
         )
 
     def _host(self, profile: Profile, todos: TodoList) -> Host:
@@ -495,6 +499,8 @@ class CycleSession:
             clean=self._sanitizer.text,
             price=parts.price,
             stopped=parts.stop,
+            task=lambda: self._task_words,
+            facts=self._facts,
             may_end=self._ending.may_end,
             is_done=self._ending.is_done,
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
@@ -504,6 +510,11 @@ class CycleSession:
             emit=self._emit,
             owns_environment=False,
         )
+
+    def _facts(self) -> str:
+        """What a conversation that is made shorter must not lose, beside the task."""
+        pull = self._result.pull_request
+        return render("cycle/kept_facts", rules=self._rules, pull=pull.url if pull else "")
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""

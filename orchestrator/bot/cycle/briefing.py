@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.relevance import (
     NAMES,
@@ -54,11 +54,15 @@ class Briefing:
     Attributes:
         shown: the files whose whole text is in it or empty.
         subject: the file that the task is most likely about; empty if none is shown.
+        task: the part about the task alone.
+        instructions: the project's.
     """
 
     text: str
     shown: set[str]
     subject: str
+    task: str
+    instructions: str
 
 
 async def first_message(  # noqa: PLR0913  all by name
@@ -102,16 +106,19 @@ async def first_message(  # noqa: PLR0913  all by name
     instructions, whole, cut_at = await _instructions(library, folders, min(INSTRUCTIONS_BYTES, budget))
     map_text, unlisted = repository_map(files, min(_MAP_CHARS, max(budget // 4, 500)))
     subject = pages[0].path if pages and not everything else ""
-    text = render(
-        "cycle/first_whole_file" if whole_file else "cycle/first",
-        subject=subject,
-        paths=[page.path for page in pages],
-        task=task,
-        remarks=[
+    about: dict[str, Any] = {
+        "task": task,
+        "remarks": [
             (one_line(said.author, limit=_SUBJECT_CHARS), said.trusted, fenced(said.text))
             for said in task.remarks
         ],
-        task_block=fenced(_task_text(task, min(_TASK_CHARS, max(budget, _LEAST_TASK_CHARS)))),
+        "task_block": fenced(_task_text(task, min(_TASK_CHARS, max(budget, _LEAST_TASK_CHARS)))),
+    }
+    text = render(
+        "cycle/first_whole_file" if whole_file else "cycle/first",
+        **about,
+        subject=subject,
+        paths=[page.path for page in pages],
         instructions=instructions,
         cut_at=cut_at,
         file_count=len(files),
@@ -130,7 +137,9 @@ async def first_message(  # noqa: PLR0913  all by name
         tests=tests,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
-    return Briefing(text, {page.path for page in pages} | whole | empty, subject)
+    told = f"{render('cycle/task', **about)}\n\n{render('cycle/task_end', looks_only=looks_only)}"
+    rules = "\n\n".join(f"`{page.path}`:\n{page.block}" for page in instructions)
+    return Briefing(text, {page.path for page in pages} | whole | empty, subject, told, rules)
 
 
 async def _pages(
@@ -223,8 +232,8 @@ class Opening:
 
     async def brief(
         self, profile: Profile, brought: Brought, tests: str, *, whole_file: bool = False
-    ) -> tuple[Message, str]:
-        """All that a model needs that knows nothing yet, and the file that it is most likely about.
+    ) -> tuple[Message, Briefing]:
+        """All that a model needs that knows nothing yet, as a message and in its parts.
 
         Args:
             brought: what is changed already.
@@ -257,7 +266,7 @@ class Opening:
         text = briefing.text
         if parts.limits.rounds == 1 and not whole_file:
             text = f"{text}\n\n{render('agent/last_round')}"
-        return Message.user(text), briefing.subject
+        return Message.user(text), briefing
 
     def go_on(self, earlier: Earlier, brought: Brought) -> Message:
         """What has changed since the conversation that the model has before it."""

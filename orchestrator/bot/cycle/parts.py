@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.budget import Limits
+    from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.session.gate import Gate
     from orchestrator.engine.tools.base import Ledger, Tool
 
@@ -369,6 +370,8 @@ class CycleOptions:
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: a repository that wants nothing from machines is left alone.
         starts_no_checks: what our token does starts no workflow, so a pull request says so.
+        context_window: how many tokens the model can read; None takes what is known of it.
+        compaction: when the conversation is made shorter; None never does.
     """
 
     dry_run: bool
@@ -386,6 +389,8 @@ class CycleOptions:
     trailer: Trailer | Literal["auto"] = "auto"
     respects_ai_policy: bool = True
     starts_no_checks: bool = False
+    context_window: int | None = None
+    compaction: CompactionPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

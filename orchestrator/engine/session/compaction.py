@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ModelError, ToolError
 from orchestrator.core.events import (
@@ -53,6 +53,10 @@ _REPLY_SHARE = 1 / 8
 """Of the window, that has to be left for a reply, where no shorter one is asked for."""
 _ORDERS_SHARE = 1 / 4
 _TASK_SHARE = 1 / 3
+_HOST_SHARE = 1 / 4
+_FACTS_SHARE = 1 / 2
+"""Of the room for messages: the most that the files take, and the commands. A poor summary loses words, never work."""
+_MARKUP_CHARS = 12
 _MOST_FILES = 400
 _MOST_COMMANDS = 20
 _MOST_ORDER_CHARS = 4_000
@@ -348,12 +352,12 @@ class Compaction:
     ) -> tuple[str, int]:
         """The message that stands for the turns before, and how many of the newest turns stay beside it."""
         turns = self._history.turns
-        facts = await self._facts()
+        room = int(self._room(request) / rate)
+        facts = await self._facts(room)
         if request.contract.forgets:
             return render("agent/compacted", task="", orders=(), facts=facts, summary="", missing=()), len(
                 turns
             )
-        room = int(self._room(request) / rate)
         summary = fenced(written.text) if written.text else ""
         missing = await missing_paths(written.text, self._environment)
 
@@ -400,13 +404,15 @@ class Compaction:
             orders.append(order)
         return fenced(shortened(task, int(room * _TASK_SHARE))) if task else "", orders[::-1]
 
-    async def _facts(self) -> str:
+    async def _facts(self, room: int) -> str:
         """What the program knows without the model."""
         paths = sorted(self._host.ledger.touched)
+        most = int(room * _FACTS_SHARE)
         files = [
             {"path": one_line(path, limit=_NAME_CHARS), "state": await _state(path, self._environment)}
             for path in paths[:_MOST_FILES]
         ]
+        kept = _fitting(files, most)
         commands = [
             {"command": one_line(ran.command, limit=_NAME_CHARS), "ok": ran.ok, "block": fenced(ran.ending)}
             for ran in last_commands(self._history.turns)
@@ -419,12 +425,12 @@ class Compaction:
         ]
         return render(
             "agent/host_facts",
-            files=files,
-            more_files=max(len(paths) - _MOST_FILES, 0),
-            commands=commands,
+            files=kept,
+            more_files=len(paths) - len(kept),
+            commands=_fitting(commands[::-1], most)[::-1],
             plan=fenced(shortened(self.plan, _MOST_PLAN_CHARS)) if self.plan.strip() else "",
-            todos=fenced("\n".join(open_items)) if open_items else "",
-            more=self._host.facts() if self._host.facts else "",
+            todos=fenced(shortened("\n".join(open_items), most)) if open_items else "",
+            more=shortened(self._host.facts(), int(room * _HOST_SHARE)) if self._host.facts else "",
         )
 
 
@@ -433,6 +439,17 @@ def _settle(task: asyncio.Task[_Written], reservation: Reservation) -> None:
     with reservation:
         if not task.cancelled():
             task.exception()
+
+
+def _fitting(items: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The first of some facts, as many as have at most so many characters; always one."""
+    kept: list[dict[str, Any]] = []
+    for item in items:
+        most -= sum(len(str(value)) for value in item.values()) + _MARKUP_CHARS
+        if most < 0 and kept:
+            break
+        kept.append(item)
+    return kept
 
 
 def _place_of(turns: Sequence[Turn], turn: Turn) -> int:

@@ -24,7 +24,7 @@ from orchestrator.core.events import (
     TurnStarted,
     Warned,
 )
-from orchestrator.core.messages import FinishReason, Message, Role, ToolCall, ToolResult, Usage
+from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.core.todos import TodoList, TodoPriority, TodoStatus
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
@@ -316,15 +316,23 @@ async def test_an_overflow_of_an_unknown_window_is_overcome_and_remembered(tmp_p
     assert set(reasons[1:]) == {"50% of the context window is used"}
 
 
-async def test_one_answer_that_is_longer_than_the_window_is_overcome(tmp_path: Path) -> None:
+async def test_answers_that_together_are_longer_than_the_window_are_overcome(tmp_path: Path) -> None:
     model = Worker(6, window=WINDOW)
 
-    def look(arguments: Any) -> str:
-        return "y" * 19_000 + str(arguments["n"]) if arguments["n"] in {2, 3} else OUTPUT
+    def step() -> Response:
+        reply = Worker.step(model)
+        if model.given != 3:
+            return reply
+        many = tuple(ToolCall(f"m{number}", "look", {"n": number}) for number in range(12))
+        return replace(reply, message=Message(Role.ASSISTANT, (Text("step 3"), *many)))
 
-    _session, told, end = await work(tmp_path, model, look=look)
+    model.step = step  # type: ignore[method-assign]
+    _session, told, end = await work(tmp_path, model, look=lambda _arguments: "y" * 9_000)
     assert end is EndKind.COMPLETED
-    assert told.of(Compacted)
+    shorter = told.of(Compacted)
+    assert shorter[0].reason == "no room is left for a reply"
+    assert len(model.questions) == len(shorter)  # the question itself had room
+    assert max(map(size_of, model.requests)) // 4 < WINDOW
     for request in model.requests:
         check_pairs(request)
 
@@ -375,8 +383,10 @@ async def test_a_session_that_is_closed_stops_its_summary(tmp_path: Path) -> Non
     assert session.budget.uncertain_tokens > 0  # what was sent may be billed
 
 
-async def test_orders_of_people_and_results_of_commands_outlast_three_summaries(tmp_path: Path) -> None:
-    model = Worker(70, summaries=[summary()], window=WINDOW)
+async def test_orders_of_people_and_results_of_commands_outlast_300_rounds_in_16_000_tokens(
+    tmp_path: Path,
+) -> None:
+    model = Worker(300, summaries=[summary()], window=2 * WINDOW)
     talks: list[Session] = []
 
     def look(arguments: Any) -> str:
@@ -395,9 +405,9 @@ async def test_orders_of_people_and_results_of_commands_outlast_three_summaries(
         return reply
 
     model.step = step  # type: ignore[method-assign]
-    _session, told, end = await work(tmp_path, model, look=look, act=talks.append)
+    _session, told, end = await work(tmp_path, model, look=look, act=talks.append, window=2 * WINDOW)
     assert end is EndKind.COMPLETED
-    assert len(told.of(Compacted)) >= 3
+    assert len(told.of(Compacted)) >= 20
     last = model.requests[-1].messages[0].text
     for words in (
         "The task: count the x",
