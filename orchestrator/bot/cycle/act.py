@@ -323,12 +323,18 @@ class Act:
             stopped=parts.stop,
             may_end=self._ending.may_end,
             is_done=self._ending.is_done,
+            recall=self._recall,
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
             system=system if contract.has_own_form else None,
             ledger=self.ledger,
             emit=self._emit,
             owns_environment=False,
         )
+
+    async def _recall(self, message: str) -> str:
+        """What is remembered. The first message is mostly the repository's; the task says what it is about."""
+        is_first = self._session is None or not self._session.budget.rounds
+        return await self._parts.recall(f"{self._task.title}\n{self._task.body}" if is_first else message)
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""

@@ -36,6 +36,8 @@ CANDIDATES = 20
 """The most memories that each of both searches finds."""
 MOST_CHARS = 4_000
 """Of what is remembered."""
+QUERY_CHARS = 2_000
+"""Of a message whose memories are recalled: a long one says first what it is about."""
 SHOWN_CHARS = 600
 """Of a memory that goes with a message."""
 LEAST_TOLD = 0.5
@@ -205,7 +207,7 @@ class LongTermMemory:
         Raises:
             MemoryStoreError: the file cannot be read.
         """
-        found = await self.recall(message)
+        found = await self.recall(message[:QUERY_CHARS])
         shown = [
             {"memory": one.memory, "text": one_line(one.memory.content, limit=SHOWN_CHARS)}
             for one in found.memories
