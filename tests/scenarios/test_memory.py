@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, do
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CORRECTION = {
+CORRECTION: dict[str, Any] = {
     "content": "add() works on Decimal as well",
     "type": "correction",
     "source": "review of #7",

@@ -6,13 +6,13 @@ The server's form is that of https://platform.openai.com/docs/api-reference/embe
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
 from orchestrator.core.errors import MemoryStoreError, ProviderError
 from orchestrator.engine.memory.vectors import packed
+from orchestrator.engine.memory.words import telling_words
 from orchestrator.engine.models.wire import dicts, host_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ MOST_CHARS = 8_000
 
 LEXICAL_DIMENSION = 512
 _PIECE_CHARS = (3, 4, 5)
-_WORD = re.compile(r"\w+")
 
 
 class Embedder(Protocol):
@@ -146,7 +145,7 @@ def _lexical_vector(text: str) -> bytes:
     https://arxiv.org/abs/0902.2206
     """
     numbers = [0.0] * LEXICAL_DIMENSION
-    for piece, count in Counter(_pieces(text[:MOST_CHARS].casefold())).items():
+    for piece, count in Counter(_pieces(text[:MOST_CHARS])).items():
         digest = crc32(piece.encode("utf-8", "replace"))
         sign = 1.0 if digest & 1 else -1.0
         numbers[(digest >> 1) % LEXICAL_DIMENSION] += sign * (1.0 + math.log(count))
@@ -156,7 +155,7 @@ def _lexical_vector(text: str) -> bytes:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    for word in _WORD.findall(text):
+    for word in telling_words(text):
         bounded = f"<{word}>"
         yield bounded
         for size in _PIECE_CHARS:

@@ -93,7 +93,7 @@ class LongTermMemory:
     ) -> None:
         self.store = store
         self.embedder = embedder
-        self._clock = clock
+        self.clock = clock
         self._trusts_model = trusts_model
         self._recalled: dict[int, Memory] = {}
 
@@ -128,7 +128,7 @@ class LongTermMemory:
         note = ""
         if author is Author.MODEL and not self._trusts_model:
             type_, importance, ttl, note = _models_own(type_, importance, ttl)
-        now = self._clock.now()
+        now = self.clock.now()
         item = NewItem(content, now, type_, source, importance, author, expiry(importance, ttl, now))
         number, missing = await self._add(item)
         memory = await asyncio.to_thread(self.store.get, number)
@@ -160,7 +160,7 @@ class LongTermMemory:
             item, dimension = replace(item, vector=vector), len(vector) // 2
         if index is None:
             await asyncio.to_thread(
-                self.store.create_index, MEMORIES, self.embedder.model, dimension, self._clock.now()
+                self.store.create_index, MEMORIES, self.embedder.model, dimension, self.clock.now()
             )
         (number,) = await asyncio.to_thread(
             lambda: self.store.add(MEMORIES, [item], model=self.embedder.model, dimension=dimension)
@@ -175,7 +175,7 @@ class LongTermMemory:
         """
         texts, similarities, note = await self.search(MEMORIES, query, CANDIDATES)
         found = await asyncio.to_thread(self.store.find, texts | similarities)
-        now = self._clock.now()
+        now = self.clock.now()
         ranked = rank(found, texts, similarities, now, limit)
         await asyncio.to_thread(self.store.purge, MEMORIES, now)
         self._recalled |= {one.memory.id: one.memory for one in ranked}
@@ -263,27 +263,27 @@ class LongTermMemory:
             ModelError: the embedder failed.
         """
         read = [from_json(line) for line in lines if line.strip()]
-        now, stored = self._clock.now(), 0
+        now, stored = self.clock.now(), 0
         for name in dict.fromkeys(index for index, _ in read):
             items = [item for index, item in read if index == name and not _is_over(item, now)]
-            stored += await self.add_items(name, await asyncio.to_thread(self._unknown, name, items))
+            stored += len(await self.add_items(name, await asyncio.to_thread(self._unknown, name, items)))
         return stored
 
     def _unknown(self, index: str, items: Sequence[NewItem]) -> list[NewItem]:
         once = {plain(self.store.redact(item.content)): item for item in items}
         return [item for item in once.values() if self.store.same(index, item.content) is None]
 
-    async def add_items(self, index: str, items: Sequence[NewItem]) -> int:
-        """Store items with vectors of this embedder, in an index that is made where it is missing."""
+    async def add_items(self, index: str, items: Sequence[NewItem]) -> tuple[int, ...]:
+        """Store items with vectors of this embedder, in an index that is made where it is missing; their ids."""
         if not items:
-            return 0
+            return ()
         vectors = await self.embedder.embed([self.store.redact(item.content) for item in items])
         whole = [replace(item, vector=vector) for item, vector in zip(items, vectors, strict=True)]
         model, dimension = self.embedder.model, len(vectors[0]) // 2
 
-        def write() -> int:
-            self.store.create_index(index, model, dimension, self._clock.now())
-            return len(self.store.add(index, whole, model=model, dimension=dimension))
+        def write() -> tuple[int, ...]:
+            self.store.create_index(index, model, dimension, self.clock.now())
+            return self.store.add(index, whole, model=model, dimension=dimension)
 
         return await asyncio.to_thread(write)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from orchestrator.core.errors import MemoryStoreError
 from orchestrator.engine.memory.ranking import TEXT_MATCH, Author, Importance, Memory, MemoryType
 from orchestrator.engine.memory.vectors import Matrix
+from orchestrator.engine.memory.words import telling_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,17 +42,7 @@ SCHEMA = 1
 
 _BUSY_SECONDS = 30.0
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
-_WORD = re.compile(r"\w+")
 _MARKED = re.compile("\x02([^\x03]*)\x03")
-_COMMON = """
-a about after all also an and any are as at be been but by can could did do does for from had has have he
-her here him his how i if in into is it its just like me more my no not of on one or our out over she should
-so some than that the their them then there these they this those to up us was we were what when where which
-who why will with would you your
-"""
-_COMMON_WORDS = frozenset(_COMMON.split())
-"""Words that say nothing of what a text is about."""
-
 _TABLES = """
 CREATE TABLE indices (
     name TEXT PRIMARY KEY, model TEXT NOT NULL, dimension INTEGER NOT NULL, created_at TEXT NOT NULL,
@@ -382,7 +373,7 @@ class MemoryStore:
 
         Common words do not count. Forms of a word count as the same.
         """
-        wanted = list(dict.fromkeys(_words(query)))[:MOST_QUERY_WORDS]
+        wanted = list(dict.fromkeys(telling_words(query)))[:MOST_QUERY_WORDS]
         if not wanted:
             return {}
         with self._reading() as db:
@@ -395,7 +386,7 @@ class MemoryStore:
         found: dict[int, float] = {}
         for number, content, marked in rows:
             shared = len({word.lower() for word in _MARKED.findall(marked)})
-            least = SHARED_WORDS * min(len(wanted), len(set(_words(content))))
+            least = SHARED_WORDS * min(len(wanted), len(set(telling_words(content))))
             if shared >= least and len(found) < limit:
                 found[number] = TEXT_MATCH
         return found
@@ -576,10 +567,6 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return {change(str(name)): _mapped(inner, change) for name, inner in value.items()}
     return [_mapped(inner, change) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in _WORD.findall(text.lower()) if word not in _COMMON_WORDS]
 
 
 def _statements(script: str) -> Iterator[str]:
