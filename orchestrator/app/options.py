@@ -387,6 +387,22 @@ class Options:
         "true or false",
         Reach.NEVER,
     )
+    memory: bool = option(
+        False,
+        "Let the model remember things on this machine, and recall them with each message.",
+        "true or false",
+        Reach.NEVER,
+        begins="memory",
+    )
+    embedding_api_url: Address | None = option(
+        None,
+        "Server of embeddings for the memory; without one it is searched by words.",
+        ADDRESS,
+        Reach.NEVER,
+    )
+    embedding_model: Line | None = option(
+        None, "The model at that server; text-embedding-3-small if not set.", ONE_LINE, Reach.NEVER
+    )
 
 
 OPTIONS: dict[str, Option] = {key: vars(Options)[key] for key in Options.__annotations__}

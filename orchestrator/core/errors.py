@@ -37,6 +37,7 @@
     │   ├── PathRefusedError          the path leaves the clone, or enters `.git`
     │   ├── FileMissingError
     │   └── FileUnreadableError       binary, too large, not a file, no permission
+    ├── MemoryStoreError              the memory's file, or what was to be done with it
     └── JournalError                  a run's record is missing or damaged
 
 Those with `resume_at` that come from a model are `ResumableError`s.
@@ -244,6 +245,10 @@ class FileMissingError(ToolError):
 
 class FileUnreadableError(ToolError):
     """What is at the path cannot be read as asked: a folder, binary, too large, no permission."""
+
+
+class MemoryStoreError(PullwrightError):
+    """The memory cannot be used, or does not take this."""
 
 
 class JournalError(PullwrightError):

@@ -86,6 +86,7 @@ COMMANDS = {
     "retry": "let the next cycle take a task again",
     "close": "close a pull request of Pullwright's, so that its task is not taken again",
     "forget": "drop what is kept of a task: unfinished work, conversation, failures",
+    "memory": "look at what is remembered for later sessions, change it, take it along",
     "doctor": "try what a run needs, and say how to mend what is missing",
     "config": "print the effective configuration and where it comes from",
 }
@@ -185,6 +186,7 @@ def _build() -> _Parser:
     _add_claims(built["claims"])
     for name in _EXAMPLES:
         _add_decision(built[name], name)
+    _add_memory(built["memory"])
     _add_doctor(built["doctor"])
     _add_json(built["config"], "print one JSON object")
     return parser
@@ -290,6 +292,33 @@ def _add_claims(parser: argparse.ArgumentParser) -> None:
         )
         if name != "list":
             action.add_argument("key", type=_text, metavar="KEY", help="the task's key, such as issue-12")
+
+
+_MEMORY_ACTIONS: dict[str, tuple[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
+    "list": ("the items of an index, newest first", (("index", {"nargs": "?"}),)),
+    "search": ("find items by words and by meaning", (("query", {}),)),
+    "show": ("all that is known of one item", (("id", {}),)),
+    "edit": (
+        "change one field: content, type, source, importance or expires_at",
+        (("id", {}), ("field", {}), ("value", {})),
+    ),
+    "forget": ("remove items for good", (("id", {"nargs": "+"}),)),
+    "indices": ("all indices", ()),
+    "stats": ("what an index holds", (("index", {"nargs": "?"}),)),
+    "export": ("all items as JSON lines, or those of one index", (("index", {"nargs": "?"}),)),
+    "import": ("take in what export printed", (("file", {}),)),
+    "embed": ("make the vectors of an index anew, by the embeddings of now", (("index", {"nargs": "?"}),)),
+}
+
+
+def _add_memory(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    for name, (text, arguments) in _MEMORY_ACTIONS.items():
+        action = actions.add_parser(name, help=text, allow_abbrev=False)
+        for argument, shape in arguments:
+            kind_of = _number if argument == "id" else _text
+            action.add_argument(argument, type=kind_of, metavar=argument.upper(), **shape)
+        _add_json(action, "print JSON lines")
 
 
 def _examples(command: str) -> str:

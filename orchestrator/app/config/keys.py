@@ -25,6 +25,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "tavily": ("TAVILY_API_KEY",),
     "brave": ("BRAVE_API_KEY",),
     "exa": ("EXA_API_KEY",),
+    "embedding": ("PULLWRIGHT_EMBEDDING_API_KEY",),
     "webhook": ("PULLWRIGHT_WEBHOOK",),
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
     "github_enterprise": ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
@@ -41,6 +42,7 @@ class ApiKeys:
 
     Attributes:
         other: for a server that `api_url` names.
+        embedding: for a server that `embedding_api_url` names.
         webhook: where a digest is sent; whoever knows the address may write there.
         github: for github.com and the configured server; `github_enterprise` for every server but github.com.
         github_app: the private key of a GitHub App, PEM text.
@@ -53,6 +55,7 @@ class ApiKeys:
     tavily: str | None = field(default=None, repr=False)
     brave: str | None = field(default=None, repr=False)
     exa: str | None = field(default=None, repr=False)
+    embedding: str | None = field(default=None, repr=False)
     webhook: str | None = field(default=None, repr=False)
     github: str | None = field(default=None, repr=False)
     github_enterprise: str | None = field(default=None, repr=False)

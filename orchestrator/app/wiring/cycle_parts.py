@@ -38,8 +38,10 @@ from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
 from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
+from orchestrator.engine.session.config import recalls_nothing
 from orchestrator.engine.session.context import CompactionPolicy
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
+from orchestrator.engine.tools.memory import memory_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Spent
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
+    from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.web.base import WebAccess
@@ -125,6 +128,7 @@ class RunParts:
     request: TaskRequest = TaskRequest()
     web: WebAccess | None = None
     memory: BacklogMemory = field(default_factory=BacklogMemory)
+    long_term: LongTermMemory | None = None
 
     @property
     def settings(self) -> Settings:
@@ -175,7 +179,14 @@ def make_parts(
         contract=choose_contract(settings, chosen),
         open_clone=partial(_open_clone, site, context, run),
         environment=partial(_environment, context, sandbox),
-        profile=partial(cycle_profile, profile, chosen, dangerous=runs_commands(settings), web=shared.web),
+        profile=partial(
+            cycle_profile,
+            profile,
+            chosen,
+            dangerous=runs_commands(settings),
+            web=shared.web,
+            memory=shared.long_term,
+        ),
         guards=guards,
         profile_name=profile,
         limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
@@ -194,6 +205,7 @@ def make_parts(
         least=least,
         verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
+        recall=shared.long_term.recall_block if shared.long_term else recalls_nothing,
     )
 
 
@@ -455,6 +467,7 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     *,
     dangerous: bool,
     web: WebAccess | None = None,
+    memory: LongTermMemory | None = None,
 ) -> Profile:
     """Make a profile with the tools that end a cycle, and with the words about its job.
 
@@ -463,7 +476,8 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
-    controls = (*running, proposing, ask_question(), finish(may_finish))
+    remembering = memory_tools(memory) if memory else ()
+    controls = (*remembering, *running, proposing, ask_question(), finish(may_finish))
     profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
     if not profile.has_role:
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")

@@ -23,6 +23,7 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
 )
 from orchestrator.app.wiring.library import choose_web
+from orchestrator.app.wiring.memory import open_memory
 from orchestrator.app.wiring.model import ChosenModel, choose_model
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
@@ -139,6 +140,8 @@ class Program:
     async def close(self) -> None:
         """Close connections, and remove folders."""
         await self.shared.chosen.model.aclose()
+        if self.shared.long_term is not None:
+            await self.shared.long_term.aclose()
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 
@@ -245,6 +248,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         web=None if request.demo else choose_web(context),
+        long_term=open_memory(context) if settings.memory and not request.demo else None,
     )
     return Program(shared, bus)
 

@@ -503,6 +503,7 @@ class CycleSession:
             facts=self._facts,
             may_end=self._ending.may_end,
             is_done=self._ending.is_done,
+            recall=self._recall,
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
             system=system if contract.has_own_form else None,
             ledger=self.ledger,
@@ -515,6 +516,11 @@ class CycleSession:
         """What a conversation that is made shorter must not lose, beside the task."""
         pull = self._result.pull_request
         return render("cycle/kept_facts", rules=self._rules, pull=pull.url if pull else "")
+
+    async def _recall(self, message: str) -> str:
+        """What is remembered. The first message is mostly the repository's; the task says what it is about."""
+        is_first = self._session is None or not self._session.budget.rounds
+        return await self._parts.recall(f"{self._task.title}\n{self._task.body}" if is_first else message)
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""

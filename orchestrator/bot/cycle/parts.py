@@ -23,6 +23,7 @@ from orchestrator.core.errors import (
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Spent, Usage
+from orchestrator.engine.session.config import recalls_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -401,6 +402,7 @@ class CycleParts:
         run: the run's name; `folder` is its folder, where the journal and saved work are.
         repository: what people and journals call it.
         verifier: runs the tests of a clone; None without a test command, or where none is found.
+        recall: see `Host`.
         recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
@@ -443,6 +445,7 @@ class CycleParts:
     least: Caps
     verifier: Callable[[Clone], Verifier | None] | None = None
     recorded_tests: RecordedTests | None = None
+    recall: Callable[[str], Awaitable[str]] = recalls_nothing
 
 
 @dataclass(frozen=True, slots=True)

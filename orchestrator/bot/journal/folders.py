@@ -57,6 +57,11 @@ class Home:
         return self.root / "unfinished"
 
     @property
+    def memory(self) -> Path:
+        """What is remembered for later sessions, one file."""
+        return self.root / "memory.db"
+
+    @property
     def cache(self) -> Path:
         """What may be deleted at any time."""
         return self.root / "cache"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from orchestrator import __version__
 from orchestrator.core.errors import (
@@ -20,7 +20,7 @@ from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import count_waits, error_from_body, is_transient
 from orchestrator.engine.models.refusals import changed_fields
-from orchestrator.engine.models.wire import host_of
+from orchestrator.engine.models.wire import host_of, json_bytes, read_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from orchestrator.core.clock import Clock
+    from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.base import OnWait, Piece, Request, StreamEvent
     from orchestrator.engine.models.wire import Wire
 
@@ -451,6 +452,76 @@ class HttpModel:
             self._users -= 1
             if self._closing:
                 await self.aclose()
+
+
+class JsonServer:
+    """A server that answers one JSON document with another, such as one of embeddings. It is asked as models are.
+
+    Args:
+        url: where documents go; the key is sent there and nowhere else.
+        api_key: sent as a bearer token; None sends none.
+        clock: for waits.
+        random: see `HttpModel`.
+        options: time-outs and retries.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None,
+        clock: Clock,
+        random: Callable[[], float],
+        options: HttpOptions | None = None,
+    ) -> None:
+        self.url = url
+        self._key = (api_key or "").strip()
+        self._clock = clock
+        self._random = random
+        self._options = options or HttpOptions()
+        self._connection = _Connection(self._options, clock)
+
+    async def ask(self, value: JsonObject) -> Any:
+        """Send a document and give the server's own.
+
+        Raises:
+            ModelError: there is none.
+        """
+        attempts = _Attempts(self._options, self._clock, self._random)
+        content = json_bytes(value)
+        while True:
+            said = await self._try(content, attempts)
+            if not isinstance(said, ModelError):
+                return said
+            await self._clock.sleep(attempts.plan(said))
+
+    async def _try(self, content: bytes, attempts: _Attempts) -> Any:
+        """Send it once; a failure is returned, as `_Exchange` does."""
+        import httpx2
+
+        host = host_of(self.url)
+        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
+        failure: ModelError
+        try:
+            reply = await attempts.within(self._connection.post(self.url, headers, content))
+            async with aclosing(reply):
+                if not reply.is_success:
+                    body = without_bytes(await attempts.within(_read_start(reply)), self._key)
+                    return error_from_body(reply.status_code, dict(reply.headers), body, attempts.now(), host)
+                body = without_bytes(await attempts.within(_read_document(reply, host)), self._key)
+            return read_json(body)
+        except ModelError as error:
+            failure = error
+        except ValueError:
+            failure = ProviderError(f"{host} answered with something else than JSON; check the address")
+        except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
+            failure = _connection_failure(host, error, attempts.options)
+        failure.args = tuple(without_secrets(str(part), self._key) for part in failure.args)
+        return failure
+
+    async def aclose(self) -> None:
+        """Close the connections. A later question opens new ones."""
+        await self._connection.aclose()
 
 
 class _Exchange:

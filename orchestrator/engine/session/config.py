@@ -206,6 +206,11 @@ async def _is_done() -> bool:
     return False
 
 
+async def recalls_nothing(_message: str) -> str:
+    """Recall nothing: the session has no memory."""
+    return ""
+
+
 async def _may_end(_text: str) -> str | None:
     return None
 
@@ -224,6 +229,8 @@ class Host:
         stopped: whether somebody asked for an end after the round that is running.
         may_end: asked when a reply in words would end the work; gives what to tell the model instead, or None where
             it may end.
+        recall: gives what is remembered and has to do with a message of the user's, as Markdown; empty if nothing
+            is. It goes with that message.
         is_done: whether all of the work has left the session, so that a reply which calls nothing ends it.
         task: the task's words, for a conversation that is made shorter; None takes the first input.
         facts: what else the program knows that such a conversation must not lose, as Markdown.
@@ -250,6 +257,7 @@ class Host:
     is_done: Callable[[], Awaitable[bool]] = _is_done
     task: Callable[[], str] | None = None
     facts: Callable[[], str] | None = None
+    recall: Callable[[str], Awaitable[str]] = recalls_nothing
     wrap_up: str = ""
     other_model: OtherModel | None = None
     system: Callable[[tuple[ToolDefinition, ...]], str] | None = None
@@ -259,7 +267,7 @@ class Host:
     owns_environment: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("gate", "shows", "clean", "stopped", "may_end"):
+        for name in ("gate", "shows", "clean", "stopped", "may_end", "recall"):
             check_callable(name, getattr(self, name))
         for name in ("price", "other_model", "system", "emit", "task", "facts"):
             if (called := getattr(self, name)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from orchestrator.core.errors import (
     ContentFilterError,
     ContextLengthError,
     ModelError,
+    PullwrightError,
 )
 from orchestrator.core.events import (
     ErrorOccurred,
@@ -142,7 +143,7 @@ class Inputs:
         """
         while True:
             self.emit(InputReceived(message.text))
-            self.say(TurnKind.USER, message)
+            await self.say_of_user(TurnKind.USER, message)
             try:
                 end = await run_loop(self, runner, next_request)
             finally:
@@ -173,6 +174,16 @@ class Inputs:
         self.interrupt()
         self.emit(ErrorOccurred(type(error).__name__, str(error)))
 
+    async def say_of_user(self, kind: TurnKind, message: Message) -> None:
+        """Add a message of the user's, with what is remembered and has to do with it."""
+        recalled = ""
+        try:
+            recalled = self.host.clean("what was remembered", await self.host.recall(message.text))
+        except PullwrightError as error:
+            self.emit(Warned(f"nothing was recalled: {error}"))
+        finally:  # also where somebody stops it: the message was said
+            self.say(kind, _with(message, recalled))
+
     def say(self, kind: TurnKind, message: Message, ran: tuple[RanCommand, ...] = ()) -> None:
         """Add a message to the conversation that is not the model's.
 
@@ -195,6 +206,16 @@ def input_message(user: object) -> Message:
     if not any(not isinstance(part, Text) or part.text.strip() for part in message.parts):
         raise ConfigurationError("there is nothing in it: say in words what is to be done")
     return message
+
+
+def _with(message: Message, recalled: str) -> Message:
+    """The message with more text at its end."""
+    if not recalled.strip():
+        return message
+    last = message.parts[-1]
+    if isinstance(last, Text):
+        return replace(message, parts=(*message.parts[:-1], Text(f"{last.text}\n\n{recalled}")))
+    return replace(message, parts=(*message.parts, Text(recalled)))
 
 
 async def run_loop(inputs: Inputs, runner: ToolRunner, next_request: Callable[[], NextRequest]) -> SessionEnd:
@@ -224,7 +245,7 @@ class _Loop:
     async def run(self) -> SessionEnd:
         while True:
             await asyncio.sleep(0)  # who reads the events can speak before the next request goes out
-            self._steer(self.inputs.take_steering())
+            await self._steer(self.inputs.take_steering())
             if self.host.stopped():
                 return SessionEnd(EndKind.INTERRUPTED, "interrupted")
             deadline = asyncio.timeout(self.budget.seconds_left)
@@ -365,7 +386,7 @@ class _Loop:
             late = self.inputs.take_steering()
             if not words and not late:
                 return SessionEnd(EndKind.AWAITING if is_question(text) else EndKind.COMPLETED, text)
-            self._steer(late)
+            await self._steer(late)
             if not words:
                 return None
         if end := self._idle():
@@ -457,9 +478,9 @@ class _Loop:
             self.inputs.say(TurnKind.STEERING, Message.user(warning))
             self.emit(LoopDetected(warning))
 
-    def _steer(self, texts: list[str]) -> None:
+    async def _steer(self, texts: list[str]) -> None:
         for text in texts:
-            self.inputs.say(TurnKind.STEERING, Message.user(text))
+            await self.inputs.say_of_user(TurnKind.STEERING, Message.user(text))
             self.emit(SteeringInjected(text))
 
     def _tell(self, message: Message) -> None:

@@ -1,0 +1,76 @@
+"""Makes the memory of this machine from the settings."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orchestrator.app.config import secret_values
+from orchestrator.core.addresses import is_loopback
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
+from orchestrator.engine.memory.memory import LongTermMemory
+from orchestrator.engine.memory.store import MemoryStore
+from orchestrator.engine.models.transport import HttpOptions, JsonServer
+from orchestrator.engine.models.wire import endpoint
+from orchestrator.engine.policy.secrets import Redactor
+
+if TYPE_CHECKING:
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.engine.memory.embedding import Embedder
+
+USUAL_MODEL = "text-embedding-3-small"
+_OPENAI_HOST = "api.openai.com"
+_TRIES = 3
+_SECONDS = 60.0
+
+
+def open_memory(context: BuildContext) -> LongTermMemory:
+    """Open the memory, and make its file where there is none.
+
+    Raises:
+        ConfigurationError: the server of embeddings cannot be asked as it is configured.
+        MemoryStoreError: the file cannot be used.
+    """
+    embedder = choose_embedder(context)
+    store = MemoryStore(context.home.memory, Redactor(secret_values(context.environ)).redact)
+    return LongTermMemory(store, embedder, context.clock)
+
+
+def choose_embedder(context: BuildContext) -> Embedder:
+    """Make the embedder that the settings name; without a server words are compared by their letters.
+
+    Raises:
+        ConfigurationError: a model is named without a server, or the address is none.
+    """
+    settings = context.settings
+    if settings.embedding_api_url is None:
+        if settings.embedding_model is not None:
+            raise ConfigurationError("embedding_model needs a server: set embedding_api_url, too")
+        return LexicalEmbedder()
+    url = endpoint(settings.embedding_api_url, "/embeddings")
+    server = JsonServer(
+        url,
+        api_key=_key(context, url),
+        clock=context.clock,
+        random=random.random,
+        options=HttpOptions(read_seconds=_SECONDS, total_seconds=_SECONDS, tries=_TRIES),
+    )
+    return ServerEmbedder(server, settings.embedding_model or USUAL_MODEL)
+
+
+def _key(context: BuildContext, url: str) -> str | None:
+    """The key for this server: its own, OpenAI's at OpenAI, or that of the model where both are one server.
+
+    None goes over a plain connection to another machine, but the server's own.
+    """
+    host, keys = urlsplit(url).hostname or "", context.keys
+    if keys.embedding:
+        return keys.embedding
+    if urlsplit(url).scheme != "https" and not is_loopback(host):
+        return None
+    if host == _OPENAI_HOST:
+        return keys.openai
+    model_url = context.settings.api_url
+    return keys.other if model_url and urlsplit(model_url).netloc == urlsplit(url).netloc else None

@@ -1,0 +1,162 @@
+"""Makes vectors of texts: by a server, or by the letters of their words where there is none.
+
+The server's form is that of https://platform.openai.com/docs/api-reference/embeddings, which compatible ones have too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Protocol
+from zlib import crc32
+
+from orchestrator.core.errors import MemoryStoreError, ProviderError
+from orchestrator.engine.memory.vectors import packed
+from orchestrator.engine.memory.words import telling_words
+from orchestrator.engine.models.wire import dicts, host_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from orchestrator.engine.models.transport import JsonServer
+
+MOST_TEXTS = 100
+"""In one request."""
+MOST_CHARS = 8_000
+"""Of a text; what comes after it does not count. Models read some 8,000 tokens at most."""
+
+LEXICAL_DIMENSION = 512
+_PIECE_CHARS = (3, 4, 5)
+
+
+class Embedder(Protocol):
+    """Makes vectors. Texts that mean the same get vectors that are near to each other.
+
+    Attributes:
+        model: names what makes the vectors; those of two models cannot be compared.
+        least_similarity: two texts whose vectors are less similar have nothing to do with each other.
+        is_lexical: whether only the letters count.
+    """
+
+    @property
+    def model(self) -> str:
+        """See the class."""
+
+    @property
+    def least_similarity(self) -> float:
+        """See the class."""
+
+    @property
+    def is_lexical(self) -> bool:
+        """See the class."""
+
+    async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
+        """Give a vector a text, as `vectors.packed` does.
+
+        Raises:
+            ModelError: the server gave none.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of what it holds."""
+
+
+class ServerEmbedder:
+    """Asks a server, in requests of at most `MOST_TEXTS` texts.
+
+    Args:
+        server: whose address ends with `/embeddings`.
+        model: the model's name at the server.
+    """
+
+    is_lexical = False
+    least_similarity = 0.3
+
+    def __init__(self, server: JsonServer, model: str) -> None:
+        self._server = server
+        self._name = model
+
+    @property
+    def model(self) -> str:
+        """The model and the server, because one name may stand for different models."""
+        return f"{self._name}@{host_of(self._server.url)}"
+
+    async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
+        """Give a vector a text; see `Embedder`."""
+        vectors: list[bytes] = []
+        for start in range(0, len(texts), MOST_TEXTS):
+            some = [text[:MOST_CHARS] for text in texts[start : start + MOST_TEXTS]]
+            said = await self._server.ask({"model": self._name, "input": some, "encoding_format": "float"})
+            vectors += _vectors(said, len(some), host_of(self._server.url))
+        if len(set(map(len, vectors))) > 1:
+            raise ProviderError(f"{host_of(self._server.url)} sent vectors of different lengths")
+        return tuple(vectors)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._server.aclose()
+
+
+def _vectors(said: Any, count: int, host: str) -> list[bytes]:
+    """Read the vectors of a reply, in the order of the texts."""
+    entries = dicts(said.get("data")) if isinstance(said, dict) else []
+    numbered = {entry.get("index", place): entry.get("embedding") for place, entry in enumerate(entries)}
+    if set(numbered) != set(range(count)):
+        raise ProviderError(
+            f"{host} sent {len(entries)} vectors for {count} texts; is the address one of embeddings?"
+        )
+    vectors = []
+    for place in range(count):
+        numbers = numbered[place]
+        if not isinstance(numbers, list) or not all(_is_number(one) for one in numbers):
+            raise ProviderError(f"{host} sent a vector that is no list of numbers")
+        try:
+            vectors.append(packed([float(one) for one in numbers]))
+        except (MemoryStoreError, OverflowError) as error:
+            raise ProviderError(f"{host} sent a vector of no use: {error}") from None
+    return vectors
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class LexicalEmbedder:
+    """Counts the pieces of words: texts are near to each other if they share words, or forms of them.
+
+    It needs no model, and knows no meaning.
+    """
+
+    model = "letters"
+    least_similarity = 0.2
+    is_lexical = True
+
+    async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
+        """Give a vector a text; see `Embedder`."""
+        return tuple(map(_lexical_vector, texts))
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+def _lexical_vector(text: str) -> bytes:
+    """A vector of hashed pieces of words, each with a sign of its own so that those that collide cancel out.
+
+    https://arxiv.org/abs/0902.2206
+    """
+    numbers = [0.0] * LEXICAL_DIMENSION
+    for piece, count in Counter(_pieces(text[:MOST_CHARS])).items():
+        digest = crc32(piece.encode("utf-8", "replace"))
+        sign = 1.0 if digest & 1 else -1.0
+        numbers[(digest >> 1) % LEXICAL_DIMENSION] += sign * (1.0 + math.log(count))
+    if not any(numbers):
+        numbers[0] = 1.0
+    return packed(numbers)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for word in telling_words(text):
+        bounded = f"<{word}>"
+        yield bounded
+        for size in _PIECE_CHARS:
+            yield from (bounded[start : start + size] for start in range(len(bounded) - size + 1))

@@ -1,0 +1,319 @@
+"""Remembers, recalls and forgets: the store and the embedder together."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import MemoryStoreError, ModelError
+from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import render
+from orchestrator.engine.memory.ranking import (
+    LIFETIMES,
+    RESULTS,
+    Author,
+    Importance,
+    Memory,
+    MemoryType,
+    Ranked,
+    expiry,
+    rank,
+)
+from orchestrator.engine.memory.store import MEMORIES, NewItem, as_json, from_json, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.memory.embedding import Embedder
+    from orchestrator.engine.memory.store import Index, MemoryStore
+
+CANDIDATES = 20
+"""The most memories that each of both searches finds."""
+MOST_CHARS = 4_000
+"""Of what is remembered."""
+QUERY_CHARS = 2_000
+"""Of a message whose memories are recalled: a long one says first what it is about."""
+SHOWN_CHARS = 600
+"""Of a memory that goes with a message."""
+LEAST_TOLD = 0.5
+"""A text of which a recalled memory makes up so much says nothing new."""
+
+MODELS_TYPES = frozenset({MemoryType.GENERAL, MemoryType.FACT})
+MODELS_IMPORTANCE = frozenset({Importance.NORMAL, Importance.LOW})
+"""What a model may write where nobody watches it: no orders, and nothing that stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What became of a text that was to be remembered.
+
+    Attributes:
+        memory: the new one, or the one that says the same.
+        note: what is different from what was asked for; empty if nothing is.
+    """
+
+    memory: Memory
+    is_new: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a query brought back, best first.
+
+    Attributes:
+        note: why only words were compared; empty where meanings were, too.
+    """
+
+    memories: tuple[Ranked, ...]
+    note: str = ""
+
+
+LEXICAL = "Only words were compared, not their meaning: no model for embeddings is set up."
+
+
+class LongTermMemory:
+    """The memories of a file, and its indices of documents, for one session or one command.
+
+    Args:
+        store: the file.
+        embedder: makes the vectors.
+        clock: time.
+        trusts_model: whether the model speaks for a person who is there. Else it may not write orders or
+            corrections, nothing that it writes stays for ever, and it forgets only what a model wrote.
+    """
+
+    def __init__(
+        self, store: MemoryStore, embedder: Embedder, clock: Clock, *, trusts_model: bool = False
+    ) -> None:
+        self.store = store
+        self.embedder = embedder
+        self.clock = clock
+        self._trusts_model = trusts_model
+        self._recalled: dict[int, Memory] = {}
+
+    async def remember(  # noqa: PLR0913  what section 2.3.3 of the specification has
+        self,
+        content: str,
+        *,
+        type_: MemoryType = MemoryType.GENERAL,
+        source: str = "conversation",
+        importance: Importance = Importance.NORMAL,
+        ttl: int | None = None,
+        author: Author = Author.PERSON,
+    ) -> Remembered:
+        """Store a text. One that is known already, or that was recalled, is not stored again.
+
+        Args:
+            ttl: see `ranking.expiry`.
+
+        Raises:
+            MemoryStoreError: the text is empty or too long, or the file does not take it.
+            ModelError: there is no vector for it, and no index yet that could do without.
+        """
+        content = self.store.redact(content.strip())
+        if not content:
+            raise MemoryStoreError("there is nothing to remember: the text is empty")
+        if len(content) > MOST_CHARS:
+            raise MemoryStoreError(
+                f"the text has {len(content):,} characters; a memory has {MOST_CHARS:,} at most: say it shorter"
+            )
+        if known := self._told_before(content) or await asyncio.to_thread(self.store.same, MEMORIES, content):
+            return Remembered(known, is_new=False, note=f"Memory {known.id} says this already.")
+        note = ""
+        if author is Author.MODEL and not self._trusts_model:
+            type_, importance, ttl, note = _models_own(type_, importance, ttl)
+        now = self.clock.now()
+        item = NewItem(content, now, type_, source, importance, author, expiry(importance, ttl, now))
+        number, missing = await self._add(item)
+        memory = await asyncio.to_thread(self.store.get, number)
+        if memory is None:
+            raise MemoryStoreError("the memory was removed while it was stored")
+        return Remembered(memory, is_new=True, note=" ".join(filter(None, (note, missing))))
+
+    def _told_before(self, content: str) -> Memory | None:
+        """The recalled memory that this text repeats."""
+        said = plain(content)
+        for memory in self._recalled.values():
+            known = plain(memory.content)
+            if said in known or (known in said and len(known) >= LEAST_TOLD * len(said)):
+                return memory
+        return None
+
+    async def _add(self, item: NewItem) -> tuple[int, str]:
+        """Store an item; its id, and why it has no vector."""
+        index = await asyncio.to_thread(self.store.index, MEMORIES)
+        missing = ""
+        try:
+            (vector,) = await self.embedder.embed([item.content])
+        except ModelError as error:
+            if index is None or index.model != self.embedder.model:
+                raise
+            missing = f"It is found by its words only, because no vector could be made ({error})."
+            dimension = index.dimension
+        else:
+            item, dimension = replace(item, vector=vector), len(vector) // 2
+        if index is None:
+            await asyncio.to_thread(
+                self.store.create_index, MEMORIES, self.embedder.model, dimension, self.clock.now()
+            )
+        (number,) = await asyncio.to_thread(
+            lambda: self.store.add(MEMORIES, [item], model=self.embedder.model, dimension=dimension)
+        )
+        return number, missing
+
+    async def recall(self, query: str, limit: int = RESULTS) -> Found:
+        """Find memories by words and by meaning, and remove the expired ones.
+
+        Raises:
+            MemoryStoreError: the file cannot be read.
+        """
+        texts, similarities, note = await self.search(MEMORIES, query, CANDIDATES)
+        found = await asyncio.to_thread(self.store.find, texts | similarities)
+        now = self.clock.now()
+        ranked = rank(found, texts, similarities, now, limit)
+        await asyncio.to_thread(self.store.purge, MEMORIES, now)
+        self._recalled |= {one.memory.id: one.memory for one in ranked}
+        return Found(ranked, note)
+
+    async def search(
+        self, index: str, query: str, limit: int
+    ) -> tuple[dict[int, float], dict[int, float], str]:
+        """What the words find and what the meaning finds, with their scores; why only words were compared."""
+        texts = await asyncio.to_thread(self.store.matching, index, query, limit)
+        known = await asyncio.to_thread(self.store.index, index)
+        if known is None or not query.strip():
+            return texts, {}, ""
+        if known.model != self.embedder.model:
+            note = f"Only words were compared: the index has vectors of {known.model}, not of {self.embedder.model}."
+            return texts, {}, note
+        try:
+            (vector,) = await self.embedder.embed([query])
+        except ModelError as error:
+            return texts, {}, f"Only words were compared: {error}."
+        near = await asyncio.to_thread(self.store.nearest, index, vector, limit)
+        least = self.embedder.least_similarity
+        similarities = {number: score for number, score in near.items() if score >= least}
+        return texts, similarities, LEXICAL if self.embedder.is_lexical else ""
+
+    async def recall_block(self, message: str) -> str:
+        """What goes with a message: the memories that have to do with it, under their heading; empty if none has.
+
+        Raises:
+            MemoryStoreError: the file cannot be read.
+        """
+        found = await self.recall(message[:QUERY_CHARS])
+        shown = [
+            {"memory": one.memory, "text": one_line(one.memory.content, limit=SHOWN_CHARS)}
+            for one in found.memories
+        ]
+        return render("agent/relevant_memories", memories=shown) if shown else ""
+
+    async def forget(self, number: int, author: Author = Author.PERSON) -> Memory | None:
+        """Remove a memory and give it back; None if there is none with this id.
+
+        Raises:
+            MemoryStoreError: the model may not remove it.
+        """
+        memory = await asyncio.to_thread(self.store.get, number)
+        if memory is None or (author is Author.MODEL and memory.index != MEMORIES):
+            return None
+        if author is Author.MODEL and not self._trusts_model and memory.author is Author.PERSON:
+            raise MemoryStoreError(f"a person wrote memory {number}; only a person removes it")
+        return memory if await asyncio.to_thread(self.store.remove, [number]) else None
+
+    async def rewrite(self, memory: Memory) -> bool:
+        """Write a memory anew, with a vector for what it says now; False if it is gone."""
+        before = await asyncio.to_thread(self.store.get, memory.id)
+        vector = None
+        if before is not None and before.content != memory.content:
+            index = await asyncio.to_thread(self.store.index, before.index)
+            if index is not None and index.model == self.embedder.model:
+                (vector,) = await self.embedder.embed([self.store.redact(memory.content)])
+        return await asyncio.to_thread(self.store.change, memory, vector)
+
+    async def embed_anew(self, index: str) -> int:
+        """Make the vectors of an index by this embedder; how many there are.
+
+        Raises:
+            ModelError: the embedder failed; the index is what it was.
+            MemoryStoreError: there is no such index.
+        """
+        items = await asyncio.to_thread(self.store.listed, index)
+        vectors = await self.embedder.embed([one.content for one in items] or ["nothing"])
+        numbered = dict(zip((one.id for one in items), vectors, strict=False))
+        if await asyncio.to_thread(self.store.index, index) is None:
+            raise MemoryStoreError(f"there is no index {index[:80]!r}")
+        return await asyncio.to_thread(
+            self.store.embed_anew, index, self.embedder.model, len(vectors[0]) // 2, numbered
+        )
+
+    async def take_in(self, lines: Iterable[str | bytes]) -> int:
+        """Store what `export` gave, with new ids and vectors; how many items that were.
+
+        What is known already or expired is left out. All lines are read before one is stored.
+
+        Raises:
+            MemoryStoreError: a line is no item, or the file does not take it.
+            ModelError: the embedder failed.
+        """
+        read = [from_json(line) for line in lines if line.strip()]
+        now, stored = self.clock.now(), 0
+        for name in dict.fromkeys(index for index, _ in read):
+            items = [item for index, item in read if index == name and not _is_over(item, now)]
+            stored += len(await self.add_items(name, await asyncio.to_thread(self._unknown, name, items)))
+        return stored
+
+    def _unknown(self, index: str, items: Sequence[NewItem]) -> list[NewItem]:
+        once = {plain(self.store.redact(item.content)): item for item in items}
+        return [item for item in once.values() if self.store.same(index, item.content) is None]
+
+    async def add_items(self, index: str, items: Sequence[NewItem]) -> tuple[int, ...]:
+        """Store items with vectors of this embedder, in an index that is made where it is missing; their ids."""
+        if not items:
+            return ()
+        vectors = await self.embedder.embed([self.store.redact(item.content) for item in items])
+        whole = [replace(item, vector=vector) for item, vector in zip(items, vectors, strict=True)]
+        model, dimension = self.embedder.model, len(vectors[0]) // 2
+
+        def write() -> tuple[int, ...]:
+            self.store.create_index(index, model, dimension, self.clock.now())
+            return self.store.add(index, whole, model=model, dimension=dimension)
+
+        return await asyncio.to_thread(write)
+
+    def export(self, index: str | None = None) -> list[JsonObject]:
+        """All items of an index, or of all, oldest first, in a form that `take_in` reads."""
+        names = [known.name for known in self.indices()] if index is None else [index]
+        return [as_json(item) for name in names for item in reversed(self.store.listed(name))]
+
+    def indices(self) -> tuple[Index, ...]:
+        """See `MemoryStore.indices`."""
+        return self.store.indices()
+
+    async def aclose(self) -> None:
+        """Close the embedder and the file."""
+        await self.embedder.aclose()
+        self.store.close()
+
+
+def _is_over(item: NewItem, now: datetime) -> bool:
+    return item.expires_at is not None and item.expires_at < now
+
+
+def _models_own(
+    type_: MemoryType, importance: Importance, ttl: int | None
+) -> tuple[MemoryType, Importance, int | None, str]:
+    """What a model may write for itself, and what that changes of what it asked for."""
+    kept = type_ if type_ in MODELS_TYPES else MemoryType.FACT
+    weight = importance if importance in MODELS_IMPORTANCE else Importance.NORMAL
+    longest = LIFETIMES[weight] or timedelta(0)
+    seconds = None if not ttl else min(ttl, int(longest.total_seconds()))
+    if (kept, weight, seconds) == (type_, importance, ttl):
+        return kept, weight, seconds, ""
+    return kept, weight, seconds, f"It was stored as {kept}, {weight}: only a person asks for more."

@@ -1,0 +1,279 @@
+"""The tools of the vector indices (section 2.3.5 and appendix A of the assistant's specification).
+
+The index of the memories is not among them: `remember` and `forget_memory` say who may write there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from orchestrator.core.errors import MemoryStoreError, ModelError
+from orchestrator.engine.memory.chunks import CHUNK_CHARS, OVERLAP_CHARS, chunks
+from orchestrator.engine.memory.ranking import Author, Memory, rank
+from orchestrator.engine.memory.store import MEMORIES, Index, NewItem, as_json
+from orchestrator.engine.memory.vectors import MOST_DIMENSIONS, packed, unpacked
+from orchestrator.engine.tools.base import (
+    FROM_ONE,
+    TEXT,
+    Failed,
+    Ok,
+    Order,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+)
+from orchestrator.engine.tools.base import integer as whole
+
+if TYPE_CHECKING:
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.memory.memory import LongTermMemory
+
+FOUND = 5
+LISTED = 20
+MOST_FOUND = 100
+GIVEN = "given"
+"""The model of an index whose vectors come from outside."""
+LEAST_CHUNK_CHARS = 100
+
+_Do: TypeAlias = Callable[["LongTermMemory", Mapping[str, Any]], Awaitable[Any]]
+_NUMBERS: JsonObject = {
+    "type": "array",
+    "items": {"type": "number"},
+    "minItems": 1,
+    "maxItems": MOST_DIMENSIONS,
+}
+_METADATA: JsonObject = {"type": "object"}
+_ID: JsonObject = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
+_COUNT: JsonObject = {"type": "integer", "minimum": 1, "maximum": MOST_FOUND}
+
+
+def vector_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
+    """All of them. Those that write do so where the model may change files."""
+    index = {"index_name": TEXT}
+    one = {**index, "vector_id": _ID}
+    chunk: JsonObject = {"type": "integer", "minimum": LEAST_CHUNK_CHARS, "maximum": 8_000}
+    overlap: JsonObject = {"type": "integer", "minimum": 0, "maximum": 4_000}
+    vector = {"vector": _NUMBERS, "metadata": _METADATA}
+    text = {**index, "text": TEXT}
+    sizes = {"max_chunk_size": chunk, "overlap_size": overlap, "metadata": _METADATA}
+    times = {**index, "start_time": TEXT, "end_time": TEXT, "limit": _COUNT}
+    named, writes = ("index_name",), Order.ALONE
+    tools: tuple[tuple[str, _Do, Mapping[str, JsonObject], tuple[str, ...], Order], ...] = (
+        (
+            "create_index",
+            _create,
+            {**index, "dimension": {**FROM_ONE, "maximum": MOST_DIMENSIONS}},
+            named,
+            writes,
+        ),
+        ("delete_index", _delete, index, named, writes),
+        ("list_indices", _list, {}, (), Order.TOGETHER),
+        ("add_vector", _add_vector, {**index, **vector}, (*named, "vector"), writes),
+        ("update_vector", _update_vector, {**one, **vector}, (*named, "vector_id", "vector"), writes),
+        ("delete_vector", _delete_vector, one, (*named, "vector_id"), writes),
+        ("get_vector", _get_vector, one, (*named, "vector_id"), Order.TOGETHER),
+        (
+            "search",
+            _search,
+            {**index, "query_vector": _NUMBERS, "k": _COUNT},
+            (*named, "query_vector"),
+            Order.TOGETHER,
+        ),
+        ("add_text", _add_text, {**text, "metadata": _METADATA}, (*named, "text"), writes),
+        ("add_chunked_text", _add_chunked, {**text, **sizes}, (*named, "text"), writes),
+        (
+            "search_text",
+            _search_text,
+            {**index, "query": TEXT, "k": _COUNT},
+            (*named, "query"),
+            Order.TOGETHER,
+        ),
+        ("search_by_time", _search_by_time, times, named, Order.TOGETHER),
+    )
+    return tuple(
+        Tool(define(f"vector_db_{name}", properties, required), _executor(memory, do), order=order)
+        for name, do, properties, required, order in tools
+    )
+
+
+def _executor(
+    memory: LongTermMemory, do: _Do
+) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]:
+    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        if arguments.get("index_name") == MEMORIES:
+            return Failed("This index is of the memories: use remember, recall_memories and forget_memory.")
+        try:
+            return Ok(json.dumps(await do(memory, arguments), ensure_ascii=False, indent=1))
+        except (MemoryStoreError, ModelError) as error:
+            return Failed(f"Not done: {error}.")
+
+    return execute
+
+
+async def _create(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    name, dimension = arguments["index_name"], whole(arguments, "dimension")
+    model = GIVEN
+    if dimension is None:
+        (vector,) = await memory.embedder.embed(["a text"])
+        model, dimension = memory.embedder.model, len(vector) // 2
+    made = await asyncio.to_thread(memory.store.create_index, name, model, dimension, memory.clock.now())
+    return {"index_name": name, "created": made, "model": model, "dimension": dimension}
+
+
+async def _delete(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    await _index(memory, arguments)
+    await asyncio.to_thread(memory.store.delete_index, arguments["index_name"])
+    return {"index_name": arguments["index_name"], "deleted": True}
+
+
+async def _list(memory: LongTermMemory, _arguments: Mapping[str, Any]) -> Any:
+    known = await asyncio.to_thread(memory.indices)
+    return {
+        "indices": [
+            {"index_name": one.name, "model": one.model, "dimension": one.dimension, "items": one.items}
+            for one in known
+        ],
+        "count": len(known),
+    }
+
+
+async def _add_vector(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    index = await _given(memory, arguments)
+    item = NewItem(
+        "",
+        memory.clock.now(),
+        source="vector",
+        author=Author.MODEL,
+        metadata=arguments.get("metadata") or {},
+        vector=packed(arguments["vector"]),
+    )
+    add = functools.partial(memory.store.add, index.name, [item], model=GIVEN, dimension=index.dimension)
+    (number,) = await asyncio.to_thread(add)
+    return {"vector_id": number}
+
+
+async def _update_vector(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    await _given(memory, arguments)
+    known = await _item(memory, arguments)
+    if "metadata" in arguments:
+        known = replace(known, metadata=arguments["metadata"])
+    await asyncio.to_thread(memory.store.change, known, packed(arguments["vector"]))
+    return {"vector_id": known.id, "updated": True}
+
+
+async def _delete_vector(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    known = await _item(memory, arguments)
+    await asyncio.to_thread(memory.store.remove, [known.id])
+    return {"vector_id": known.id, "deleted": True}
+
+
+async def _get_vector(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    known = await _item(memory, arguments)
+    vector = await asyncio.to_thread(memory.store.vector, known.id)
+    numbers = None if vector is None else [round(number, 4) for number in unpacked(vector)]
+    return {**_shown(known), "vector": numbers}
+
+
+async def _search(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    index, k = await _index(memory, arguments), whole(arguments, "k") or FOUND
+    near = await asyncio.to_thread(memory.store.nearest, index.name, packed(arguments["query_vector"]), k)
+    found = await asyncio.to_thread(memory.store.find, near)
+    return _results([{**_shown(one), "similarity": round(near[one.id], 4)} for one in found])
+
+
+async def _add_text(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    return await _add_texts(memory, arguments, [arguments["text"]])
+
+
+async def _add_chunked(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    size = whole(arguments, "max_chunk_size") or CHUNK_CHARS
+    overlap = whole(arguments, "overlap_size")
+    overlap = min(OVERLAP_CHARS, size // 5) if overlap is None else overlap
+    if 2 * overlap >= size:
+        raise MemoryStoreError("overlap_size must be less than half of max_chunk_size")
+    return await _add_texts(memory, arguments, list(chunks(arguments["text"], size, overlap)))
+
+
+async def _add_texts(memory: LongTermMemory, arguments: Mapping[str, Any], texts: list[str]) -> Any:
+    if not any(map(str.strip, texts)):
+        raise MemoryStoreError("the text is empty")
+    metadata = arguments.get("metadata") or {}
+    items = [
+        NewItem(
+            text,
+            memory.clock.now(),
+            source="text",
+            author=Author.MODEL,
+            metadata={**metadata, "chunk": place, "chunks": len(texts)} if len(texts) > 1 else metadata,
+        )
+        for place, text in enumerate(texts, 1)
+    ]
+    numbers = await memory.add_items(arguments["index_name"], items)
+    return {"index_name": arguments["index_name"], "ids": list(numbers), "count": len(numbers)}
+
+
+async def _search_text(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    index, k = await _index(memory, arguments), whole(arguments, "k") or FOUND
+    texts, similarities, note = await memory.search(index.name, arguments["query"], max(k, LISTED))
+    found = await asyncio.to_thread(memory.store.find, texts | similarities)
+    ranked = rank(found, texts, similarities, memory.clock.now(), k)
+    shown = _results([{**_shown(one.memory), "score": round(one.score, 4)} for one in ranked])
+    return {**shown, "note": note} if note else shown
+
+
+async def _search_by_time(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
+    index, limit = await _index(memory, arguments), whole(arguments, "limit") or LISTED
+    since, until = (_time(arguments, name) for name in ("start_time", "end_time"))
+    listed = functools.partial(memory.store.listed, index.name, since=since, until=until, limit=limit)
+    return _results([_shown(one) for one in await asyncio.to_thread(listed)])
+
+
+async def _index(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Index:
+    name = arguments["index_name"]
+    index = await asyncio.to_thread(memory.store.index, name)
+    if index is None:
+        raise MemoryStoreError(f"there is no index {name[:80]!r}: see vector_db_list_indices")
+    return index
+
+
+async def _given(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Index:
+    index = await _index(memory, arguments)
+    if index.model != GIVEN:
+        raise MemoryStoreError(
+            f"the vectors of {index.name} are made of texts by {index.model}: use vector_db_add_text"
+        )
+    return index
+
+
+async def _item(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Memory:
+    number = int(arguments["vector_id"])
+    known = await asyncio.to_thread(memory.store.get, number)
+    if known is None or known.index != arguments["index_name"]:
+        raise MemoryStoreError(f"there is no vector {number} in {arguments['index_name'][:80]!r}")
+    return known
+
+
+def _time(arguments: Mapping[str, Any], name: str) -> datetime | None:
+    if name not in arguments:
+        return None
+    try:
+        time = datetime.fromisoformat(arguments[name])
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise MemoryStoreError(f"{name} must be a time such as 2026-11-23T12:00:00Z") from None
+
+
+def _shown(item: Memory) -> dict[str, Any]:
+    kept = ("content", "created_at", "metadata")
+    return {"vector_id": item.id, **{name: value for name, value in as_json(item).items() if name in kept}}
+
+
+def _results(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"results": found, "count": len(found)}
