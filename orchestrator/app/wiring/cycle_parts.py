@@ -463,5 +463,5 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
         # It needs room for its thoughts, and comes to repeat itself where they are the likeliest ones.
         profile = replace(profile, max_output_tokens=None, temperature=None)
     known = facts(chosen.api_url, chosen.ref.name)
-    known = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming)
+    known = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming, images=chosen.images)
     return profile.for_model(chosen.model, known)

@@ -150,6 +150,7 @@ class ToolRunner:
         shows: which tools exist for the model.
         budget: counts the calls that are refused; None counts nothing.
         clean: a text as the model may see it, by what it is and what it says.
+        images: the model reads pictures; else it is told of them in words.
     """
 
     tools: ToolRegistry
@@ -163,6 +164,7 @@ class ToolRunner:
     shows: Callable[[Tool], bool] = shows_all
     budget: Budget | None = None
     clean: Callable[[str, str], str] = unchanged
+    images: bool = True
     failures: FailedCalls = field(default_factory=FailedCalls)
 
     async def run(self, call: ToolCall) -> CallEnd:
@@ -269,6 +271,8 @@ class ToolRunner:
         self.emit(ToolCallEnded(call.id, call.name, status, output if full is None else full))
         # After the cut, so that its cost does not grow with what a program prints.
         shown = self.clean(f"the answer of {call.name}", truncate(output, cut_as, self.limits))
+        if images and not self.images:
+            shown, images = f"{shown}\n\n{render('agent/image_not_shown', count=len(images))}", ()
         result = ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK, images=images)
         return CallEnd(result, outcome if isinstance(outcome, Ends) else None)
 

@@ -203,6 +203,7 @@ async def make_template(
         shows=host.shows,
         budget=budget,
         clean=host.clean,
+        images=profile.supports_images,
     )
     request = parts.contract.shape(request, shown)
     return RequestTemplate(request, runner, parts, shown, fixed_bytes(request))
