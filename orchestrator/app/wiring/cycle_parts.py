@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import Guards, MayFinish, Propose, RunTests
+    from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.spent import Spent
@@ -193,7 +194,16 @@ def make_parts(
         least=least,
         verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
+        download=_download,
     )
+
+
+async def _download(place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
+    """Fetch an attachment from where the forge keeps it."""
+    from orchestrator.engine.web.client import HttpWeb
+
+    web = HttpWeb(allowed_private=place.private)
+    return await web.download(place.url, place.hosts, bearer=credential, max_bytes=most_bytes)
 
 
 def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:

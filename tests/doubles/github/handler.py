@@ -88,6 +88,12 @@ class Handler(BaseHTTPRequestHandler):
             reply = _scripted(fault)
         elif path == GRAPHQL:
             reply = self._graphql()
+        elif path in self.github.attachments:
+            reply = (
+                _Reply(200, {}, self.github.attachments[path])
+                if self._shown_token()
+                else _Reply(404, {}, b"")
+            )
         else:
             reply = self._rest(path) if is_rest else self._git(url.path, url.query)
         self._record(path, reply.status)
