@@ -19,6 +19,9 @@ MAX_PAGES = 1_000
 
 MAX_CHARACTERS = 5_000_000
 
+MOST_PARTS = 10
+"""In which the whole of a document is read: five minutes at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
@@ -79,6 +82,13 @@ async def read_pdf(
     Raises:
         FileUnreadableError: it is encrypted or damaged, is too large to be read, or none of the pages has text.
     """
+    found = await _part(name, data, wanted, seconds)
+    if found.texts and not any(found.texts):
+        raise FileUnreadableError(_without_text(name, found))
+    return found
+
+
+async def _part(name: str, data: bytes, wanted: PageRange, seconds: float) -> PdfPages:
     asked = {
         "do": "pages",
         "first": wanted.first,
@@ -100,7 +110,32 @@ async def read_pdf(
     found = PdfPages(answer["total"], wanted.first, tuple(answer["texts"]), answer["cut"])
     if not found.total:
         raise FileUnreadableError(f"{name} is a damaged PDF document: it has no pages")
-    if found.texts and not any(found.texts):
+    return found
+
+
+async def read_whole_pdf(name: str, data: bytes) -> PdfPages:
+    """Take the text out of all pages, in several processes one after the other where one has no time for all.
+
+    Raises:
+        FileUnreadableError: see `read_pdf`; or it has more than `MAX_PAGES`, or takes too long.
+    """
+    found = await _part(name, data, PageRange(pages=1), READ_SECONDS)
+    if found.total > MAX_PAGES:
+        raise FileUnreadableError(
+            f"{name} is a PDF document of {found.total:,} pages, and no more than {MAX_PAGES:,} are read at once: "
+            "read a part of it, or split it"
+        )
+    for _ in range(MOST_PARTS):
+        if found.last == found.total:
+            break
+        rest = await _part(name, data, PageRange(found.last + 1), READ_SECONDS)
+        found = PdfPages(found.total, 1, found.texts + rest.texts, found.cut + rest.cut)
+    if found.last < found.total:
+        raise FileUnreadableError(
+            f"{name} is a PDF document of {found.total:,} pages, of which {found.last:,} could be read in the time "
+            "allowed: read a part of it, or split it"
+        )
+    if not any(found.texts):
         raise FileUnreadableError(_without_text(name, found))
     return found
 
@@ -114,8 +149,8 @@ def _without_text(name: str, found: PdfPages) -> str:
     return f"{name} is a PDF document without text to be read: {pages} {are_read}"
 
 
-def shown_pages(found: PdfPages) -> str:
-    """Pages under headings with their numbers, and what comes behind them."""
+def shown_pages(found: PdfPages, parameter: str = "offset") -> str:
+    """Pages under headings with their numbers, and by which parameter to go on with the next."""
     parts = []
     for number, text in enumerate(found.texts, found.first):
         body = (
@@ -126,6 +161,6 @@ def shown_pages(found: PdfPages) -> str:
         parts.append(f"[page {found.last} has {found.cut:,} more characters, which are not shown]")
     if found.last < found.total:
         parts.append(
-            f"[pages {found.first} to {found.last} of {found.total}; go on with offset {found.last + 1}]"
+            f"[pages {found.first} to {found.last} of {found.total}; go on with {parameter} {found.last + 1}]"
         )
     return "\n\n".join(parts)

@@ -10,10 +10,12 @@ import time
 from typing import Any
 
 _DETAIL_CHARACTERS = 150
+_PAGE_CHARACTERS = 70
+"""Of what is shown beside the text of a page: its heading, and that it has no text."""
 
 
 def pages(data: bytes, first: int, most_pages: int, most_characters: int, seconds: float) -> dict[str, Any]:
-    """The text of some pages: as many of those asked for as fit, at least one.
+    """The text of some pages: as many of those asked for as fit under headings, at least one.
 
     Args:
         first: a page's number, from 1.
@@ -39,12 +41,13 @@ def pages(data: bytes, first: int, most_pages: int, most_characters: int, second
     left, cut = most_characters, 0
     for number in range(first, min(first + most_pages - 1, total) + 1):
         text = _page_text(reader, number)
-        left -= len(text or "")
-        if left < 0 and any(texts):
+        room = left - _PAGE_CHARACTERS
+        if texts and (room < 0 or (len(text or "") > room and any(texts))):
             break
-        if left < 0 and text:
-            cut = -left
-            text = text[:most_characters]
+        if text and len(text) > room:
+            room = max(room, 1)
+            text, cut = text[:room], len(text) - room
+        left = room - len(text or "")
         texts.append(text)
         if cut or time.monotonic() > end:
             break

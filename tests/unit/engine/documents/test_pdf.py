@@ -38,9 +38,10 @@ async def test_the_text_of_each_page_in_a_process_of_its_own() -> None:
         ({"first": 3}, ["Third \\ page"], 0),
         ({"first": 4}, [], 0),
         ({"most_pages": 1}, ["First page (one)\nwith two lines"], 0),
-        # 32 characters fill the room: the page without text still fits, and the third one does not.
-        ({"most_characters": 32}, ["First page (one)\nwith two lines", ""], 0),
-        ({"most_characters": 5}, ["First"], 26),
+        # The page without text still fits, and the third one does not.
+        ({"most_characters": 31 + 2 * 70}, ["First page (one)\nwith two lines", ""], 0),
+        ({"most_characters": 75}, ["First"], 26),
+        ({"most_characters": 100}, ["First page (one)\nwith two line"], 1),
         ({"seconds": -1.0}, ["First page (one)\nwith two lines"], 0),
     ],
 )
