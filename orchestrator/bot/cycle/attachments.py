@@ -6,6 +6,7 @@ file says is other people's words: it is shown without what a reader would not s
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class Attachments:
     Attributes:
         download: None where nothing is fetched.
         shows_images: the model reads pictures.
+        characters: of all text together.
     """
 
     forge: Forge
@@ -75,12 +77,13 @@ class Attachments:
     sanitizer: Sanitizer
     emit: Emit
     shows_images: bool
+    characters: int = MAX_TEXT_CHARACTERS
 
     async def of(self, task: Task) -> list[Attached]:
         """Those of a task, in the order of its words, each once. What cannot be fetched says so."""
         attached: list[Attached] = []
-        left = MAX_TEXT_CHARACTERS
-        places = list(self._places(task))
+        left = self.characters
+        places = await asyncio.to_thread(lambda: list(self._places(task)))  # may renew a token
         for url, place in places[: MOST_FILES + 1]:
             name = self.sanitizer.words(one_line(url.rstrip("/").rpartition("/")[2], limit=_NAME_CHARACTERS))
             if len(attached) == MOST_FILES:
@@ -89,7 +92,7 @@ class Attachments:
                 )
                 break
             try:
-                one = await self._shown(name, await self._fetched(place), left)
+                one = await self._shown(name, await self._fetched(place, task.number), left)
             except (ToolError, ForgeError) as error:
                 why = one_line(str(error), limit=300)
                 self.emit(Warned(f"the attachment {name} is not shown to the model: {why}"))
@@ -106,13 +109,17 @@ class Attachments:
             if place is not None:
                 yield url, place
 
-    async def _fetched(self, place: AttachmentPlace) -> bytes:
+    async def _fetched(self, place: AttachmentPlace, number: int | None) -> bytes:
         """The file's bytes. Our credential is shown only where the forge does not give it to everybody."""
         if self.download is None:
             raise ToolError("nothing is fetched here")
         status, data = await self.download(place, "", MAX_FILE_BYTES)
         if status != HTTPStatus.OK and place.credential:
             status, data = await self.download(place, place.credential, MAX_FILE_BYTES)
+        if status != HTTPStatus.OK and number is not None:
+            signed = await asyncio.to_thread(self.forge.signed_image, number, place.url)
+            if signed is not None:
+                status, data = await self.download(signed, "", MAX_FILE_BYTES)
         if status != HTTPStatus.OK:
             raise ToolError(f"the forge did not give it out (HTTP {status})")
         return data

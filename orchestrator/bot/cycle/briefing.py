@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.attachments import Attachments
+from orchestrator.bot.cycle.attachments import MAX_TEXT_CHARACTERS, Attachments
 from orchestrator.bot.cycle.relevance import (
     NAMES,
     Library,
@@ -269,8 +269,14 @@ class Opening:
 
     def _attachments(self, profile: Profile) -> Attachments:
         parts, attempt = self.attempt.parts, self.attempt
+        room = min(MAX_TEXT_CHARACTERS, parts.options.context_characters)
         return Attachments(
-            parts.forge, parts.download, attempt.sanitizer, attempt.emit, profile.supports_images
+            parts.forge,
+            parts.download,
+            attempt.sanitizer,
+            attempt.emit,
+            profile.supports_images,
+            min(room, _BRIEF_CHARS) if profile.is_brief else room,
         )
 
     def go_on(self, earlier: Earlier, brought: Brought) -> Message:

@@ -329,6 +329,15 @@ class Forge(Protocol):
     def attachment(self, url: str) -> AttachmentPlace | None:
         """Tell how the attachment at an address is fetched; None if it is no attachment of this forge."""
 
+    def signed_image(self, number: int, url: str) -> AttachmentPlace | None:
+        """Tell where an image of an issue's body is for some minutes, for anybody; None where the forge does not say.
+
+        It is for tokens that the forge takes for its interface, and not for attachments.
+
+        Raises:
+            ForgeNotFoundError: there is no such issue.
+        """
+
     def read_file(self, path: str) -> str | None:
         """Return a file's text on the default branch, or None where there is none."""
 

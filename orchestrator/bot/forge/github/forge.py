@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -16,7 +17,7 @@ from orchestrator.bot.forge.github.address import (
     is_attachment,
     is_githubs_own,
 )
-from orchestrator.bot.forge.github.parsing import to_text
+from orchestrator.bot.forge.github.parsing import to_signed_image, to_text
 from orchestrator.bot.forge.github.pull_requests import RestPullRequests
 from orchestrator.bot.forge.github.token import token_kind_of
 from orchestrator.bot.forge.github.transport import (
@@ -100,6 +101,18 @@ class GitHubForge(RestPullRequests):
         trusted = frozenset({f"{place.hostname}:{port}"})
         host = place.hostname or ""
         return AttachmentPlace(url, frozenset({host}), credential.password if credential else "", trusted)
+
+    def signed_image(self, number: int, url: str) -> AttachmentPlace | None:
+        """Find an image in GitHub's HTML of an issue, which has signed addresses.
+
+        A fine-grained token and an app's may read a private issue, and not what is attached to it:
+        github.com/josegonzalez/python-github-backup/issues/477
+        """
+        as_html = {"Accept": "application/vnd.github.full+json"}
+        request = replace(self._request("GET", f"/issues/{number}", f"read issue #{number}"), headers=as_html)
+        name = urlsplit(url).path.rpartition("/")[2]
+        found = self._calls.read(request, lambda data: to_signed_image(data, name))
+        return AttachmentPlace(found, STORES) if found else None
 
     def read_file(self, path: str) -> str | None:
         """Return a file's text on the default branch, or None where there is none."""

@@ -38,6 +38,7 @@ class Store:
 
     def __init__(self, **files: bytes) -> None:
         self.files = files
+        self.signed: dict[str, AttachmentPlace] = {}
         self.asked: list[tuple[str, str]] = []
         self.events: list[Event] = []
 
@@ -55,7 +56,7 @@ class Store:
             f"{HERE}/{name}": AttachmentPlace(f"{HERE}/{name}", frozenset(), "t0ken")
             for name in (*self.files, "down", "gone")
         }
-        forge = MemoryForge("octo/demo", "", lambda _branch: None, attachments=places)
+        forge = MemoryForge("octo/demo", "", lambda _branch: None, attachments=places, signed=self.signed)
         sanitizer = Sanitizer(GuardMaker(Redactor(["hunter2hunter2"]))(Settings()), self.events.append)
         reads = Attachments(forge, self.download, sanitizer, self.events.append, shows_images)
         return await reads.of(Task("issue-1", "It breaks", body, "issue", 1, remarks=remarks))
@@ -89,6 +90,15 @@ async def test_the_credential_is_shown_only_where_it_is_needed() -> None:
         *("", "", "the forge did not give it out (HTTP 404)", "forge.example cannot be reached"),
     ]
     assert [type(event) for event in store.events] == [Warned, Warned]
+
+
+async def test_an_image_that_no_token_opens_comes_from_its_signed_address() -> None:
+    store = Store(gone=png(), public_signed=png())
+    del store.files["gone"]
+    store.signed = {f"{HERE}/gone": AttachmentPlace(f"{HERE}/public_signed", frozenset())}
+    (found,) = await store.of(f"{HERE}/gone")
+    assert found.image == Image(png(), "image/png")
+    assert store.asked == [("gone", ""), ("gone", "t0ken"), ("public_signed", "")]
 
 
 async def test_a_model_that_reads_no_images_is_told_of_them() -> None:

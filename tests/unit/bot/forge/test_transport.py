@@ -14,6 +14,7 @@ from orchestrator.bot.forge.base import AttachmentPlace
 from orchestrator.bot.forge.github.address import STORES, api_url_for, git_host_of, is_attachment
 from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
+from orchestrator.bot.forge.github.parsing import to_signed_image
 from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeAuthenticationError, ForgeNotFoundError
@@ -236,3 +237,31 @@ def test_how_an_attachment_is_fetched(
     assert place == AttachmentPlace(url, frozenset(hosts), credential, frozenset(private))
     assert "t0ken" not in repr(place)
     assert forge.attachment("https://example.com/a.png") is None
+
+
+@table(
+    "html, place",
+    [
+        (
+            f'<p><img src="https://private-user-images.githubusercontent.com/1/2-{UUID}.png?jwt=a&amp;b=c" alt="x"></p>',
+            f"https://private-user-images.githubusercontent.com/1/2-{UUID}.png?jwt=a&b=c",
+        ),
+        (f'<img src="https://evil.test/1/2-{UUID}.png">', None),
+        (f'<img src="https://private-user-images.githubusercontent.com.evil.test/{UUID}.png">', None),
+        ('<img src="https://private-user-images.githubusercontent.com/1/other.png">', None),
+        (None, None),
+    ],
+)
+def test_the_signed_address_of_an_image(html: str | None, place: str | None) -> None:
+    assert to_signed_image({"body_html": html}, UUID) == place
+    assert to_signed_image({"body_html": html}, "") is None
+
+
+def test_an_image_is_found_in_the_html_of_its_issue(bench: Bench) -> None:
+    url = f"{bench.github.web_url}/user-attachments/assets/{UUID}"
+    issue = bench.github.add_issue(bench.repo, "It breaks", f"See ![shot]({url}).")
+    signed = f"https://private-user-images.githubusercontent.com/1/2-{UUID}.png?jwt=a&b=c"
+    forge = bench.forge()
+    assert forge.signed_image(issue.number, url) == AttachmentPlace(signed, STORES)
+    assert forge.signed_image(issue.number, f"{url}/other") is None
+    assert bench.github.violations == []
