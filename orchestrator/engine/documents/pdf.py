@@ -141,9 +141,14 @@ async def read_whole_pdf(name: str, data: bytes) -> PdfPages:
 
 
 def _without_text(name: str, found: PdfPages) -> str:
-    are_read = "cannot be read" if None in found.texts else "have no text, only pictures"
-    if len(found.texts) == found.total:
-        pages = f"its {found.total:,} page{'s' * (found.total > 1)}"
+    alone = found.total == 1
+    are_read = (
+        "cannot be read" if None in found.texts else f"{'has' if alone else 'have'} no text, only pictures"
+    )
+    if alone:
+        pages = "its only page"
+    elif len(found.texts) == found.total:
+        pages = f"its {found.total:,} pages"
     else:
         pages = f"pages {found.first:,} to {found.last:,} of {found.total:,}"
     return f"{name} is a PDF document without text to be read: {pages} {are_read}"

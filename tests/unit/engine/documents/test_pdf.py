@@ -62,8 +62,12 @@ NO_TEXT = "a.pdf is a PDF document without text to be read: its 2 pages have no 
         (b"%PDF-1.7\n" + b"\xff\x00rubbish" * 50, "a.pdf is a damaged PDF document: "),
         (THREE[: len(THREE) // 3], "a.pdf is a damaged PDF document: "),
         (pdf(["", ""]), NO_TEXT),
+        (
+            pdf([""]),
+            "a.pdf is a PDF document without text to be read: its only page has no text, only pictures",
+        ),
     ],
-    ids=["aes", "rc4", "rubbish", "cut", "pictures"],
+    ids=["aes", "rc4", "rubbish", "cut", "pictures", "picture"],
 )
 async def test_what_cannot_be_read_is_said_in_one_line(data: bytes, line: str) -> None:
     with pytest.raises(FileUnreadableError) as caught:
