@@ -394,6 +394,12 @@ class Options:
         Reach.NEVER,
         begins="memory",
     )
+    repository_memory: bool = option(
+        True,
+        "Remember what reviews taught, for all machines, on a hidden reference of the repository.",
+        "true or false",
+        Reach.NEVER,
+    )
     embedding_api_url: Address | None = option(
         None,
         "Server of embeddings for the memory; without one it is searched by words.",

@@ -56,6 +56,8 @@ class Defence(StrEnum):
     """The host runs the tests as they were; tests that are gone or skipped are named."""
     LIMITS = "limits"
     """Rounds, tokens, money and minutes have an end."""
+    MEMORY = "memory"
+    """What is remembered counts in its repository alone, and only while what it cites is there and its author may write."""
 
 
 @dataclass(frozen=True, slots=True)

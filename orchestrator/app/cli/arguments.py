@@ -318,6 +318,8 @@ def _add_memory(parser: argparse.ArgumentParser) -> None:
         for argument, shape in arguments:
             kind_of = _number if argument == "id" else _text
             action.add_argument(argument, type=kind_of, metavar=argument.upper(), **shape)
+        action.add_argument("--repo", **_REPO)
+        _add_server(action)
         _add_json(action, "print JSON lines")
 
 

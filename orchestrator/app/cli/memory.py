@@ -1,4 +1,4 @@
-"""`pullwright memory`: what is remembered on this machine, and what a person may do with it."""
+"""`pullwright memory`: what is remembered on this machine and by a repository, and what a person may do with it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,35 @@ import asyncio
 import os
 import sys
 from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from orchestrator.app.cli.arguments import DONE, NOTHING
+from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.cli.words import as_json_text, clean, counted, short_line
 from orchestrator.app.wiring import BuildContext
-from orchestrator.app.wiring.memory import open_memory
-from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.memory.memory import CANDIDATES
-from orchestrator.engine.memory.store import MEMORIES, as_json, edited
+from orchestrator.app.wiring.memory import memory_file, open_memory
+from orchestrator.app.wiring.repository import choose_site, new_nonce, open_hidden_refs
+from orchestrator.bot.coordination.repository_memory import RepositoryMemory
+from orchestrator.bot.worker.lessons import as_items
+from orchestrator.core.errors import ConfigurationError, ForgeError, WorkspaceError
+from orchestrator.engine.memory.memory import CANDIDATES, MIRRORED
+from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, as_json, edited
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from orchestrator.bot.coordination.repository_memory import Fact, RepositoryFacts
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.memory.ranking import Memory
     from orchestrator.engine.memory.store import Index
 
 _SHOWN_CHARS = 300
 _NOBODY = "nothing is remembered on this machine"
+_NOBODY_OF_IT = "nothing is remembered about this repository"
+_CHANGES = frozenset({"edit", "forget"})
 _WRITES_FIRST = frozenset({"import"})
 
 
@@ -34,41 +42,113 @@ def memory(options: argparse.Namespace) -> int:
     """Do what was asked for. Without a file of memories only `import` makes one.
 
     Raises:
-        ConfigurationError: the configuration is wrong.
+        ConfigurationError: the configuration is wrong, or the repository cannot be what was typed.
+        ForgeError: the forge does not say where the repository is.
         MemoryStoreError: the file cannot be used, or what was typed makes no sense.
         ModelError: the server of embeddings failed.
+        WorkspaceError: the repository's memory could not be changed.
     """
-    context = BuildContext.of({}, os.environ, Path.cwd())
-    if not context.home.memory.exists() and options.action not in _WRITES_FIRST:
+    context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
+    if not options.repo:
+        return asyncio.run(_look(options, context, "", None))
+    site = choose_site(options.repo, context, writes=options.action in _CHANGES)
+    if site.is_local:
+        return asyncio.run(_look(options, context, site.label, None))
+    with open_hidden_refs(site, context.clock, context.stop) as records:
+        shared = RepositoryMemory(records, context.clock, new_nonce)
+        return asyncio.run(_look(options, context, site.label, shared))
+
+
+async def _look(
+    options: argparse.Namespace, context: BuildContext, repository: str, shared: RepositoryMemory | None
+) -> int:
+    facts = await _read(shared)
+    is_there = memory_file(context.home, repository).exists() or (facts is not None and facts.facts)
+    if not is_there and options.action not in _WRITES_FIRST:
         if not options.json and options.action != "export":
-            print(_NOBODY)
+            print(_NOBODY_OF_IT if repository else _NOBODY)
         return NOTHING
-    return asyncio.run(_act(options, context))
-
-
-async def _act(options: argparse.Namespace, context: BuildContext) -> int:
-    opened = open_memory(context)
+    opened = open_memory(context, repository)
     try:
-        return await _ACTIONS[options.action](opened, options, sys.stdout)
+        if facts is not None:
+            await opened.mirror(as_items(facts.facts))
+        desk = _Desk(opened, shared, sys.stdout)
+        return await _ACTIONS[options.action](desk, options)
     finally:
         await opened.aclose()
 
 
-async def _list(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
-    name = _index(opened, options.index)
-    return _write(opened.store.listed(name), out, as_json_lines=options.json)
+async def _read(shared: RepositoryMemory | None) -> RepositoryFacts | None:
+    """What the repository remembers; None where it is not known now, and what this machine knows of it has to do."""
+    if shared is None:
+        return None
+    try:
+        return await asyncio.to_thread(shared.read)
+    except (ForgeError, WorkspaceError) as error:
+        print(clean(f"as this machine saw it last: {error}"), file=sys.stderr)
+        return None
 
 
-async def _search(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
-    found = await opened.recall(options.query, CANDIDATES)
-    status = _write([one.memory for one in found.memories], out, as_json_lines=options.json)
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What a person looks at.
+
+    Attributes:
+        shared: what the repository remembers; None where none is named.
+    """
+
+    opened: LongTermMemory
+    shared: RepositoryMemory | None
+    out: TextIO
+
+    def indices(self, name: str | None) -> list[str]:
+        """The indices that are meant: the one that is named, or those of memories.
+
+        Raises:
+            ConfigurationError: there is none of this name.
+        """
+        names = [index.name for index in self.opened.indices()]
+        if name is not None and name not in names:
+            raise ConfigurationError(f"there is no index {name!r}: {', '.join(names) or 'there are none'}")
+        known = [MEMORIES] if self.shared is None else [REPOSITORY, MEMORIES]
+        return [name] if name else [one for one in known if one in names] or [MEMORIES]
+
+    async def change(self, key: str, change: Callable[[RepositoryFacts], RepositoryFacts]) -> bool:
+        """Change what the repository remembers; whether it remembers the item.
+
+        Raises:
+            ConfigurationError: it is not known which repository that is.
+            WorkspaceError: the remote does not take it.
+        """
+        if self.shared is None:
+            raise ConfigurationError("this is of a repository's memory: name the repository with --repo")
+        before: list[RepositoryFacts] = []
+
+        def noted(facts: RepositoryFacts) -> RepositoryFacts:
+            before[:] = [facts]
+            return change(facts)
+
+        after = await asyncio.to_thread(partial(self.shared.change, noted, forgets=True))
+        await self.opened.mirror(as_items(after.facts))
+        return key in before[0].by_key
+
+
+async def _list(desk: _Desk, options: argparse.Namespace) -> int:
+    items = [item for name in desk.indices(options.index) for item in desk.opened.store.listed(name)]
+    return _write(items, desk.out, as_json_lines=options.json)
+
+
+async def _search(desk: _Desk, options: argparse.Namespace) -> int:
+    found = await desk.opened.recall(options.query, CANDIDATES, desk.indices(None))
+    status = _write([one.memory for one in found.memories], desk.out, as_json_lines=options.json)
     if found.note:
         print(clean(found.note), file=sys.stderr)
     return status
 
 
-async def _show(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
-    item = opened.store.get(options.id)
+async def _show(desk: _Desk, options: argparse.Namespace) -> int:
+    out = desk.out
+    item = desk.opened.store.get(options.id)
     if item is None:
         return _missing(options.id, out, as_json_line=options.json)
     if options.json:
@@ -81,40 +161,92 @@ async def _show(opened: LongTermMemory, options: argparse.Namespace, out: TextIO
     return DONE
 
 
-async def _edit(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
-    item = opened.store.get(options.id)
-    if item is None or not await opened.rewrite(edited(item, options.field, options.value)):
-        return _missing(options.id, out, as_json_line=options.json)
-    return _write([item for item in [opened.store.get(options.id)] if item], out, as_json_lines=options.json)
+async def _edit(desk: _Desk, options: argparse.Namespace) -> int:
+    item = desk.opened.store.get(options.id)
+    if item is None:
+        return _missing(options.id, desk.out, as_json_line=options.json)
+    changed = edited(item, options.field, options.value)
+    if item.index != REPOSITORY:
+        is_there = await desk.opened.rewrite(changed)
+    elif options.field not in {"importance", "expires_at"}:
+        raise ConfigurationError(
+            f"{options.field} is as the pull request has it: change it there, or forget the item; "
+            "what can be edited here are importance and expires_at"
+        )
+    else:
+        key = str(item.metadata[MIRRORED])
+        is_there = await desk.change(key, partial(_with_edit, key, changed, options.field))
+    shown = [one for one in desk.opened.store.listed(item.index) if _is_same(one, item)] if is_there else []
+    if not shown:
+        return _missing(options.id, desk.out, as_json_line=options.json)
+    return _write(shown, desk.out, as_json_lines=options.json)
 
 
-async def _forget(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
+def _with_edit(key: str, item: Memory, name: str, facts: RepositoryFacts) -> RepositoryFacts:
+    def as_edited(fact: Fact) -> Fact:
+        if name == "importance":
+            return replace(fact, importance=item.importance.value)
+        return replace(fact, expires_at=item.expires_at)
+
+    return replace(facts, facts=tuple(as_edited(one) if one.key == key else one for one in facts.facts))
+
+
+def _is_same(one: Memory, item: Memory) -> bool:
+    """Whether both are one item. What the repository remembers may have got another id when it was changed."""
+    if item.index == REPOSITORY:
+        return one.metadata.get(MIRRORED) == item.metadata.get(MIRRORED)
+    return one.id == item.id
+
+
+async def _forget(desk: _Desk, options: argparse.Namespace) -> int:
     status = DONE
     for number in options.id:
-        item = await opened.forget(number)
+        item = await _forgotten(desk, number)
         if item is None:
-            status = _missing(number, out, as_json_line=options.json)
+            status = _missing(number, desk.out, as_json_line=options.json)
         elif options.json:
-            print(as_json_text({"memory_id": number, "forgotten": True}), file=out)
+            print(as_json_text({"memory_id": number, "forgotten": True}), file=desk.out)
         else:
-            print(f"forgot {number}: {short_line(item.content)}", file=out)
+            print(f"forgot {number}: {short_line(item.content)}", file=desk.out)
     return status
 
 
-async def _indices(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
-    for index in opened.indices():
+async def _forgotten(desk: _Desk, number: int) -> Memory | None:
+    """Remove an item and give it back; None if there is none."""
+    item = desk.opened.store.get(number)
+    if item is None or item.index != REPOSITORY:
+        return await desk.opened.forget(number)
+    key = str(item.metadata[MIRRORED])
+    return item if await desk.change(key, lambda facts: facts.without({key})) else None
+
+
+async def _indices(desk: _Desk, options: argparse.Namespace) -> int:
+    for index in desk.opened.indices():
         if options.json:
-            print(as_json_text(_index_json(index)), file=out)
+            print(as_json_text(_index_json(index)), file=desk.out)
         else:
             vectors = f"{index.vectors:,} vectors of {index.dimension} numbers by {index.model}"
-            print(clean(f"{index.name}: {counted(index.items, 'item')}, {vectors}"), file=out)
+            print(clean(f"{index.name}: {counted(index.items, 'item')}, {vectors}"), file=desk.out)
     return DONE
 
 
-async def _stats(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
-    name = _index(opened, options.index)
+async def _stats(desk: _Desk, options: argparse.Namespace) -> int:
+    for number, name in enumerate(desk.indices(options.index)):
+        known = _figures(desk.opened, name)
+        if options.json:
+            print(as_json_text(known), file=desk.out)
+            continue
+        if number:
+            print(file=desk.out)
+        for key, value in known.items():
+            text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+            print(clean(f"{key.replace('_', ' ')}: {text or '-'}"), file=desk.out)
+    return DONE
+
+
+def _figures(opened: LongTermMemory, name: str) -> dict[str, Any]:
     items = opened.store.listed(name)
-    known: dict[str, Any] = {
+    return {
         **next((_index_json(index) for index in opened.indices() if index.name == name), {"name": name}),
         "by_type": dict(Counter(item.type.value for item in items)),
         "by_importance": dict(Counter(item.importance.value for item in items)),
@@ -122,25 +254,18 @@ async def _stats(opened: LongTermMemory, options: argparse.Namespace, out: TextI
         "permanent": sum(item.expires_at is None for item in items),
         "bytes_of_the_file": opened.store.path.stat().st_size,
     }
-    if options.json:
-        print(as_json_text(known), file=out)
-    else:
-        for key, value in known.items():
-            text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-            print(clean(f"{key.replace('_', ' ')}: {text or '-'}"), file=out)
+
+
+async def _export(desk: _Desk, options: argparse.Namespace) -> int:
+    name = None if options.index is None else desk.indices(options.index)[0]
+    for item in desk.opened.export(name):
+        print(as_json_text(item), file=desk.out)
     return DONE
 
 
-async def _export(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
-    name = None if options.index is None else _index(opened, options.index)
-    for item in opened.export(name):
-        print(as_json_text(item), file=out)
-    return DONE
-
-
-async def _import(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
+async def _import(desk: _Desk, options: argparse.Namespace) -> int:
     lines = await asyncio.to_thread(_lines_of, options.file)
-    return _tell_count("stored", await opened.take_in(lines), out, as_json_line=options.json)
+    return _tell_count("stored", await desk.opened.take_in(lines), desk.out, as_json_line=options.json)
 
 
 def _lines_of(file: str) -> list[bytes]:
@@ -150,9 +275,10 @@ def _lines_of(file: str) -> list[bytes]:
         raise ConfigurationError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
-async def _embed(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
-    count = await opened.embed_anew(_index(opened, options.index))
-    return _tell_count("embedded", count, out, as_json_line=options.json)
+async def _embed(desk: _Desk, options: argparse.Namespace) -> int:
+    names = desk.indices(options.index)
+    count = sum([await desk.opened.embed_anew(name) for name in names])
+    return _tell_count("embedded", count, desk.out, as_json_line=options.json)
 
 
 _ACTIONS = {
@@ -169,18 +295,6 @@ _ACTIONS = {
 }
 
 
-def _index(opened: LongTermMemory, name: str | None) -> str:
-    """The index that is meant.
-
-    Raises:
-        ConfigurationError: there is none of this name.
-    """
-    names = [index.name for index in opened.indices()]
-    if name is not None and name not in names:
-        raise ConfigurationError(f"there is no index {name!r}: {', '.join(names) or 'there are none'}")
-    return name or MEMORIES
-
-
 def _write(items: Sequence[Memory], out: TextIO, *, as_json_lines: bool) -> int:
     for item in items:
         if as_json_lines:
@@ -190,6 +304,8 @@ def _write(items: Sequence[Memory], out: TextIO, *, as_json_lines: bool) -> int:
             facts = f"{item.type}, {item.importance}, by a {item.author}, {item.created_at:%Y-%m-%d}{until}"
             print(f"{item.id:>5}  {short_line(item.content, _SHOWN_CHARS)}", file=out)
             print(f"       {facts}; from {short_line(item.source)}", file=out)
+            if reason := item.metadata.get("reason"):
+                print(f"       because {short_line(str(reason))}", file=out)
     return DONE if items else NOTHING
 
 

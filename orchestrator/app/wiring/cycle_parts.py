@@ -18,6 +18,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
+from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
@@ -25,6 +26,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.worker.backlog import Backlog, LastSearch, TaskSelection
 from orchestrator.bot.worker.candidates import filter_answers
+from orchestrator.bot.worker.lessons import Lessons
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.events import CycleStarted, Warned
@@ -38,7 +40,6 @@ from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
 from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
-from orchestrator.engine.session.config import recalls_nothing
 from orchestrator.engine.session.context import CompactionPolicy
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 from orchestrator.engine.tools.memory import memory_tools
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.memory import LazyMemory
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.claims import Claims
@@ -129,7 +131,7 @@ class RunParts:
     request: TaskRequest = TaskRequest()
     web: WebAccess | None = None
     memory: BacklogMemory = field(default_factory=BacklogMemory)
-    long_term: LongTermMemory | None = None
+    long_term: LazyMemory | None = None
 
     @property
     def settings(self) -> Settings:
@@ -152,14 +154,15 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
 
 
 def make_parts(
-    shared: RunParts, records: Records | None, run: str, folder: Path, settings: Settings
+    shared: RunParts, open_records: Callable[[], Records], run: str, folder: Path, settings: Settings
 ) -> CycleParts:
     """Make what the cycle `run` works with, under these settings.
 
     Args:
-        records: the hidden refs of the remote; None in a dry run.
+        open_records: gives the hidden refs of the remote. In a dry run they are only read.
         settings: the person's, or stricter ones.
     """
+    records = None if shared.request.dry_run else open_records()
     context, site, chosen, sandbox = shared.context, shared.site, shared.chosen, shared.safeguards.sandbox
     profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
     ledger = RepositoryLedger(records, context.clock, new_nonce) if records else None
@@ -171,6 +174,8 @@ def make_parts(
         spent_up = partial(budget.why_not, needs=least)
         claimer = _make_claimer(shared, hidden, run, settings, guards, spent_up)
         recovery = _make_recovery(shared, hidden, run)
+    backlog = _make_backlog(shared, settings, guards, claimer)
+    remembers = shared.long_term if settings.memory else None
     return CycleParts(
         run=run,
         folder=folder,
@@ -186,7 +191,7 @@ def make_parts(
             chosen,
             dangerous=runs_commands(settings),
             web=shared.web,
-            memory=shared.long_term,
+            memory=remembers() if remembers else None,
         ),
         guards=guards,
         profile_name=profile,
@@ -199,14 +204,14 @@ def make_parts(
         clock=context.clock,
         emit=context.emit,
         stop=context.stop,
-        tasks=_make_backlog(shared, settings, guards, claimer),
+        tasks=backlog,
         claimer=claimer,
         recovery=recovery,
         budget=budget,
         least=least,
         verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
-        recall=shared.long_term.recall_block if shared.long_term else recalls_nothing,
+        memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records),
         download=_download,
     )
 
@@ -249,6 +254,32 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         clock=shared.context.clock,
         last_search=memory.idle,
         **claimed,
+    )
+
+
+def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cycle has
+    shared: RunParts,
+    settings: Settings,
+    guards: Guards,
+    backlog: Backlog,
+    claimer: Claimer | None,
+    open_records: Callable[[], Records],
+) -> Lessons | None:
+    """Make what the cycle learns and recalls; None if all of it is switched off. In a folder nobody reviews."""
+    context, shares = shared.context, settings.repository_memory and not shared.site.is_local
+    if shared.long_term is None or not (shares or settings.memory):
+        return None
+    return Lessons(
+        RepositoryMemory(open_records(), context.clock, new_nonce) if shares else None,
+        shared.long_term,
+        settings.memory,
+        shared.site.forge,
+        backlog.seen,
+        lambda: claimer.memory if claimer else None,
+        lambda text: guards.redact(guards.words(text).text),
+        context.clock,
+        context.emit,
+        writes=not shared.request.dry_run,
     )
 
 

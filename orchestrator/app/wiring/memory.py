@@ -1,4 +1,4 @@
-"""Makes the memory of this machine from the settings."""
+"""Makes the memory of this machine from the settings, and what a cycle learns and recalls."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.app.config import secret_values
+from orchestrator.bot.git.folders import address_key
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.repositories import repository_key
 from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MemoryStore
@@ -17,7 +19,11 @@ from orchestrator.engine.models.wire import endpoint
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from orchestrator.app.wiring import BuildContext
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.engine.memory.embedding import Embedder
 
 USUAL_MODEL = "text-embedding-3-small"
@@ -26,15 +32,48 @@ _TRIES = 3
 _SECONDS = 60.0
 
 
-def open_memory(context: BuildContext) -> LongTermMemory:
+def memory_file(home: Home, repository: str = "") -> Path:
+    """The file of what is remembered on this machine: each repository has its own.
+
+    Args:
+        repository: its label (`Site.label`); empty for what is about no repository.
+    """
+    return home.memories / f"{address_key(repository_key(repository))}.db" if repository else home.memory
+
+
+class LazyMemory:
+    """Opens a memory when it is asked for first: most runs have nothing to remember."""
+
+    def __init__(self, open_it: Callable[[], LongTermMemory]) -> None:
+        self._open = open_it
+        self._opened: LongTermMemory | None = None
+
+    def __call__(self) -> LongTermMemory:
+        """The memory, open."""
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    async def aclose(self) -> None:
+        """Close what was opened."""
+        if self._opened is not None:
+            await self._opened.aclose()
+
+
+def open_memory(context: BuildContext, repository: str = "") -> LongTermMemory:
     """Open the memory, and make its file where there is none.
+
+    Args:
+        repository: see `memory_file`.
 
     Raises:
         ConfigurationError: the server of embeddings cannot be asked as it is configured.
         MemoryStoreError: the file cannot be used.
     """
     embedder = choose_embedder(context)
-    store = MemoryStore(context.home.memory, Redactor(secret_values(context.environ)).redact)
+    store = MemoryStore(
+        memory_file(context.home, repository), Redactor(secret_values(context.environ)).redact
+    )
     return LongTermMemory(store, embedder, context.clock)
 
 

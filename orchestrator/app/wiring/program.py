@@ -23,7 +23,7 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
 )
 from orchestrator.app.wiring.library import choose_web
-from orchestrator.app.wiring.memory import open_memory
+from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.model import ChosenModel, choose_model
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
@@ -145,13 +145,13 @@ class Program:
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 
-    def hidden_refs(self) -> Records | None:
-        """Open the hidden refs of the remote once; None in a dry run, which writes nothing.
+    def hidden_refs(self) -> Records:
+        """Open the hidden refs of the remote once. A dry run only reads them.
 
         Raises:
             ForgeError: the address of the repository could not be asked.
         """
-        if self._records is None and not self.shared.request.dry_run:
+        if self._records is None:
             context = self.shared.context
             self._records = open_hidden_refs(self.shared.site, context.clock, self.stop)
         return self._records
@@ -183,7 +183,7 @@ class Program:
 
     def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
         """Return what the cycle `run` works with, under these settings."""
-        return make_parts(self.shared, self.hidden_refs(), run, folder, settings)
+        return make_parts(self.shared, self.hidden_refs, run, folder, settings)
 
 
 _REPLAY = "replay:"
@@ -248,8 +248,10 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         web=None if request.demo else choose_web(context),
-        long_term=open_memory(context) if settings.memory and not request.demo else None,
+        long_term=None if request.demo else LazyMemory(partial(open_memory, context, site.label)),
     )
+    if shared.long_term is not None and settings.memory:
+        shared.long_term()  # what is wrong with it is said now
     return Program(shared, bus)
 
 

@@ -452,8 +452,14 @@ class Records:
         found = self.list(where)
         return self.read_all(found, pages=pages).get(where)
 
-    def read_all(self, found: Mapping[str, str], *, pages: bool = False) -> dict[str, RemoteRecord]:
-        """The records of what `list` gave, fetched together."""
+    def read_all(
+        self, found: Mapping[str, str], *, pages: bool = False, most_bytes: int = _MOST_PAGES_BYTES
+    ) -> dict[str, RemoteRecord]:
+        """The records of what `list` gave, fetched together.
+
+        Args:
+            most_bytes: of all pages of a record together, and of what is fetched to read them.
+        """
         wanted = sorted(set(found.values()))
         if not wanted:
             return {}
@@ -461,7 +467,7 @@ class Records:
         with self._fetching:
             here = look_up(git, wanted, doing=doing)
             missing = [commit for commit in wanted if commit not in here]
-            most = _MOST_PAGES_BYTES if pages else _MOST_RECORD_BYTES
+            most = most_bytes if pages else _MOST_RECORD_BYTES
             faults = fetch_all(git, self.remote, missing, most, self.tries)
             here |= look_up(git, missing, doing=doing)
             texts = read_texts(git, here, _MOST_COMMIT_BYTES)
@@ -472,7 +478,7 @@ class Records:
             record = RemoteRecord(ref, commit, fault=fault)
             if text is not None and fault is None:
                 record = replace(record, parent=text.parent, message=text.message)
-                record = _with_pages(git, record) if pages else record
+                record = _with_pages(git, record, most_bytes) if pages else record
             records[ref] = record
         return records
 
@@ -598,8 +604,8 @@ def _checked(ref: str) -> str:
     return ref
 
 
-def _with_pages(git: HostGit, record: RemoteRecord) -> RemoteRecord:
+def _with_pages(git: HostGit, record: RemoteRecord, most_bytes: int) -> RemoteRecord:
     try:
-        return replace(record, pages=read_record_pages(git, record.commit, _MOST_PAGES_BYTES))
+        return replace(record, pages=read_record_pages(git, record.commit, most_bytes))
     except WorkspaceError as error:
         return RemoteRecord(record.ref, record.commit, fault=str(error))

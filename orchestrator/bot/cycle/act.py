@@ -43,6 +43,7 @@ from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ledger
+from orchestrator.engine.tools.memory import new_memory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -84,11 +85,13 @@ class SessionEvidence:
     Attributes:
         redact: takes secrets out of a command before it is cut.
         todos: the model's own list of what is to be done.
+        notes: what the model wants to be remembered, and was not known.
     """
 
     redact: Callable[[str], str] = str
     commands: list[RanCommand] = field(default_factory=list)
     todos: tuple[TodoItem, ...] = ()
+    notes: list[str] = field(default_factory=list)
     _running: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
@@ -102,6 +105,8 @@ class SessionEvidence:
             text = self._running.pop(event.call_id)
             if event.status in {CallStatus.OK, CallStatus.FAILED}:
                 self.commands.append(RanCommand(text, event.status is CallStatus.OK))
+        elif isinstance(event, ToolCallEnded) and event.name == "remember" and event.status is CallStatus.OK:
+            self.notes += new_memory(event.output)
         elif isinstance(event, TodosChanged):
             self.todos = event.items
 
@@ -269,6 +274,7 @@ class CycleSession:
         self.brought = Brought()
         self.end: SessionEnd | None = None
         self._task_words = self._rules = ""
+        self._about: set[str] = set()
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
@@ -381,6 +387,7 @@ class CycleSession:
             whole_file = contract.writes_whole_files
             first, briefing = await self._opening.brief(profile, brought, tests, whole_file=whole_file)
             self._task_words, self._rules = briefing.task, briefing.instructions
+            self._about = {*brought.paths, *filter(None, (briefing.subject,))}
             contract.learn(title=self._task.title, path=briefing.subject, tests=tests)
         return session, first
 
@@ -519,8 +526,11 @@ class CycleSession:
 
     async def _recall(self, message: str) -> str:
         """What is remembered. The first message is mostly the repository's; the task says what it is about."""
+        if self._parts.memory is None:
+            return ""
         is_first = self._session is None or not self._session.budget.rounds
-        return await self._parts.recall(f"{self._task.title}\n{self._task.body}" if is_first else message)
+        words = f"{self._task.title}\n{self._task.body}" if is_first else message
+        return await self._parts.memory.recall(words, self._about, self.clone.blobs)
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, ClaimRecord, claim_ref
 from orchestrator.bot.coordination.claims import RETRY, is_old, remove_tombstones
+from orchestrator.bot.coordination.repository_memory import MEMORY
 from orchestrator.bot.coordination.saved_work import WORK, list_wip, load_wip, wip_ref
 from orchestrator.bot.cycle.earlier import (
     MOST_ATTEMPTS,
@@ -76,6 +77,7 @@ class Claimer:
         base: the branch to start from, where a person named it.
         author_email: whose commits ours are.
         earlier: what was found, by the task's key.
+        memory: what the remote was seen to have at the reference of what was learned; None before anybody looked.
         named_tasks: the tasks that were taken, with branches for which the remote has room, by their keys.
     """
 
@@ -96,6 +98,7 @@ class Claimer:
     author_email: str = ""
     earlier: dict[str, Earlier] = field(default_factory=dict)
     named_tasks: dict[str, Task] = field(default_factory=dict)
+    memory: Mapping[str, str] | None = None
     _names: RemoteNames | None = None
     _held: dict[str, ClaimRecord] = field(default_factory=dict)
     _retried: dict[str, str] = field(default_factory=dict)
@@ -181,6 +184,7 @@ class Claimer:
         """Claims, unfinished work and our branches, asked for together with all names that matter here."""
         there = self.records.tips(patterns(self.base))
         self._names = RemoteNames(there.keys(), self.records.remote.shown)
+        self.memory = {name: commit for name, commit in there.items() if name == MEMORY}
         return ours_only(there)
 
     def _require_room(self, task: Task) -> str | None:

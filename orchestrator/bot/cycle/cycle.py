@@ -96,6 +96,8 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
 
     async with Heartbeat(choice.lease, spent, parts.clock, parts.emit):
         await show_claim(parts, choice)
+        if parts.memory is not None:
+            await parts.memory.learn()
         parts.emit(PhaseEntered(Phase.CLONE))
         with _removed(await _clone(parts), parts) as clone:
             files = await asyncio.to_thread(clone.tracked_files)

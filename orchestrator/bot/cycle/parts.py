@@ -23,10 +23,9 @@ from orchestrator.core.errors import (
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Spent, Usage
-from orchestrator.engine.session.config import recalls_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.cycle.verify import RecordedTests
-    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.policy.incoming import Cleaned
@@ -403,7 +402,7 @@ class CycleParts:
         run: the run's name; `folder` is its folder, where the journal and saved work are.
         repository: what people and journals call it.
         verifier: runs the tests of a clone; None without a test command, or where none is found.
-        recall: see `Host`.
+        memory: what was learned about the repository; None without.
         download: fetches what people attached to a task; None fetches nothing.
         recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
         records: the hidden refs of the remote; None in a dry run.
@@ -447,8 +446,36 @@ class CycleParts:
     least: Caps
     verifier: Callable[[Clone], Verifier | None] | None = None
     recorded_tests: RecordedTests | None = None
-    recall: Callable[[str], Awaitable[str]] = recalls_nothing
+    memory: CycleMemory | None = None
     download: Download | None = None
+
+
+class CycleMemory(Protocol):
+    """What one cycle learns about the repository and recalls of it."""
+
+    async def learn(self) -> None:
+        """Read what is known, and store what pull requests have taught since. It does not raise."""
+
+    async def recall(
+        self, message: str, files: Collection[str], blobs: Callable[[Sequence[str]], Mapping[str, str]]
+    ) -> str:
+        """What is remembered and has to do with a message, as Markdown; empty if nothing is.
+
+        Args:
+            files: those that the task is about.
+            blobs: gives the blobs of files on the base, of those that are there.
+
+        Raises:
+            MemoryStoreError: this machine's file cannot be used.
+            ModelError: there is no vector for a new fact.
+        """
+
+    async def note(self, notes: Sequence[str], pull: PullRequest, cited: Mapping[str, str]) -> None:
+        """Store what a model wrote and its pull request shows. It counts once that is merged. It does not raise.
+
+        Args:
+            cited: files that the notes may be about, each with its blob in the pull request.
+        """
 
 
 @dataclass(frozen=True, slots=True)

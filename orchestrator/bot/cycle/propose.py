@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ _MESSAGE_CHARACTERS = 10_000
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
 _MOST_TODOS = 20
+_MOST_NOTES = 5
 _MOST_UNREADABLE = 5
 _MOST_LOST = 10
 # Between the program's head of a pull request and the model's words: see `pull_request_body.md`.
@@ -323,6 +325,7 @@ class Proposer:
             ],
             todos_done=done_in_words(todos),
             more_todos=max(len(todos) - _MOST_TODOS, 0),
+            notes=self._notes(),
             unreadable=[
                 one_line(str(found), limit=_FINDING_CHARACTERS)
                 for found in self._unreadable[:_MOST_UNREADABLE]
@@ -338,6 +341,25 @@ class Proposer:
         verdict = self.verification.verdict
         return self._tests.lines(beside_runs=verdict is not None and not verdict.problem)
 
+    def _notes(self) -> list[str]:
+        """What the model wants to be remembered if this is merged, as Markdown: now, and when it was proposed."""
+        if self.attempt.parts.memory is None:
+            return []
+        before = notes_in(self.attempt.task.pull.body) if self.attempt.task.pull else []
+        words = (self._guards.redact(note) for note in self.evidence.notes)
+        return list(dict.fromkeys([*before, *(todo_words(self._guards.wording, one) for one in words)]))[
+            :_MOST_NOTES
+        ]
+
+    async def _remember(self, pull: PullRequest, outcome: CommitOutcome, commit: str) -> None:
+        """Have what the pull request says is to be remembered stored, with the files that it is about."""
+        memory, notes = self.attempt.parts.memory, self._notes()
+        if memory is None or not notes:
+            return
+        paths = [file.path for file in outcome.changes]
+        cited = await asyncio.to_thread(self.attempt.clone.blobs, paths, commit)
+        await memory.note(notes, pull, cited)
+
     async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str:
         branch = self.branch
         commit = await self._push(branch)
@@ -350,6 +372,7 @@ class Proposer:
             await self._attachments.label(pull.number, REVIEW_LABEL)
         await self._attachments.fails(pull, is_red=self.verification.is_red)
         await self._attachments.comment(pull.number, outcome)
+        await self._remember(pull, outcome, commit)
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
 
     async def _push(self, branch: str) -> str:
@@ -459,6 +482,17 @@ class Proposer:
 def as_result(pull: PullRequest) -> PullRequestResult:
     """A pull request of the forge, as a cycle's result tells it."""
     return PullRequestResult(pull.title, pull.body, pull.draft, pull.number, pull.url)
+
+
+_NOTES_HEADING = "## What the model wants to remember"
+_NOTE = re.compile(r"- (\S.*)")
+
+
+def notes_in(body: str) -> list[str]:
+    """What a pull request's text says is to be remembered, as Markdown."""
+    lines = body.splitlines()
+    start = len(lines) - lines[::-1].index(_NOTES_HEADING) if _NOTES_HEADING in lines else len(lines)
+    return [found[1] for line in lines[start:] if (found := _NOTE.fullmatch(line))][:_MOST_NOTES]
 
 
 def todo_words(wording: OutgoingWording, content: str) -> str:

@@ -21,6 +21,7 @@ from orchestrator.bot.git.folders import disarm
 from orchestrator.bot.git.hostgit import HostGit, printable_line, storage_errors
 from orchestrator.bot.git.objects import (
     Trees,
+    blobs_of,
     commit_of,
     differences,
     recent_commits,
@@ -33,7 +34,7 @@ from orchestrator.core.changes import FileChange
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -466,6 +467,14 @@ class Clone(Committer):
     def tracked_files(self) -> list[TrackedFile]:
         """Every entry of the base commit, sorted by path."""
         return tracked_files(self.git, self.base_commit)
+
+    def blobs(self, paths: Sequence[str], commit: str = "") -> dict[str, str]:
+        """The blobs of files by path, of those that are there.
+
+        Args:
+            commit: empty is the base commit.
+        """
+        return blobs_of(self.git, commit or self.base_commit, paths)
 
     def recent_commits(self, count: int) -> list[CommitLine]:
         """The last commits of the base branch, newest first; at most those that the shallow clone has."""

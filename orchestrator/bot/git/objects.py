@@ -203,6 +203,20 @@ def tracked_files(git: HostGit, commit: str) -> list[TrackedFile]:
     return sorted(found, key=lambda file: file.path)
 
 
+def blobs_of(git: HostGit, commit: str, paths: Sequence[str]) -> dict[str, str]:
+    """The blobs of files of a commit, by path; those that are no files there are left out."""
+    if not paths:
+        return {}
+    output = git.run("ls-tree", "-z", "--full-tree", commit, "--", *paths, doing="cannot look up files")
+    found = {}
+    for line in output.split(b"\0")[:-1]:
+        fields, _, path = line.partition(b"\t")
+        _, kind, name = fields.split()
+        if kind == b"blob":
+            found[os.fsdecode(path)] = name.decode("ascii")
+    return found
+
+
 def recent_commits(git: HostGit, commit: str, count: int) -> list[CommitLine]:
     """A commit and those before it, newest first."""
     if count < 1:

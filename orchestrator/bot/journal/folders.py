@@ -58,8 +58,13 @@ class Home:
 
     @property
     def memory(self) -> Path:
-        """What is remembered for later sessions, one file."""
+        """What is remembered for later sessions that are about no repository, one file."""
         return self.root / "memory.db"
+
+    @property
+    def memories(self) -> Path:
+        """What is remembered for later sessions on repositories, one file each."""
+        return self.root / "memories"
 
     @property
     def cache(self) -> Path:

@@ -18,6 +18,7 @@ from orchestrator.bot.worker.candidates import (
     TextFilter,
     VisibleText,
 )
+from orchestrator.bot.worker.lessons import SeenPulls
 from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
@@ -180,6 +181,10 @@ class Backlog:
             self._none = Choice(None, reason, wake_at=min(search.times, default=None))
             self.last_search.remember(self._fingerprint, self._none, search.now)
         return self._none
+
+    def seen(self) -> SeenPulls:
+        """What this choice has read of our pull requests."""
+        return self._begun.seen() if self._begun is not None else SeenPulls()
 
     def notices(self) -> list[Event]:
         """What is to be told of the tasks that were read."""

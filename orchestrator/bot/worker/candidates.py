@@ -21,6 +21,7 @@ from orchestrator.bot.cycle.tasks import (
 )
 from orchestrator.bot.forge.base import ACTIONS_APP, PullRequestState, TokenKind
 from orchestrator.bot.worker import task_rules as rules
+from orchestrator.bot.worker.lessons import SeenPulls
 from orchestrator.bot.worker.task_rules import CommentsPolicy, TaskAuthorization, has_label, name_of
 from orchestrator.bot.worker.upkeep import Upkeep
 from orchestrator.core.errors import (
@@ -282,6 +283,10 @@ class TaskSearch:
         if number not in self._feedback:
             self._feedback[number] = self.forge.feedback(number)
         return self._feedback[number]
+
+    def seen(self) -> SeenPulls:
+        """All pull requests of ours, and what was read of what was said about them."""
+        return SeenPulls(self.pulls, dict(self._feedback))
 
     def has_unfinished(self, key: str) -> bool:
         """Whether a cycle left unfinished work on a task."""

@@ -13,6 +13,7 @@ from orchestrator.core.prompts import render
 from orchestrator.engine.memory.ranking import (
     LIFETIMES,
     RESULTS,
+    TEXT_MATCH,
     Author,
     Importance,
     Memory,
@@ -21,10 +22,10 @@ from orchestrator.engine.memory.ranking import (
     expiry,
     rank,
 )
-from orchestrator.engine.memory.store import MEMORIES, NewItem, as_json, from_json, plain
+from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, NewItem, as_json, from_json, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.core.clock import Clock
@@ -40,6 +41,8 @@ QUERY_CHARS = 2_000
 """Of a message whose memories are recalled: a long one says first what it is about."""
 SHOWN_CHARS = 600
 """Of a memory that goes with a message."""
+MIRRORED = "fact"
+"""The metadata that holds the key of a mirrored item."""
 LEAST_TOLD = 0.5
 """A text of which a recalled memory makes up so much says nothing new."""
 
@@ -167,19 +170,37 @@ class LongTermMemory:
         )
         return number, missing
 
-    async def recall(self, query: str, limit: int = RESULTS) -> Found:
+    async def recall(
+        self,
+        query: str,
+        limit: int = RESULTS,
+        indices: Sequence[str] = (MEMORIES,),
+        matching: Collection[int] = (),
+    ) -> Found:
         """Find memories by words and by meaning, and remove the expired ones.
+
+        Args:
+            indices: of the memories, those that are searched.
+            matching: what counts as found by its text, whatever its words are.
 
         Raises:
             MemoryStoreError: the file cannot be read.
         """
-        texts, similarities, note = await self.search(MEMORIES, query, CANDIDATES)
+        texts, similarities, note = dict.fromkeys(matching, TEXT_MATCH), dict[int, float](), ""
+        for index in indices:
+            more, nearer, said = await self.search(index, query, CANDIDATES)
+            texts, similarities, note = more | texts, similarities | nearer, note or said
         found = await asyncio.to_thread(self.store.find, texts | similarities)
         now = self.clock.now()
         ranked = rank(found, texts, similarities, now, limit)
-        await asyncio.to_thread(self.store.purge, MEMORIES, now)
-        self._recalled |= {one.memory.id: one.memory for one in ranked}
+        for index in indices:
+            await asyncio.to_thread(self.store.purge, index, now)
+        self.keep_apart(one.memory for one in ranked)
         return Found(ranked, note)
+
+    def keep_apart(self, memories: Iterable[Memory]) -> None:
+        """What these say is not stored again in this session."""
+        self._recalled |= {memory.id: memory for memory in memories}
 
     async def search(
         self, index: str, query: str, limit: int
@@ -208,11 +229,45 @@ class LongTermMemory:
             MemoryStoreError: the file cannot be read.
         """
         found = await self.recall(message[:QUERY_CHARS])
-        shown = [
-            {"memory": one.memory, "text": one_line(one.memory.content, limit=SHOWN_CHARS)}
-            for one in found.memories
-        ]
-        return render("agent/relevant_memories", memories=shown) if shown else ""
+        return shown_block(one.memory for one in found.memories)
+
+    async def mirror(self, items: Mapping[str, NewItem]) -> None:
+        """Have the index of the repository hold these items and no others.
+
+        Args:
+            items: by a key, which stays the same for the same item; it goes into its metadata.
+
+        Raises:
+            ModelError: there is no vector for a new one.
+            MemoryStoreError: the file cannot be used.
+        """
+        index = await asyncio.to_thread(self.store.index, REPOSITORY)
+        if index is None and not items:
+            return
+        if index is not None and index.model != self.embedder.model:
+            await asyncio.to_thread(self.store.delete_index, REPOSITORY)
+        wanted = {
+            key: replace(item, metadata={**item.metadata, MIRRORED: key}) for key, item in items.items()
+        }
+        stale, kept = [], set[str]()
+        for memory in await asyncio.to_thread(self.store.listed, REPOSITORY):
+            key = str(memory.metadata.get(MIRRORED, ""))
+            if key in wanted and key not in kept and self._is_as(memory, wanted[key]):
+                kept.add(key)
+            else:
+                stale.append(memory.id)
+        if stale:
+            await asyncio.to_thread(self.store.remove, stale)
+        await self.add_items(REPOSITORY, [item for key, item in wanted.items() if key not in kept])
+
+    def _is_as(self, memory: Memory, item: NewItem) -> bool:
+        """Whether an item is stored already, as it would be stored now."""
+        return (
+            memory.content == self.store.redact(item.content)
+            and (memory.type, memory.importance, memory.author, memory.source, memory.expires_at)
+            == (item.type, item.importance, item.author, item.source, item.expires_at)
+            and dict(memory.metadata) == dict(item.metadata)
+        )
 
     async def forget(self, number: int, author: Author = Author.PERSON) -> Memory | None:
         """Remove a memory and give it back; None if there is none with this id.
@@ -256,13 +311,14 @@ class LongTermMemory:
     async def take_in(self, lines: Iterable[str | bytes]) -> int:
         """Store what `export` gave, with new ids and vectors; how many items that were.
 
-        What is known already or expired is left out. All lines are read before one is stored.
+        What is known already or expired is left out, and what the repository itself remembers. All lines are read before one is stored.
 
         Raises:
             MemoryStoreError: a line is no item, or the file does not take it.
             ModelError: the embedder failed.
         """
         read = [from_json(line) for line in lines if line.strip()]
+        read = [(index, item) for index, item in read if index != REPOSITORY]
         now, stored = self.clock.now(), 0
         for name in dict.fromkeys(index for index, _ in read):
             items = [item for index, item in read if index == name and not _is_over(item, now)]
@@ -300,6 +356,19 @@ class LongTermMemory:
         """Close the embedder and the file."""
         await self.embedder.aclose()
         self.store.close()
+
+
+def shown_block(memories: Iterable[Memory]) -> str:
+    """Memories as they go with a message, under their heading; empty if there is none."""
+    shown = [
+        {
+            "memory": memory,
+            "origin": memory.source if memory.index == REPOSITORY else "",
+            "text": one_line(" ".join(memory.content.split()), limit=SHOWN_CHARS),
+        }
+        for memory in memories
+    ]
+    return render("agent/relevant_memories", memories=shown) if shown else ""
 
 
 def _is_over(item: NewItem, now: datetime) -> bool:

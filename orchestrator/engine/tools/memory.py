@@ -62,6 +62,15 @@ def remember(memory: LongTermMemory) -> Tool:
     return Tool(define("remember", properties, ("content",)), execute, order=Order.ALONE)
 
 
+def new_memory(output: str) -> list[str]:
+    """What an answer of `remember` says is remembered from now on; empty if it was known, or this is no such answer."""
+    try:
+        said = json.loads(output)
+        return [str(said["content"])] if said["stored"] is True else []
+    except (ValueError, TypeError, KeyError):
+        return []
+
+
 def recall_memories(memory: LongTermMemory) -> Tool:
     """The tool that searches the memories."""
 

@@ -58,7 +58,7 @@ async def test_memories_go_with_the_message_and_the_prefix_stays(tmp_path: Path)
     asked = first.messages[-1]
     assert asked.role is Role.USER
     assert asked.text.startswith(f"Test the clock with a mock\n\n{HEADING}\n")
-    assert "- Memory 1, correction by a person, 2026-01-01: Never use mocks here" in asked.text
+    assert "- Memory 1, correction by a person, 2026-01-01: `Never use mocks here`" in asked.text
     assert "Fridays" not in asked.text
     assert first.system == second.system == third.system == plain_model.requests[0].system
     assert HEADING not in first.system

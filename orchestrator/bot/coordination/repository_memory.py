@@ -1,0 +1,295 @@
+"""What people taught about a repository: facts on `refs/pullwright/memory`, which all machines share.
+
+Whoever can push may write there. So a fact is only where to look: its words are read again where it cites them, each
+time it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter, ValidationError
+
+from orchestrator.bot.git.hostgit import printable_line
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from orchestrator.bot.coordination.records import Records, RemoteRecord
+    from orchestrator.core.clock import Clock
+
+MEMORY = "refs/pullwright/memory"
+PAGE = "facts.json"
+MOST_FACTS = 300
+MOST_WORDS = 1_000
+"""Characters of one fact."""
+MOST_BYTES = 1 << 20
+"""Of all facts together."""
+MOST_LOOKED_AT = 1_000
+MOST_FORGOTTEN = 1_000
+MOST_CITED = 20
+LIFETIME = timedelta(days=90)
+"""Of a fact that no merged pull request has confirmed."""
+
+_VERSION = 1
+_MOST_LOOKS = 20
+_DIGITS = 16
+
+
+class FactKind(StrEnum):
+    """What a fact is."""
+
+    CORRECTION = "correction"
+    """What somebody who may write said about a pull request of ours."""
+    CLOSED = "closed"
+    """The last words of such a person on a pull request of ours that was closed without being merged."""
+    NOTE = "note"
+    """What a model wrote, and a pull request showed. It counts once that is merged."""
+
+
+_Words = Annotated[str, Field(min_length=1, max_length=MOST_WORDS)]
+_Login = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+_Path = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_Said = Annotated[str, Field(pattern=r"^(?:(?:review|line|comment)-[0-9]{1,20})?$")]
+_Blob = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+_Number = Annotated[int, Field(ge=1, le=10**10)]
+_Moment = Annotated[
+    AwareDatetime, Field(ge=datetime(2020, 1, 1, tzinfo=UTC), le=datetime(9000, 1, 1, tzinfo=UTC))
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One fact, with what it cites.
+
+    Attributes:
+        content: the words as they were when the fact was stored, without secrets.
+        author: a person's login; of a note empty.
+        pull: the pull request on which it was said.
+        said: which words of the pull request it cites, as `kind-id`; of a note empty.
+        path: the file that the words are about; empty if they name none.
+        cited: of a note: files, each with its blob in the pull request.
+        confirmed: the pull request is merged. Then the fact does not expire.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    kind: FactKind
+    content: _Words
+    author: _Login | Literal[""]
+    pull: _Number
+    said: _Said
+    url: _Path
+    created_at: _Moment
+    expires_at: _Moment | None
+    path: _Path = ""
+    cited: Annotated[dict[_Path, _Blob], Field(max_length=MOST_CITED)] = field(default_factory=dict)
+    confirmed: bool = False
+    importance: Literal["critical", "high", "normal", "low"] = "normal"
+
+    @property
+    def key(self) -> str:
+        """The same for the same words at the same place, whichever machine stored them."""
+        text = f"{self.pull}\0{self.said or self.content}"
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+
+    def is_expired(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and now > self.expires_at
+
+    def confirm(self) -> Fact:
+        """The fact, now that its pull request is merged."""
+        return replace(self, confirmed=True, expires_at=None)
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryFacts:
+    """All that is known.
+
+    Attributes:
+        looked_at: pull requests that are over and whose words were read.
+        forgotten: keys of facts that a person took out: they are not learned again.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    version: Annotated[int, Field(ge=_VERSION, le=_VERSION)] = _VERSION
+    facts: Annotated[tuple[Fact, ...], Field(max_length=MOST_FACTS)] = ()
+    looked_at: Annotated[tuple[_Number, ...], Field(max_length=MOST_LOOKED_AT)] = ()
+    forgotten: Annotated[tuple[_Key, ...], Field(max_length=MOST_FORGOTTEN)] = ()
+
+    @property
+    def by_key(self) -> dict[str, Fact]:
+        """The facts by their keys."""
+        return {fact.key: fact for fact in self.facts}
+
+    def with_facts(self, fresh: Iterable[Fact], looked_at: Iterable[int] = ()) -> RepositoryFacts:
+        """These facts and others. Of two with one key the later one stays, confirmed if one of them is."""
+        known = self.by_key
+        gone = set(self.forgotten)
+        for fact in fresh:
+            if fact.key in gone:
+                continue
+            before = known.get(fact.key)
+            if before is not None:
+                fact = replace(fact, created_at=before.created_at, importance=before.importance)  # noqa: PLW2901
+                fact = fact.confirm() if before.confirmed else fact  # noqa: PLW2901
+            known[fact.key] = fact
+        return replace(self, facts=tuple(known.values()), looked_at=(*self.looked_at, *looked_at))
+
+    def without(self, keys: Collection[str]) -> RepositoryFacts:
+        """These facts without some, which are not learned again."""
+        gone = [fact.key for fact in self.facts if fact.key in keys]
+        kept = tuple(fact for fact in self.facts if fact.key not in keys)
+        return replace(self, facts=kept, forgotten=(*self.forgotten, *gone))
+
+    def bounded(self, now: datetime) -> RepositoryFacts:
+        """What there is room for: nothing that is expired; then confirmed and important facts, newest first."""
+        living = [fact for fact in self.facts if not fact.is_expired(now) and _is_fit(fact)]
+        living.sort(
+            key=lambda fact: (fact.confirmed, _WEIGHTS[fact.importance], fact.created_at), reverse=True
+        )
+        kept: list[Fact] = []
+        room = MOST_BYTES - 20 * (MOST_LOOKED_AT + MOST_FORGOTTEN)
+        for fact in living[:MOST_FACTS]:
+            room -= len(json.dumps(_fields(fact))) + 2
+            if room >= 0:
+                kept.append(fact)
+        kept.sort(key=lambda fact: (fact.created_at, fact.key))
+        return replace(
+            self,
+            facts=tuple(kept),
+            looked_at=tuple(sorted(set(self.looked_at))[-MOST_LOOKED_AT:]),
+            forgotten=tuple(dict.fromkeys(self.forgotten))[-MOST_FORGOTTEN:],
+        )
+
+
+_WEIGHTS: Mapping[str, int] = {"low": 0, "normal": 1, "high": 2, "critical": 3}
+_FORM: TypeAdapter[RepositoryFacts] = TypeAdapter(RepositoryFacts)
+_FACT_FORM: TypeAdapter[Fact] = TypeAdapter(Fact)
+
+
+def _is_fit(fact: Fact) -> bool:
+    """Whether a fact can be read again once it is written."""
+    try:
+        _FACT_FORM.validate_json(json.dumps(_fields(fact)))
+    except ValidationError:
+        return False
+    return True
+
+
+class RepositoryMemory:
+    """Reads and changes the facts of one repository. It blocks: call it in a thread.
+
+    A change is made to what is there now, and made again where another machine was faster. So none is lost.
+
+    Args:
+        nonce: makes a text that was never made before, on any machine.
+    """
+
+    def __init__(self, records: Records, clock: Clock, nonce: Callable[[], str]) -> None:
+        self._records = records
+        self._clock = clock
+        self._nonce = nonce
+
+    def read(self, seen: Mapping[str, str] | None = None) -> RepositoryFacts:
+        """The facts that are not expired.
+
+        Args:
+            seen: what the remote was seen to have at `MEMORY`, if it has that; None asks.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries.
+            WorkspaceError: what is there is no memory of this program's.
+        """
+        return self._read(self._records.list(MEMORY) if seen is None else seen)[1]
+
+    def change(
+        self, change: Callable[[RepositoryFacts], RepositoryFacts], *, forgets: bool = False
+    ) -> RepositoryFacts:
+        """Change the facts; what is there then.
+
+        Args:
+            forgets: what is taken out is not to be found in the history of the reference either.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries; it may be changed all the same.
+            WorkspaceError: what is there is no memory of this program's, or cannot be replaced.
+        """
+        for _ in range(_MOST_LOOKS):
+            commit, facts = self._read(self._records.list(MEMORY))
+            after = change(facts).bounded(self._clock.now())
+            if after == facts:
+                return after
+            text = json.dumps({**_plain(after), "facts": [_fields(fact) for fact in after.facts]}, indent=0)
+            message = f"pullwright: what people taught\n\n{self._nonce()}\n"
+            parent = None if forgets else commit
+            made = self._records.commit(message, parent, {PAGE: text.encode()})
+            if self._swap(commit, made):
+                return after
+        raise PushRejectedError(f"{MEMORY} changes faster than it can be read")
+
+    def _swap(self, old: str | None, new: str) -> bool:
+        try:
+            return self._records.swap(MEMORY, old, new)
+        except PushRejectedError as error:
+            if old is None or "non-fast-forward" not in str(error):
+                raise
+        # The server moves nothing backwards. For a moment there is no memory; who adds to it then is not lost.
+        return self._records.delete(MEMORY, old) and self._records.swap(MEMORY, None, new)
+
+    def _read(self, found: Mapping[str, str]) -> tuple[str | None, RepositoryFacts]:
+        record = self._records.read_all(found, pages=True, most_bytes=2 * MOST_BYTES).get(MEMORY)
+        if record is None:
+            return None, RepositoryFacts()
+        facts = self._parsed(record)
+        living = tuple(fact for fact in facts.facts if not fact.is_expired(self._clock.now()))
+        return record.commit, replace(facts, facts=living)
+
+    def _parsed(self, record: RemoteRecord) -> RepositoryFacts:
+        page = record.pages.get(PAGE)
+        fault = record.fault
+        if fault is None and page is None:
+            fault = f"it has no {PAGE}"
+        elif page is not None and len(page) > MOST_BYTES:
+            fault = f"it is larger than {MOST_BYTES:,} bytes"
+        elif page is not None:
+            try:
+                facts = _FORM.validate_json(page)
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                fault = f"{'.'.join(map(str, first['loc'])) or PAGE}: {first['msg']}"
+            else:
+                return replace(facts, facts=tuple(facts.by_key.values()))
+        shown = self._records.remote.shown
+        raise WorkspaceError(
+            f"the memory of {shown} is not used, for it is not this program's ({printable_line(str(fault))}); "
+            f"to begin a new one: git push {shown} :{MEMORY}"
+        )
+
+
+def _plain(facts: RepositoryFacts) -> dict[str, Any]:
+    return {
+        "version": facts.version,
+        "looked_at": list(facts.looked_at),
+        "forgotten": list(facts.forgotten),
+    }
+
+
+def _fields(fact: Fact) -> dict[str, Any]:
+    """A fact as JSON, without what says nothing."""
+    fields = asdict(fact)
+    for name in ("created_at", "expires_at"):
+        moment = fields[name]
+        fields[name] = moment and moment.astimezone(UTC).isoformat()
+    return {name: value for name, value in fields.items() if value not in ("", {}) or name in _NEEDED}
+
+
+_NEEDED = frozenset({"author", "said", "url"})
