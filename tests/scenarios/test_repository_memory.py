@@ -101,7 +101,7 @@ def test_who_may_not_write_any_more_is_not_recalled_and_a_deleted_comment_neithe
     stage.script(FIX_IT)
     stage.run()
     assert "Relevant Memories" not in stage.told(2)
-    told = [event["message"] for event in stage.events() if event["type"] == "guarded"]
+    told = [event["message"] for event in stage.events() if event["type"] == "Guarded"]
     assert any("bob may not write" in one for one in told)
     assert any(f"what it cites on #{pull.number} is not there" in one for one in told)
 
@@ -118,7 +118,8 @@ def test_a_closed_pull_request_is_remembered_with_its_reason_and_a_merged_one_co
     pull.updated_at = minutes_ago(5)
     hosted.issue("Add tests for the clock of calc")
     stage.script(adds("clock.py"))
-    second = hosted.repo.pulls[stage.run("--issue", "3").result["pull_request"]["number"]]
+    number = stage.run("--issue", "3").result["pull_request"]["number"]
+    second = hosted.repo.pulls[number]
     assert RULE in stage.told(2)
     (fact,) = listed(stage)
     assert (fact["importance"], fact["expires_at"]) == ("high", None)
