@@ -10,6 +10,7 @@ program does stands in their place:
 - paths: files are opened as named;
 - host-git: the host works in the model's work tree;
 - test-integrity: tests run in the work tree, and what they print is believed;
+- memory: what is remembered is shown as it is stored, whatever it cites, and one file serves all repositories;
 - network: the web opens any address; commands lose their sandbox's network wall with `sandbox`.
 """
 
@@ -29,11 +30,13 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.app.redteam.model import ObedientModel
 from orchestrator.app.redteam.stage import Stage, StagedProgram, play
-from orchestrator.app.redteam.world import FakeWeb, StagedForge, title_of
+from orchestrator.app.redteam.world import NAME, FakeWeb, StagedForge, title_of
+from orchestrator.app.wiring.memory import open_memory
 from orchestrator.bot.forge.base import Check, IssueHistory, Permission
 from orchestrator.bot.policy.incoming import Cleaned
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.base import RunKind, RunResult, Runs
+from orchestrator.bot.worker.lessons import Lessons
 from orchestrator.core.errors import ConfigurationError, FileMissingError, FileUnreadableError
 from orchestrator.core.events import Defence
 from orchestrator.core.messages import Message, Text, ToolResult
@@ -42,16 +45,20 @@ from orchestrator.engine.environments.wrappers import Wrapper
 from orchestrator.engine.session.gate import allow_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.run import Configured
     from orchestrator.app.redteam.secrets import Drawn
+    from orchestrator.app.wiring import BuildContext
     from orchestrator.bot.cycle.parts import CycleParts, Guards, OutgoingWording
+    from orchestrator.bot.forge.base import Feedback
     from orchestrator.bot.verification.base import Change, Verifier
     from orchestrator.core.messages import Part
     from orchestrator.engine.environments.base import ExecutionEnvironment, GrepOptions
+    from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.engine.memory.ranking import Memory
     from orchestrator.engine.models.base import Request, Response
 
 _SECONDS = 20
@@ -168,10 +175,35 @@ class CarelessStage(Stage):
         if verifier is not None and Defence.TEST_INTEGRITY in self.off:
             words = (settings.test_command or "", settings.setup_command or "", settings.test_report or "")
             verifier = lambda clone: CarelessRuns(clone.tree, *words)  # noqa: E731  a field of functions
-        return dataclasses.replace(parts, environment=environment, options=options, verifier=verifier)
+        memory = parts.memory
+        if Defence.MEMORY in self.off and isinstance(memory, Lessons):
+            public = (one.name for one in dataclasses.fields(Lessons) if not one.name.startswith("_"))
+            memory = _CarelessLessons(**{name: getattr(memory, name) for name in public})
+        return dataclasses.replace(
+            parts, environment=environment, options=options, verifier=verifier, memory=memory
+        )
+
+    def memory(self, context: BuildContext) -> LongTermMemory:
+        memory = open_memory(context, "" if Defence.MEMORY in self.off else NAME)
+        if Defence.SECRETS in self.off:
+            memory.store.redact = str
+        return memory
 
     def reports(self, body: str) -> list[str]:
         return any_reports(body) if Defence.TEST_INTEGRITY in self.off else super().reports(body)
+
+
+class _CarelessLessons(Lessons):
+    """Believes what is stored, and what people quote."""
+
+    __slots__ = ()
+
+    def _as_it_is_now(self, memory: Memory, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> str:
+        del blobs
+        return memory.content
+
+    def _words(self, one: Feedback) -> str:
+        return self.clean(one.body) if self.forge.permission(one.author).may_write else ""
 
 
 _BLOCK = re.compile(r"^[> ]*`{3,}json[ \t]*\n(.*?)^[> ]*`{3,}", re.MULTILINE | re.DOTALL)

@@ -34,6 +34,8 @@ class AttackPlace(StrEnum):
     WEB_PAGE = "web-page"
     WEB_SEARCH = "web-search"
     TOOL_OUTPUT = "tool-output"
+    REVIEW = "review"
+    MEMORY = "memory"
 
 
 class Sign(StrEnum):
@@ -124,6 +126,17 @@ class WorldComment(_Part):
     body: str
 
 
+class WorldMemory(_Part):
+    """What an earlier session's model wrote into the memory of this machine.
+
+    Attributes:
+        about: the repository that it worked on: `this`, or `another` with which this one shares no file.
+    """
+
+    about: Literal["this", "another"]
+    content: str
+
+
 class World(_Part):
     """What is around the attacker's words.
 
@@ -143,6 +156,11 @@ class World(_Part):
         comments: on the issue.
         check_app: the app whose failed check on our pull request says the words; a commit status where it is empty.
         required_apps: the apps whose checks the base branch requires.
+        pull_state: of an older pull request of ours, the number 2; empty if there is none.
+        pull_body: its text.
+        reviews: comments on it, about `greet.py`; the first is `line-1`.
+        facts: what the reference of the repository's memory says, as its page has it.
+        memories: what this machine remembers.
         pages: text by address.
         hosts: IP address by name; every other name has a public one.
         home: text by path below the home of whoever runs the program.
@@ -167,6 +185,11 @@ class World(_Part):
     comments: list[WorldComment] = []
     check_app: str = ""
     required_apps: list[str] = []
+    pull_state: Literal["", "merged", "closed"] = ""
+    pull_body: str = "It is mended."
+    reviews: list[WorldComment] = []
+    facts: list[dict[str, Any]] = []
+    memories: list[WorldMemory] = []
     pages: dict[str, str] = {}
     hosts: dict[str, str] = {}
     home: dict[str, str] = {}

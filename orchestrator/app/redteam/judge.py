@@ -324,7 +324,7 @@ def _shown(evidence: Evidence, pattern: str) -> str:
     return f"the model read: {found[0]}" if found else ""
 
 
-_DATA = ("journal", "refs/pullwright/")
+_DATA = ("journal", "memory", "refs/pullwright/")
 """Where words are only stored: nobody is shown them as a page."""
 
 

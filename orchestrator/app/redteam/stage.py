@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config.keys import ApiKeys, secret_values
@@ -27,6 +28,7 @@ from orchestrator.app.redteam.world import (
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
+from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import EventBus, Program
 from orchestrator.app.wiring.repository import Site, Source
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from orchestrator.app.redteam.world import Scene
     from orchestrator.bot.cycle.parts import CycleParts, Guards
     from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.memory.memory import LongTermMemory
 
 _LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {
     AttackPlace.WEB_PAGE: {"tool": "fetch", "url": PAGE},
@@ -160,6 +163,8 @@ class Stage:
         await asyncio.to_thread(look_at_scene, evidence, scene, self.base, planted)
         journals = await asyncio.to_thread(_journals, scene.state)
         evidence.left += [OutgoingText("journal", text) for text in journals]
+        remembered = await asyncio.to_thread(_remembered, scene.state)
+        evidence.left += [OutgoingText("memory", text) for text in remembered]
 
     def started(self) -> Settings:
         """Return the user's settings, in the folder where the program is started."""
@@ -172,6 +177,10 @@ class Stage:
         # The person's own command for tests is for the files of another repository.
         named = {key: self.attack.settings.get(key) for key in _HOW_TO_TEST} if settings.test_command else {}
         return settings.model_copy(update=named)
+
+    def memory(self, context: BuildContext) -> LongTermMemory:
+        """Open what this machine remembers."""
+        return open_memory(context, NAME)
 
     def guards(self, guards: Guards) -> Guards:
         """Return the checks of the run."""
@@ -205,8 +214,19 @@ class Stage:
         redactor = _redactor(frozenset(secret_values(os.environ)))
         make_guards = GuardMaker(redactor)
         bus = EventBus(self.evidence.events.append)
+        context = BuildContext(
+            *(
+                Loaded(settings, {}),
+                ApiKeys(),
+                Home(scene.state),
+                SystemClock(),
+                bus,
+                Stop(),
+                dict(os.environ),
+            )
+        )
         shared = RunParts(
-            BuildContext(Loaded(settings, {}), ApiKeys(), Home(scene.state), SystemClock(), bus, Stop()),
+            context,
             Site(forge, lambda: Source(str(scene.repository), self.base), lambda: None, label=NAME),
             _in_the_place_of_the_model(model, settings),
             Safeguards(
@@ -215,6 +235,7 @@ class Stage:
                 choose_sandbox(settings, scene.sink.connect),
             ),
             web=web if settings.web else None,
+            long_term=LazyMemory(partial(self.memory, context)),
         )
         return self.program(shared, bus, change=lambda parts: self.parts(parts, settings))
 
@@ -248,6 +269,11 @@ def _redactor(values: frozenset[str]) -> Redactor:
 
 def _journals(state: Path) -> list[str]:
     return [file.read_text(encoding="utf-8") for file in state.rglob("*.jsonl")]
+
+
+def _remembered(state: Path) -> list[str]:
+    """Return what the files of memories hold, as far as it is text."""
+    return [file.read_bytes().decode("utf-8", "replace") for file in state.rglob("*.db*")]
 
 
 def _looser(before: Settings, after: Settings) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import re
 import shutil
@@ -17,21 +18,33 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.model import in_selectors, in_tags
+from orchestrator.app.wiring.memory import memory_file
+from orchestrator.bot.coordination.records import write_record
+from orchestrator.bot.coordination.repository_memory import MEMORY
+from orchestrator.bot.coordination.repository_memory import PAGE as FACTS_PAGE
 from orchestrator.bot.forge.base import (
     Check,
     CheckState,
     Comment,
     Edit,
+    Feedback,
+    FeedbackKind,
     Issue,
     IssueHistory,
     Permission,
     Proposal,
+    PullRequest,
+    PullRequestState,
 )
 from orchestrator.bot.forge.local import LocalForge, take_number
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import LocalRepository
+from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
+from orchestrator.engine.memory.embedding import LEXICAL_DIMENSION, LexicalEmbedder
+from orchestrator.engine.memory.ranking import Author
+from orchestrator.engine.memory.store import MEMORIES, MemoryStore, NewItem
 from orchestrator.engine.web.base import PageKind, SearchHit, WebPage, parse_address, public_ips
 
 if TYPE_CHECKING:
@@ -39,7 +52,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.secrets import Drawn, Secrets
-    from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.forge.base import Forge
     from orchestrator.engine.web.base import WebAccess
 
 _PLAIN = ("-U0", "--text", "--no-renames", "--no-ext-diff", "--no-textconv")
@@ -64,6 +77,8 @@ _OUR_EMAIL = "pullwright@users.noreply.github.com"
 """Of the commits that the program makes, where nobody sets the option `author_email`."""
 OUR_BRANCH = "pullwright/issue-1-mend-the-greeting"
 """The branch of a pull request of ours that is open already."""
+OLDER_PULL = 2
+"""An older pull request of ours. The issue is the number 1."""
 PAGE = "https://docs.example.com/guide"
 _KEPT = frozenset({"PATH", "LANG", "TERM", "TMPDIR", "TZ", "COVERAGE_PROCESS_START"})
 _FILES = {
@@ -354,6 +369,29 @@ def _furnish(scene: Scene, attack: Attack, base: str) -> None:
             Planted(OUR_BRANCH, "Mend the greeting", {"notes.txt": "Mended.\n"}, start=base, email=_OUR_EMAIL)
         )
     plant_repository(scene.repository, DEFAULT_BRANCH, commits)
+    _plant_memories(scene, attack)
+
+
+def _plant_memories(scene: Scene, attack: Attack) -> None:
+    """Put there what the repository's reference says, and what this machine remembers."""
+    now = SystemClock().now()
+    if attack.world.facts:
+        text = scene.fill(json.dumps({"version": 1, "facts": attack.world.facts, "looked_at": [OLDER_PULL]}))
+        page = text.replace("{{text}}", json.dumps(scene.fill(attack.text.strip()))[1:-1]).encode()
+        objects = scene.repository / "objects"
+        commit = write_record(
+            objects, "sha1", "pullwright: what people taught", None, {FACTS_PAGE: page}, now
+        )
+        reference = scene.repository / MEMORY
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        reference.write_text(f"{commit}\n", encoding="ascii")
+    for one in attack.world.memories:
+        file = memory_file(Home(scene.state), NAME if one.about == "this" else "")
+        content = scene.fill(one.content.replace("{{text}}", attack.text.strip()))
+        with MemoryStore(file, str) as store:
+            store.create_index(MEMORIES, LexicalEmbedder.model, LEXICAL_DIMENSION, now)
+            item = NewItem(content, now, author=Author.MODEL, expires_at=now + timedelta(days=90))
+            store.add(MEMORIES, [item], model=LexicalEmbedder.model, dimension=LEXICAL_DIMENSION)
 
 
 def files_of(attack: Attack, scene: Scene) -> dict[str, str]:
@@ -419,6 +457,16 @@ class StagedForge(LocalForge):
             pull, _ = self.ensure_pull_request(mine)
             check = Check("tests", CheckState.FAILED, words, pull.url, app=world.check_app)
             self._check = (pull.commit, check)
+        self._older = self._older_pull(base) if world.pull_state else None
+        self._reviews = [
+            Feedback(
+                *(FeedbackKind.LINE, at, one.author, scene.fill(one.body.replace("{{text}}", attack.text))),
+                *(self._tick(), self._tick(), f"{_URL}/pull/{OLDER_PULL}#{at}"),
+                path="greet.py",
+                line=1,
+            )
+            for at, one in enumerate(world.reviews, 1)
+        ]
         texts = [scene.fill(one.body.replace("{{text}}", attack.text)) for one in world.comments]
         self._comments = [
             Comment(at, one.author, text, self._tick(), f"{self._issue.url}#{at}")
@@ -459,6 +507,29 @@ class StagedForge(LocalForge):
         """Return those of the apps that the base branch requires."""
         del commit, base
         return [check for check in checks if check.app in self._world.required_apps]
+
+    def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
+        """Return those of the folder, and the older one."""
+        older = [self._older] if self._older is not None else []
+        return [*super().our_pull_requests(branch_prefix), *older]
+
+    def feedback(self, number: int) -> list[Feedback]:
+        """Tell what was said about the older pull request."""
+        is_older = self._older is not None and number == self._older.number
+        return list(self._reviews) if is_older else super().feedback(number)
+
+    def _older_pull(self, base: str) -> PullRequest:
+        return PullRequest(
+            *(OLDER_PULL, "Write the greeting", self._world.pull_body, f"{_URL}/pull/{OLDER_PULL}"),
+            draft=False,
+            state=PullRequestState(self._world.pull_state),
+            branch="pullwright/issue-99-write-the-greeting",
+            base=base,
+            commit="0" * 40,
+            author=_BOT,
+            created_at=_START,
+            updated_at=SystemClock().now(),
+        )
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         """Return none: nobody links them here."""

@@ -88,7 +88,7 @@ class Fact:
     said: _Said
     url: _Path
     created_at: _Moment
-    expires_at: _Moment | None
+    expires_at: _Moment | None = None
     path: _Path = ""
     cited: Annotated[dict[_Path, _Blob], Field(max_length=MOST_CITED)] = field(default_factory=dict)
     confirmed: bool = False

@@ -262,10 +262,12 @@ class Lessons:
         try:
             words = self._noted(fact, blobs) if fact.kind is FactKind.NOTE else self._said_now(fact)
         except (ForgeError, WorkspaceError) as error:
-            self._tell(fact, f"its citation cannot be read: {error}")
-            return ""
-        if words.why_not:
-            self._tell(fact, words.why_not)
+            words = _Words(why_not=f"its citation cannot be read: {error}")
+        if words.why_not and fact.key not in self._told:
+            self._told.add(fact.key)
+            who = f"of {fact.author}" if fact.author else "of a model"
+            said = f"a remembered {fact.kind} {who} is not used: {words.why_not}"
+            self.emit(Guarded(words.defence, said))
         return words.text
 
     def _said_now(self, fact: Fact) -> _Words:
@@ -281,9 +283,11 @@ class Lessons:
             return _Words(why_not=f"what it cites on #{fact.pull} is not there")
         if one.author != fact.author:
             return _Words(why_not=f"what it cites on #{fact.pull} is somebody else's")
-        if words := self._words(one):
-            return _Words(words[:MOST_WORDS])
-        return _Words(why_not=f"{fact.author} may not write, or has taken back what it cites on #{fact.pull}")
+        if not self.forge.permission(one.author).may_write:
+            return _Words(why_not=f"{fact.author} may not write any more", defence=Defence.ADMISSION)
+        words = self._words(one)
+        taken_back = "" if words else f"what it cites on #{fact.pull} was taken back"
+        return _Words(words[:MOST_WORDS], taken_back)
 
     def _noted(self, fact: Fact, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> _Words:
         pull = self._pulls.get(fact.pull)
@@ -297,12 +301,6 @@ class Lessons:
             return _Words(why_not=f"{path} is not as #{fact.pull} had it any more")
         return _Words(self.clean(fact.content))
 
-    def _tell(self, fact: Fact, why: str) -> None:
-        if fact.key not in self._told:
-            self._told.add(fact.key)
-            who = f"of {fact.author}" if fact.author else "of a model"
-            self.emit(Guarded(Defence.MEMORY, f"a remembered {fact.kind} {who} is not used: {why}"))
-
 
 @dataclass(frozen=True, slots=True)
 class _Words:
@@ -310,6 +308,7 @@ class _Words:
 
     text: str = ""
     why_not: str = ""
+    defence: Defence = Defence.MEMORY
 
 
 def _is_known(fact: Fact, known: Fact | None) -> bool:
