@@ -19,7 +19,7 @@ from orchestrator.bot.coordination.repository_memory import (
 )
 from orchestrator.bot.cycle.tasks import is_ours, key_of
 from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.bot.worker.task_rules import is_somebody_elses
+from orchestrator.bot.worker.task_rules import is_somebody_elses, is_us
 from orchestrator.core.errors import ForgeError, WorkspaceError
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
@@ -112,7 +112,9 @@ class Lessons:
 
     def _learn(self, shared: RepositoryMemory) -> None:
         seen = self.seen()
-        self._pulls = {pull.number: pull for pull in seen.pulls if key_of(pull.branch) is not None}
+        me = self.forge.own_login()
+        ours = (one for one in seen.pulls if key_of(one.branch) is not None and is_us(one.author, me))
+        self._pulls = {pull.number: pull for pull in ours}
         self._said = {number: said for number, said in seen.said.items() if number in self._pulls}
         self._facts = shared.read(self.at_reference())
         over = self._not_looked_at()

@@ -263,6 +263,11 @@ def is_reviewed(said: Iterable[Feedback], me: str | None) -> bool:
     )
 
 
+def is_us(author: str, me: str | None) -> bool:
+    """Whether somebody is us; any bot may be where the forge does not tell our name."""
+    return author.endswith("[bot]") if me is None else author.lower() == me.lower()
+
+
 def is_somebody_elses(author: str, me: str | None) -> bool:
     """Whether words are those of a person who is not us. A bot's, and those of an account that is gone, are not."""
     return bool(author) and not author.endswith("[bot]") and (me is None or author.lower() != me.lower())

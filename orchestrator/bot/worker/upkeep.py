@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, is_ours, key_of
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, TokenKind
-from orchestrator.bot.worker.task_rules import NotNow, has_label, is_somebody_elses
+from orchestrator.bot.worker.task_rules import NotNow, has_label, is_somebody_elses, is_us
 from orchestrator.core.errors import ForgePermissionError
 from orchestrator.core.prompts import render
 
@@ -152,10 +152,7 @@ class Upkeep:
         return NotNow(review.reason, checks.until, checks.warning)
 
     def _is_me(self, author: str) -> bool:
-        """Whether somebody is us; any bot may be where the forge does not tell our name."""
-        return (
-            author.endswith("[bot]") if self.search.me is None else author.lower() == self.search.me.lower()
-        )
+        return is_us(author, self.search.me)
 
     def _review(
         self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
