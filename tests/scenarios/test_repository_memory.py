@@ -10,7 +10,7 @@ import pytest
 
 from tests.doubles.github import people, reviews
 from tests.scenarios.hosted import Hosted, minutes_ago
-from tests.scenarios.stage import FINISH, FIX, FIX_IT, PROPOSE, Stage, do
+from tests.scenarios.stage import FINISH, FIX, FIX_IT, PROPOSE, Done, Stage, do
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,3 +146,89 @@ def test_a_dry_run_recalls_and_writes_nothing(hosted: Hosted, stage: Stage) -> N
     stage.script(UPDATE)
     stage.run("--no-repository-memory")
     assert hosted.refs(MEMORY) == []
+
+
+def test_a_person_looks_at_it_changes_it_and_forgets_it(
+    hosted: Hosted, stage: Stage, elsewhere: Any, tmp_path: Path
+) -> None:
+    pull = hosted.propose()
+    reviews.say(hosted.github, pull, "ada", RULE, "README.md", 1)
+    reviews.say(hosted.github, pull, "ada", "Releases are cut on Fridays.", "README.md", 1)
+    stage.script(UPDATE)
+    stage.run()
+
+    other = elsewhere("second")
+
+    def memory(action: str, *argv: str) -> Done:
+        return other.command("memory", action, *argv, *stage.flags)
+
+    shown = memory("list").out
+    assert "correction, normal, by a person" in shown
+    assert f"; said by `ada` on pull request #{pull.number} about `README.md`" in shown
+    assert "because somebody who may write said it about a pull request of ours" in shown
+    (found,) = [json.loads(line) for line in memory("search", "mocks", "--json").out.splitlines()]
+    number = str(found["memory_id"])
+    assert (
+        f"#discussion_r{found['metadata']['citation']['said'].removeprefix('line-')}"
+        in found["metadata"]["url"]
+    )
+    known = memory("show", number).out
+    assert known.endswith(f"\n{RULE}\n")
+    assert "reason: somebody who may write said it" in known
+    assert f"citation: pull {pull.number}, said line-" in known
+    assert "repository_memory: 2 items" in memory("indices").out
+    assert json.loads(memory("stats", "--json").out)["by_type"] == {"correction": 2}
+    (tmp_path / "all.jsonl").write_text(memory("export").out, encoding="utf-8")
+    assert len((tmp_path / "all.jsonl").read_text("utf-8").splitlines()) == 2
+    assert (memory("import", str(tmp_path / "all.jsonl")).code, len(listed(other))) == (3, 2)
+
+    refused = memory("edit", number, "content", "Mocks are fine")
+    assert (refused.code, "content is as the pull request has it" in refused.err) == (2, True)
+    assert "critical" in memory("edit", number, "importance", "critical").out
+    assert {one["content"]: one["importance"] for one in listed(other)}[RULE] == "critical"
+    (now,) = [one for one in listed(other) if one["content"] == RULE]
+    assert memory("forget", str(now["memory_id"])).out == f"forgot {now['memory_id']}: {RULE}\n"
+
+    third = elsewhere("third")
+    assert [one["content"] for one in listed(third)] == ["Releases are cut on Fridays."]
+    assert RULE not in hosted.git("log", "-p", "--format=%B", MEMORY)
+    nothing = other.command("memory", "show", "1")
+    assert nothing.out == "nothing is remembered on this machine\n"
+
+
+@slow
+def test_a_forged_reference_is_told_and_nothing_is_lost(hosted: Hosted, stage: Stage) -> None:
+    pull = hosted.propose()
+    reviews.say(hosted.github, pull, "ada", RULE)
+    hosted.git("update-ref", MEMORY, hosted.tip)
+    stage.script(UPDATE)
+    done = stage.run()
+    assert done.result["outcome"] == "proposed"
+    assert "it has no facts.json" in done.err
+    assert f"to begin a new one: git push {hosted.github.web_url}/octo/calc.git :{MEMORY}" in done.err
+    told = stage.command("memory", "list", *stage.flags)
+    assert (told.code, "as this machine saw it last" in told.err) == (3, True)
+
+
+@slow
+def test_what_a_model_remembers_is_in_the_pull_request_and_counts_when_it_is_merged(
+    hosted: Hosted, stage: Stage, elsewhere: Any
+) -> None:
+    note = "calc.py has all of the arithmetic"
+    stage.script(do(("remember", {"content": note, "type": "instruction"}), FIX), do(PROPOSE, FINISH))
+    done = stage.run("--memory")
+    pull = hosted.repo.pulls[done.result["pull_request"]["number"]]
+    assert "## What the model wants to remember\n\nOnce this is merged" in (pull.body or "")
+    assert f"\n- {note}" in (pull.body or "")
+    other = elsewhere("second")
+    (waits,) = listed(other)
+    assert (waits["type"], waits["author"], waits["metadata"]["confirmed"]) == ("fact", "model", False)
+    hosted.github.merge(hosted.repo, pull.number)
+    pull.updated_at = minutes_ago(5)
+    hosted.issue("Write more arithmetic")
+    other.script(adds("more.py"))
+    assert other.run().result["outcome"] == "proposed"
+    assert (
+        f"fact by a model, {minutes_ago(0):%Y-%m-%d}, written in pull request #{pull.number}, which is merged"
+        in (other.told(2))
+    )

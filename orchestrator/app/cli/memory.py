@@ -154,11 +154,18 @@ async def _show(desk: _Desk, options: argparse.Namespace) -> int:
     if options.json:
         print(as_json_text(as_json(item)), file=out)
         return DONE
-    for name, value in as_json(item).items():
-        if name != "content":
-            print(f"{name}: {clean(str(value))}", file=out)
+    known = {name: value for name, value in as_json(item).items() if name not in {"content", "metadata"}}
+    more = {name: value for name, value in item.metadata.items() if name not in known}
+    for name, value in {**known, **more}.items():
+        print(f"{name}: {short_line(_in_words(value), _SHOWN_CHARS)}", file=out)
     print(clean(item.content), file=out)
     return DONE
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
+    return str(value)
 
 
 async def _edit(desk: _Desk, options: argparse.Namespace) -> int:
@@ -303,7 +310,8 @@ def _write(items: Sequence[Memory], out: TextIO, *, as_json_lines: bool) -> int:
             until = f", until {item.expires_at:%Y-%m-%d}" if item.expires_at else ""
             facts = f"{item.type}, {item.importance}, by a {item.author}, {item.created_at:%Y-%m-%d}{until}"
             print(f"{item.id:>5}  {short_line(item.content, _SHOWN_CHARS)}", file=out)
-            print(f"       {facts}; from {short_line(item.source)}", file=out)
+            origin = item.source if item.index == REPOSITORY else f"from {item.source}"
+            print(f"       {facts}; {short_line(origin)}", file=out)
             if reason := item.metadata.get("reason"):
                 print(f"       because {short_line(str(reason))}", file=out)
     return DONE if items else NOTHING
