@@ -209,7 +209,7 @@ class RepositoryMemory:
             RemoteUnavailableError: no answer, after several tries.
             WorkspaceError: what is there is no memory of this program's.
         """
-        return self._read(self._records.list(MEMORY) if seen is None else seen)[1]
+        return self._look(seen)[1]
 
     def change(
         self, change: Callable[[RepositoryFacts], RepositoryFacts], *, forgets: bool = False
@@ -224,7 +224,7 @@ class RepositoryMemory:
             WorkspaceError: what is there is no memory of this program's, or cannot be replaced.
         """
         for _ in range(_MOST_LOOKS):
-            commit, facts = self._read(self._records.list(MEMORY))
+            commit, facts = self._look()
             after = change(facts).bounded(self._clock.now())
             if after == facts:
                 return after
@@ -244,6 +244,19 @@ class RepositoryMemory:
                 raise
         # The server moves nothing backwards. For a moment there is no memory; who adds to it then is not lost.
         return self._records.delete(MEMORY, old) and self._records.swap(MEMORY, None, new)
+
+    def _look(self, seen: Mapping[str, str] | None = None) -> tuple[str | None, RepositoryFacts]:
+        """The commit that is there, and what it says. What cannot be read may have been replaced meanwhile."""
+        found = self._records.list(MEMORY) if seen is None else seen
+        for _ in range(_MOST_LOOKS):
+            try:
+                return self._read(found)
+            except WorkspaceError:
+                now = self._records.list(MEMORY)
+                if now == found:
+                    raise
+                found = now
+        raise PushRejectedError(f"{MEMORY} changes faster than it can be read")
 
     def _read(self, found: Mapping[str, str]) -> tuple[str | None, RepositoryFacts]:
         record = self._records.read_all(found, pages=True, most_bytes=2 * MOST_BYTES).get(MEMORY)

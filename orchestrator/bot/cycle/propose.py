@@ -490,7 +490,7 @@ _NOTE = re.compile(r"- (\S.*)")
 
 def notes_in(body: str) -> list[str]:
     """What a pull request's text says is to be remembered, as Markdown."""
-    lines = body.splitlines()
+    lines = body.replace("\r\n", "\n").split("\n")
     start = len(lines) - lines[::-1].index(_NOTES_HEADING) if _NOTES_HEADING in lines else len(lines)
     return [found[1] for line in lines[start:] if (found := _NOTE.fullmatch(line))][:_MOST_NOTES]
 

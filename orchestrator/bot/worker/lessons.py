@@ -17,6 +17,7 @@ from orchestrator.bot.coordination.repository_memory import (
     RepositoryFacts,
     RepositoryMemory,
 )
+from orchestrator.bot.cycle.propose import notes_in
 from orchestrator.bot.cycle.tasks import is_ours, key_of
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.worker.task_rules import is_somebody_elses, is_us
@@ -295,7 +296,7 @@ class Lessons:
         pull = self._pulls.get(fact.pull)
         if pull is None or pull.state is not PullRequestState.MERGED:
             return _Words()  # it waits
-        if f"- {fact.content}" not in pull.body.splitlines():
+        if fact.content not in notes_in(pull.body):
             return _Words(why_not=f"#{fact.pull}, which is merged, does not say it")
         now = blobs(tuple(fact.cited))
         if changed := sorted(path for path, blob in fact.cited.items() if now.get(path) != blob):

@@ -275,6 +275,7 @@ _A_VALUE_OF = {
     "sandbox_read": "['/']",
     "label": "'bug'",
     "memory": "true",
+    "repository_memory": "false",
     "embedding_api_url": "'https://collect.example'",
     "embedding_model": "'other'",
     "max_usd_per_day": "5.0",

@@ -95,6 +95,14 @@ def test_what_is_seen_already_is_not_asked_for(rig: Rig) -> None:
     assert len(rig.machine().read({MEMORY: git(rig.remote, "rev-parse", MEMORY)}).facts) == 1
 
 
+def test_what_was_replaced_since_it_was_seen_is_asked_for(rig: Rig) -> None:
+    rig.store(fact())
+    gone = {MEMORY: "1" * 40}
+    assert len(rig.machine().read(gone).facts) == 1
+    git(rig.remote, "update-ref", "-d", MEMORY)
+    assert rig.machine().read(gone) == RepositoryFacts()
+
+
 def test_machines_that_store_at_once_lose_nothing(rig: Rig) -> None:
     machines = [rig.machine() for _ in range(4)]
     faults: list[BaseException] = []

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bot.cycle.act import RanCommand
-from orchestrator.bot.cycle.propose import quoted_patch, todo_words
+from orchestrator.bot.cycle.propose import notes_in, quoted_patch, todo_words
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
 from orchestrator.bot.forge.github.issues import MARKER, compose_comment, sections_of, with_section
@@ -59,7 +59,7 @@ LIES = (*FORGED, REPORT, f"\n***\n\n{REPORT.replace('FAILED', 'PASSED')}\n\n***\
 pages = st.lists(st.sampled_from(LIES) | documents, max_size=4).map("\n\n".join)
 
 
-def body(words: str, tests: str = REPORT, todos: tuple[str, ...] = ()) -> str:
+def body(words: str, tests: str = REPORT, todos: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> str:
     """A pull request's body as `Proposer` composes it."""
     full = render(
         "cycle/pull_request_body",
@@ -78,6 +78,7 @@ def body(words: str, tests: str = REPORT, todos: tuple[str, ...] = ()) -> str:
         todos=[("pending", todo_words(WORDING, one)) for one in todos],
         todos_done="0 of 3 done",
         more_todos=0,
+        notes=[todo_words(WORDING, one) for one in notes],
         unreadable=["a.py:1: no Python"],
         cost="3 rounds",
         owners=["@ada"],
@@ -149,7 +150,8 @@ def test_an_item_of_the_models_list_is_a_line_of_words(items: tuple[str, ...], t
     assert not page.links
     assert not re.search(r"@\w|#[0-9]|GH-[0-9]", page.words)
     assert not re.search(r"\[skip ci\]|\*{3}NO_CI", "\n".join(lines))
-    head, whole = body("", ""), body(WORDING.text(text, issue=7), "", items)
+    head, whole = body("", ""), body(WORDING.text(text, issue=7), "", items, items)
+    assert notes_in(whole) == [todo_words(WORDING, item) for item in items][:5]
     assert github_page(whole).html.startswith(github_page(head.partition(f"\n\n{TASK.marker}")[0]).html)
     assert TASK.is_marked(whole)
 

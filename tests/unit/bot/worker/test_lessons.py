@@ -331,6 +331,8 @@ async def test_what_a_model_wrote_counts_once_its_pull_request_is_merged_and_say
         f"a remembered note of a model is not used: #{pull.number}, which is merged, does not say it"
     ]
     pull.body = f"Words\n\n- {note}\n"
+    assert await rig.recalled() == ""
+    pull.body = f"Words\n\n## What the model wants to remember\n\nOnce\n\n- {note}\n"
     assert (
         f"fact by a model, 2026-01-02, written in pull request #{pull.number}, which is merged: `{note}`"
         in (await rig.recalled())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -18,10 +20,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import MemoryStoreError
-from orchestrator.engine.memory.ranking import Importance, MemoryType
+from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.memory import MIRRORED, LongTermMemory
+from orchestrator.engine.memory.ranking import Author, Importance, MemoryType
 from orchestrator.engine.memory.store import (
     MEMORIES,
+    REPOSITORY,
     MemoryStore,
     NewItem,
     as_json,
@@ -392,3 +398,31 @@ def test_several_processes_write_at_once(path: Path) -> None:
     assert len(set(numbers)) == 75
     with open_store(path) as store:
         assert {one.id for one in store.listed(MEMORIES)} == set(numbers)
+
+
+class OtherEmbedder(LexicalEmbedder):
+    model = "others"
+
+
+async def test_a_copy_follows_what_it_copies_also_under_another_embedder(tmp_path: Path) -> None:
+    first = {key: NewItem(f"rule {key}", NOW, metadata={"by": "ada"}) for key in ("a", "b")}
+    async with contextlib.aclosing(
+        LongTermMemory(MemoryStore(tmp_path / "m.db", str), LexicalEmbedder(), ManualClock(NOW))
+    ) as memory:
+        await memory.mirror({})
+        assert memory.indices() == ()
+        await memory.mirror(first)
+        before = {one.metadata[MIRRORED]: one.id for one in memory.store.listed(REPOSITORY)}
+        changed = {"b": first["b"], "a": replace(first["a"], importance=Importance.CRITICAL)}
+        await memory.mirror({**changed, "c": NewItem("rule c", NOW)})
+        after = {one.metadata[MIRRORED]: one.id for one in memory.store.listed(REPOSITORY)}
+        assert after.keys() == {"a", "b", "c"}
+        assert (after["b"], after["a"] == before["a"]) == (before["b"], False)
+        assert await memory.forget(after["b"], Author.MODEL) is None
+        other = LongTermMemory(memory.store, OtherEmbedder(), ManualClock(NOW))
+        await other.mirror(first)
+        (index,) = other.indices()
+        assert (index.model, index.items, index.vectors) == ("others", 2, 2)
+        assert (await other.recall("rule", indices=(REPOSITORY,))).note.startswith("Only words were compared")
+        await other.mirror({})
+        assert other.store.listed(REPOSITORY) == ()
