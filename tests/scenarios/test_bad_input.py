@@ -222,6 +222,7 @@ def test_a_repository_without_a_readable_template_is_no_problem(stage: Stage, re
     assert stage.run("--repo", str(repository), *TASK).code == 0
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_without_git_the_message_says_so(repository: Path, tmp_path: Path) -> None:
     done = program("run", "--demo", PATH=str(tmp_path))
     assert done.returncode == 1

@@ -190,6 +190,7 @@ def test_a_temporary_folder_that_is_full_in_the_middle_loses_nothing(
 # The network.
 
 
+@slow
 def test_a_clone_that_is_interrupted_leaves_nothing(
     stage: Stage, github: GitHub, repo: Repo, own_tmp: Path
 ) -> None:
@@ -241,6 +242,7 @@ def test_a_token_that_is_revoked_in_mid_cycle_halts_the_worker(
 # The journal.
 
 
+@slow
 def test_a_torn_last_line_is_as_if_it_had_not_been_begun(bare: Path, tmp_path: Path) -> None:
     folder, mortal = tmp_path / "machine", Mortal()
     folder.mkdir()
@@ -273,6 +275,7 @@ def built(
     )
 
 
+@slow
 async def test_github_is_down_for_an_hour(stage: Stage, github: GitHub, repo: Repo, tmp_path: Path) -> None:
     program = built(stage, tmp_path, RunRequest("octo/calc"), github_url=github.web_url)
     github.faults.append(server_error("*", r".*", times=1_000_000))
@@ -323,6 +326,7 @@ class Jumping(SystemClock):
         self._loop.call_soon_threadsafe(self._jumped.set)
 
 
+@slow
 @pytest.mark.parametrize("seconds", [DAY_SECONDS, -DAY_SECONDS])
 async def test_a_clock_that_jumps_between_two_beats_does_no_harm(
     stage: Stage, bare: Path, tmp_path: Path, seconds: float
