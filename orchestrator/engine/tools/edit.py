@@ -227,7 +227,7 @@ class _Edit:
         return await self._write(text, *self._in_indentation(text, found, old, new))
 
     def _shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[TextPlaces | str, str]:
-        """Return the one place where the old text stands with another indentation and the new text so indented, or why there is none."""
+        """Return the one place with another indentation, and the new text so indented; or why there is none."""
         lines, wanted = lines_of(text), lines_of(old)
         terms = self.terms
         places = ShiftedLines(lines).places(wanted) if wanted and count in {1, None} else []
