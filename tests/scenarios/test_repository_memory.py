@@ -13,6 +13,7 @@ from tests.scenarios.hosted import Hosted, minutes_ago
 from tests.scenarios.stage import FINISH, FIX, FIX_IT, PROPOSE, Done, Stage, do
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.doubles.github.server import GitHub
@@ -37,7 +38,7 @@ def hosted(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Hos
 
 
 @pytest.fixture
-def elsewhere(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def elsewhere(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Stage]:
     """Begins to be another machine: nothing of what this one has kept is there."""
 
     def move(name: str) -> Stage:
@@ -54,7 +55,7 @@ def listed(stage: Stage, *argv: str) -> list[dict[str, Any]]:
 
 
 def test_a_reviewers_correction_changes_the_next_prompt_on_another_machine(
-    hosted: Hosted, stage: Stage, elsewhere: Any
+    hosted: Hosted, stage: Stage, elsewhere: Callable[[str], Stage]
 ) -> None:
     pull = hosted.propose()
     assert "Relevant Memories" not in stage.told()
@@ -149,7 +150,7 @@ def test_a_dry_run_recalls_and_writes_nothing(hosted: Hosted, stage: Stage) -> N
 
 
 def test_a_person_looks_at_it_changes_it_and_forgets_it(
-    hosted: Hosted, stage: Stage, elsewhere: Any, tmp_path: Path
+    hosted: Hosted, stage: Stage, elsewhere: Callable[[str], Stage], tmp_path: Path
 ) -> None:
     pull = hosted.propose()
     reviews.say(hosted.github, pull, "ada", RULE, "README.md", 1)
@@ -212,7 +213,7 @@ def test_a_forged_reference_is_told_and_nothing_is_lost(hosted: Hosted, stage: S
 
 @slow
 def test_what_a_model_remembers_is_in_the_pull_request_and_counts_when_it_is_merged(
-    hosted: Hosted, stage: Stage, elsewhere: Any
+    hosted: Hosted, stage: Stage, elsewhere: Callable[[str], Stage]
 ) -> None:
     note = "calc.py has all of the arithmetic"
     stage.script(do(("remember", {"content": note, "type": "instruction"}), FIX), do(PROPOSE, FINISH))
