@@ -310,7 +310,8 @@ def _characters(part: Part) -> int:
 
 
 _BYTES_PER_PART = 32
-_BYTES_PER_IMAGE = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
+IMAGE_BYTES = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
+"""A picture counts as so many bytes of text."""
 
 _MOST_BYTES_PER_TOKEN = 32
 """No text has more. A provider that counts fewer tokens than that has not counted all that it was sent."""
@@ -464,9 +465,9 @@ def _part_bytes(part: Part) -> int:
         case ToolCall(id=name, name=tool, arguments=arguments):
             return size_of_text(name) + size_of_text(tool) + size_of_json(arguments)
         case ToolResult(call_id=name, content=content, images=images):
-            return size_of_text(name) + size_of_text(content) + len(images) * _BYTES_PER_IMAGE
+            return size_of_text(name) + size_of_text(content) + len(images) * IMAGE_BYTES
         case Image():
-            return _BYTES_PER_IMAGE
+            return IMAGE_BYTES
 
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
@@ -509,8 +510,9 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
                 turns.append(Turn(_kind(message, asked=asked, ran=ran), message, at, ran=tuple(commands)))
                 asked = ran = False
                 commands.clear()
-            case Compacted(turns=keeps, summary=text):
-                turns.append(Turn(TurnKind.SUMMARY, Message.user(text), at, keeps=keeps))
+            case Compacted(turns=keeps, summary=text, images=images):
+                before = images_of(turns[: max(len(turns) - keeps, 0)])
+                turns.append(Turn(TurnKind.SUMMARY, standing_for(text, before[:images]), at, keeps=keeps))
             case SteeringInjected() | LoopDetected():
                 if turns and turns[-1].kind is not TurnKind.ASSISTANT:
                     turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)
@@ -520,6 +522,17 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
             case _:
                 pass
     return turns
+
+
+def images_of(turns: Iterable[Turn]) -> list[Image]:
+    """The images that people sent."""
+    said = (turn for turn in turns if turn.kind in {TurnKind.USER, TurnKind.STEERING})
+    return [part for turn in said for part in turn.message.parts if isinstance(part, Image)]
+
+
+def standing_for(words: str, images: Iterable[Image]) -> Message:
+    """The message of a summary: its words, and images of the turns that it stands for."""
+    return Message(Role.USER, (Text(words), *images))
 
 
 def todos_of(events: Iterable[Event]) -> TodoList:

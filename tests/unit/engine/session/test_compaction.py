@@ -24,7 +24,7 @@ from orchestrator.core.events import (
     TurnStarted,
     Warned,
 )
-from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, ToolResult, Usage
+from orchestrator.core.messages import FinishReason, Image, Message, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.core.todos import TodoList, TodoPriority, TodoStatus
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
@@ -155,6 +155,8 @@ async def work(  # noqa: PLR0913  by name
     folder: Path,
     model: Worker,
     *,
+    user: str | Message = "The task: count the x",
+    reads_images: bool = True,
     contract: Contract | None = None,
     policy: CompactionPolicy | None = POLICY,
     window: int | None = WINDOW,
@@ -168,10 +170,16 @@ async def work(  # noqa: PLR0913  by name
     host = Host(system=lambda _shown: "You are tested.", emit=told, todos=todos or TodoList())
     tools = [tool("look", look), finish_tool()]
     async with session_with(
-        folder, model, tools=tools, config=settings, host=host, contract=contract
+        folder,
+        model,
+        tools=tools,
+        config=settings,
+        host=host,
+        contract=contract,
+        supports_images=reads_images,
     ) as talk:
         act(talk)
-        end = await talk.run("The task: count the x")
+        end = await talk.run(user)
     return talk, told, end.kind
 
 
@@ -447,6 +455,47 @@ async def test_a_summary_closes_no_fence_and_paths_that_are_not_there_are_marked
     fence = re.search(r"^(`{4,})\n## Goal", text, re.MULTILINE)
     assert fence
     assert text.count(f"\n{fence[1]}") == 2
+
+
+PICTURES = tuple(Image(bytes([number]) * 9, "image/png") for number in range(5))
+WITH_PICTURES = Message(Role.USER, (Text("The task: count the x"), *PICTURES))
+
+
+@pytest.mark.parametrize(
+    ("window", "images", "words"),
+    [
+        (8 * WINDOW, 5, "The first 5 images that people sent come behind this message."),
+        (2 * WINDOW, 1, "4 more images that people sent are not shown to you any more."),
+        (WINDOW, 0, "5 images that people sent are not shown to you any more."),
+    ],
+)
+async def test_images_of_the_task_stay_as_far_as_they_have_room(
+    tmp_path: Path, window: int, images: int, words: str
+) -> None:
+    model = Worker(180 if images == 5 else 60)
+    session, told, end = await work(tmp_path, model, window=window, user=WITH_PICTURES)
+    assert end is EndKind.COMPLETED
+    shorter = told.of(Compacted)
+    assert len(shorter) > 1
+    assert {one.images for one in shorter} == {images}
+    assert all(one.tokens_after * 2 <= window * 0.5 for one in shorter)
+    first = model.requests[-1].messages[0]
+    assert [part for part in first.parts if isinstance(part, Image)] == list(PICTURES[:images])
+    assert words in first.text
+    written = [encode_event(event) for event in conversation(told.events)]
+    events = [decode_event(json.loads(json.dumps(one))) for one in written]
+    taken = History(history_of([one for one in events if not isinstance(one, UnknownRecord)]), since_summary)
+    assert list(taken.context(Native())) == list(session.history.context(Native()))
+
+
+async def test_a_model_that_reads_no_images_is_told_that_there_was_one(tmp_path: Path) -> None:
+    model = Worker(20)
+    user = replace(WITH_PICTURES, parts=WITH_PICTURES.parts[:2])
+    _session, told, _end = await work(tmp_path, model, window=8_000, user=user, reads_images=False)
+    assert told.of(Compacted)
+    first = model.requests[-1].messages[0]
+    assert "1 image that people sent is not shown to you any more." in first.text
+    assert not [part for part in first.parts if isinstance(part, Image)]
 
 
 async def test_turns_are_counted_where_the_policy_says_so(tmp_path: Path) -> None:
