@@ -18,14 +18,14 @@ LEAST_BYTES = 1_024
 """For what is known, however small the room is."""
 
 WEIGHTS: Mapping[str, int] = {
-    "task": 4,
-    "orders": 4,
-    "files": 3,
-    "commands": 3,
-    "todos": 3,
-    "more": 3,
+    "task": 6,
+    "orders": 6,
+    "files": 6,
+    "commands": 6,
+    "todos": 4,
+    "more": 4,
     "plan": 1,
-    "summary": 6,
+    "summary": 5,
     "missing": 1,
 }
 """What each part gets of the room at least, if it wants so much; what one leaves is the others'."""
@@ -96,7 +96,7 @@ def message_within(known: Known, room: int) -> str:
         "summary": _block_size(known.summary),
         "missing": sum(size_of_text(path) + _BETWEEN_BYTES for path in missing),
     }
-    most = fair_shares(wanted, WEIGHTS, max(room - _frame_bytes(), LEAST_BYTES))
+    most = fair_shares(wanted, WEIGHTS, max(room - _frame_bytes(wanted), LEAST_BYTES))
     orders = blocks_within(said, most["orders"])
     shown_files = _first_within(files, most["files"])
     shown_commands = _newest_within(commands, most["commands"])
@@ -172,12 +172,23 @@ def block_within(text: str, most: int) -> str:
     return block
 
 
+def _how_many(sizes: Iterable[int], least: int, most: int) -> int:
+    """How many of some texts there is room for, in their order, if of each no more than `least` must be shown."""
+    count = 0
+    for size in sizes:
+        most -= min(size, least)
+        if most < 0:
+            break
+        count += 1
+    return count
+
+
 def blocks_within(texts: Sequence[str], most: int) -> list[str]:
     """Texts as blocks, in at most so many bytes in sum: the long ones are cut before a short one is, and the oldest go."""
-    sizes = {place: _block_size(text) + _BETWEEN_BYTES for place, text in enumerate(texts)}
-    first = 0 if sum(sizes.values()) <= most else max(len(texts) - most // _LEAST_TEXT_BYTES, 0)
+    whole = [_block_size(text) + _BETWEEN_BYTES for text in texts]
+    first = len(texts) - _how_many(reversed(whole), _LEAST_TEXT_BYTES, most)
     kept = texts[first:]
-    sizes = {place: sizes[first + place] for place in range(len(kept))}
+    sizes = dict(enumerate(whole[first:]))
     shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
     blocks = (block_within(text, shares[place] - _BETWEEN_BYTES) for place, text in enumerate(kept))
     return [block for block in blocks if block]
@@ -187,9 +198,11 @@ def _lines_within(lines: Sequence[str], most: int) -> list[str]:
     """The first of some lines, each cut at its end where it is among the longest."""
     if _block_size("\n".join(lines)) <= most:
         return list(lines)
-    kept = lines[: max(most // _LEAST_TEXT_BYTES, 0)]
-    sizes = {place: size_of_text(line) + 1 for place, line in enumerate(kept)}
-    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most - _LEAST_BLOCK_BYTES)
+    most -= _LEAST_BLOCK_BYTES
+    whole = [size_of_text(line) + 1 for line in lines]
+    kept = lines[: _how_many(whole, _LEAST_TEXT_BYTES, most)]
+    sizes = dict(enumerate(whole[: len(kept)]))
+    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
     return [_cut(line, shares[place] - 1) for place, line in enumerate(kept)]
 
 
@@ -255,11 +268,10 @@ def _first_within(lines: Iterable[_Listed], most: int) -> list[_Listed]:
 
 def _newest_within(lines: Sequence[_CommandLine], most: int) -> list[_CommandLine]:
     """The newest commands, as many as have room for a line, each with as much of its output's end as fits."""
-    first = (
-        0 if sum(line.size for line in lines) <= most else max(len(lines) - most // _LEAST_COMMAND_BYTES, 0)
-    )
+    whole = [line.size for line in lines]
+    first = len(lines) - _how_many(reversed(whole), _LEAST_COMMAND_BYTES, most)
     kept = lines[first:]
-    sizes = {place: line.size for place, line in enumerate(kept)}
+    sizes = dict(enumerate(whole[first:]))
     shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
     return [line.within(shares[place]) for place, line in enumerate(kept)]
 
@@ -273,24 +285,25 @@ def _rendered(**values: Any) -> str:
     return render("agent/compacted", facts=facts, **values)
 
 
-def _frame_bytes() -> int:
-    """The size of a message that has every part, without the parts."""
+def _frame_bytes(wanted: Mapping[str, int]) -> int:
+    """The size of a message that has these parts, without the parts."""
     many = 10**9
+    has = {name: bool(size) for name, size in wanted.items()}
     return size_of_text(
         _rendered(
-            task="-",
-            orders=["-"],
-            more_orders=many,
-            files=[_FileLine("-", "-")],
-            more_files=many,
-            commands=[_CommandLine("-", ok=False, block="-", ending="-")],
-            more_commands=many,
-            plan="-",
-            todos="-",
-            more_todos=many,
-            more="-",
-            summary="-",
-            missing=["-"],
+            task="-" * has["task"],
+            orders=["-"] * has["orders"],
+            more_orders=many * has["orders"],
+            files=[_FileLine("-", "-")] * has["files"],
+            more_files=many * has["files"],
+            commands=[_CommandLine("-", ok=False, block="-", ending="-")] * has["commands"],
+            more_commands=many * has["commands"],
+            plan="-" * has["plan"],
+            todos="-" * has["todos"],
+            more_todos=many * has["todos"],
+            more="-" * has["more"],
+            summary="-" * has["summary"],
+            missing=["-"] * has["missing"],
             images=many,
             images_left_out=many,
         )

@@ -55,7 +55,7 @@ MOST_SUMMARY_TOKENS = 8_192
 LEAST_SUMMARY_TOKENS = 256
 _WORDS_A_TOKEN = 0.5
 """Asked for; a token is about three quarters of a word, and models write more than they are asked for."""
-_LEAST_ROOM = 1 / 8
+_LEAST_ROOM = 1 / 4
 """Of what makes a conversation due: left for its messages, however long the system prompt and the tools are."""
 _REPLY_SHARE = 1 / 8
 """Of the window, that has to be left for a reply, where no shorter one is asked for."""

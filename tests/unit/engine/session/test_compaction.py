@@ -157,6 +157,7 @@ async def work(  # noqa: PLR0913  by name
     *,
     user: str | Message = "The task: count the x",
     reads_images: bool = True,
+    subagents: bool = False,
     contract: Contract | None = None,
     policy: CompactionPolicy | None = POLICY,
     window: int | None = WINDOW,
@@ -177,6 +178,7 @@ async def work(  # noqa: PLR0913  by name
         host=host,
         contract=contract,
         supports_images=reads_images,
+        subagents=subagents,
     ) as talk:
         act(talk)
         end = await talk.run(user)
@@ -455,6 +457,39 @@ async def test_a_summary_closes_no_fence_and_paths_that_are_not_there_are_marked
     fence = re.search(r"^(`{4,})\n## Goal", text, re.MULTILINE)
     assert fence
     assert text.count(f"\n{fence[1]}") == 2
+
+
+@dataclass
+class Family(Worker):
+    """Starts a subagent, waits for it and ends; the subagent looks so many times."""
+
+    async def complete(self, request: Request) -> Response:
+        words = request.messages[0].text
+        if "Count all" in words:
+            return await super().complete(request)
+        told = request.messages[-1]
+        if told.role is Role.TOOL:
+            (result,) = [part for part in told.parts if isinstance(part, ToolResult)]
+            name = re.search(r"agent_id: (\S+)", result.content)
+            return says("", ("wait", {"agent_id": name[1]})) if name else says("Done.")
+        return says("", ("spawn_agent", {"task": "Count all"}))
+
+
+async def test_a_subagents_conversation_is_made_shorter_too_and_is_its_own(tmp_path: Path) -> None:
+    model = Family(40, window=WINDOW)
+    session, told, end = await work(tmp_path, model, subagents=True)
+    assert end is EndKind.COMPLETED
+    assert told.of(Compacted) == []
+    of_child = [event for event in told.of(SubagentEvent) if isinstance(event.event, Compacted)]
+    assert len(of_child) > 2
+    assert "Count all" in of_child[-1].event.summary
+    assert "count the x" not in of_child[-1].event.summary
+    assert len(history_of(told.events)) == len(session.history.turns)
+    assert all(turn.kind.value != "summary" for turn in history_of(told.events))
+    asked = [one for one in told.of(SubagentEvent) if isinstance(one.event, SubagentEvent)]
+    paid = [one.event.event.usage for one in asked if isinstance(one.event.event, ReplyReceived)]
+    assert len(paid) == len(model.questions) >= len(of_child)
+    assert session.budget.usage.total_tokens > sum(usage.total_tokens for usage in paid) > 0
 
 
 PICTURES = tuple(Image(bytes([number]) * 9, "image/png") for number in range(5))
