@@ -102,6 +102,20 @@ def test_a_long_task_ends_with_its_pull_request(stage: Stage, repository: Path, 
     assert model.questions == len(shorter)
 
 
+@pytest.mark.parametrize("window", [8_192, 16_384])
+def test_the_first_prompt_fits_a_small_window(stage: Stage, repository: Path, window: int) -> None:
+    long = "A long line of words that says next to nothing at all.\n" * 900
+    add_commit(repository, {**PAGES, "AGENTS.md": long, "big.py": f"TEXT = 1\n{long}"}, "Long")
+    stage.script(calls(("finish", {"reason": "nothing to do"})))
+    task = f"Mend big.py and pages/1.txt. {'Mind every word of it. ' * 2_000}"
+    flags = ("--contract", "native", "--profile", "planner", "--context-window", str(window))
+    done = stage.run("--repo", str(repository), "--task", task, *flags)
+    assert done.result["outcome"] == "no_task", done.err
+    body = stage.model.requests[0].body
+    assert len(json.dumps([body["messages"], body["tools"]])) / 3 < window * 7 / 8
+    assert "Mend big.py" in stage.told()
+
+
 def summaries(asked: str) -> int:
     """How often a request has the sentence with which a message stands for what was before."""
     return asked.count("The conversation before this was made shorter")
@@ -180,7 +194,7 @@ def test_what_is_killed_while_it_sums_up_goes_on(
         "max_rounds": 200,
         "permission": "dangerous",
     }
-    order = {"repository": str(bare), "text": TASK, "flags": flags}
+    order: dict[str, Any] = {"repository": str(bare), "text": TASK, "flags": flags}
     model = LongTask("native", rounds=40)
     with ModelServer() as server:
         server.script = Endless(LongTask("native", rounds=40))

@@ -173,8 +173,10 @@ class Compaction:
         """Have a summary written in the background, if it is time for one."""
         tokens = self._tokens(request)
         reason = policy.due(tokens, self._history.steps, self._window(request))
-        if not reason or tokens < self._due_from or self._budget.wrapping_up or not self._has_reply_since():
+        if not reason or tokens < self._due_from or self._budget.wrapping_up:
             return
+        if not self._has_reply_since() or not self._last_reply():
+            return  # nothing has happened yet
         asked = _Asked(reason, self._history.generation, len(self._history.turns))
         if request.contract.forgets:
             await self._swap(request, asked, _Written(""))

@@ -28,6 +28,7 @@ from orchestrator.core.messages import FinishReason, Image, Message, Role, Text,
 from orchestrator.core.todos import TodoList, TodoPriority, TodoStatus
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
 from orchestrator.engine.session.compaction import last_commands, problem_of
 from orchestrator.engine.session.config import Host, SessionConfig
@@ -376,6 +377,15 @@ async def test_what_a_summary_costs_is_reserved_told_and_counted(tmp_path: Path)
     assert session.budget.rounds == len(own)
 
 
+async def test_nothing_is_summed_up_before_the_model_has_said_something(tmp_path: Path) -> None:
+    model = Worker(4)
+    user = "The task: count the x" + " and y" * 10_000
+    _session, told, _end = await work(tmp_path, model, user=user, window=4 * WINDOW)
+    assert "step 1" in str(model.questions[0].messages)
+    (shorter,) = told.of(Compacted)
+    assert shorter.tokens_before > 2 * WINDOW >= 2 * shorter.tokens_after
+
+
 async def test_a_budget_without_room_for_a_summary_is_left_to_the_work(tmp_path: Path) -> None:
     model = Worker(9)
     session, _told, end = await work(tmp_path, model, max_tokens=30_000, max_output_tokens=200)
@@ -473,6 +483,30 @@ class Family(Worker):
             name = re.search(r"agent_id: (\S+)", result.content)
             return says("", ("wait", {"agent_id": name[1]})) if name else says("Done.")
         return says("", ("spawn_agent", {"task": "Count all"}))
+
+
+def whole_file(name: str, content: str) -> str:
+    return f"`{name}`\n```\n{content}\n```\n"
+
+
+async def test_replies_that_are_whole_files_never_grow_a_request(tmp_path: Path) -> None:
+    model = Worker(0, window=WINDOW)
+
+    def step() -> Response:
+        model.given += 1
+        return says(f"Attempt {model.given}.\n\n{whole_file('calc.py', f'x = {model.given:03}' * 300)}")
+
+    model.step = step  # type: ignore[method-assign]
+    contract = WholeFile()
+    contract.learn(title="Count", path="calc.py", tests="")
+    _session, told, end = await work(tmp_path, model, contract=contract, max_turns=150)
+    assert end is EndKind.LIMIT
+    assert len(model.requests) == 150
+    assert told.of(Compacted)
+    sizes = list(map(size_of, model.requests))
+    assert max(sizes[100:]) <= max(sizes[10:60]) + 400  # what the program knows is said once
+    assert all("The task: count the x" in str(request.messages) for request in model.requests)
+    assert model.questions == []
 
 
 async def test_a_subagents_conversation_is_made_shorter_too_and_is_its_own(tmp_path: Path) -> None:
