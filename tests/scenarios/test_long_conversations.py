@@ -161,7 +161,9 @@ async def test_a_summary_is_asked_for_behind_what_the_vendor_has_read(
     assert not any("never" in piece for body in double.requests for piece in blocks(protocol, body))
 
 
-@pytest.mark.slow(reason="dozens of requests over HTTP for each protocol; the first table is in the default tier")
+@pytest.mark.slow(
+    reason="dozens of requests over HTTP for each protocol; the first table is in the default tier"
+)
 @pytest.mark.parametrize("protocol", PROFILES)
 async def test_what_stays_is_what_was_sent_with_its_signatures(tmp_path: Path, protocol: Protocol) -> None:
     double, shorter = await play(tmp_path, protocol, Native())

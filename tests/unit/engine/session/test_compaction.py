@@ -32,8 +32,8 @@ from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
 from orchestrator.engine.session.compaction import last_commands, problem_of
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import CompactionPolicy, since_summary
-from orchestrator.engine.session.history import History, history_of, mended_turns, message_bytes
+from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, since_summary
+from orchestrator.engine.session.history import History, TurnKind, history_of, mended_turns, message_bytes
 from orchestrator.engine.session.loop import EndKind
 from tests.tables import table
 from tests.unit.engine.session.stage import says, session_with, tool
@@ -576,6 +576,42 @@ async def test_turns_are_counted_where_the_policy_says_so(tmp_path: Path) -> Non
     shorter = told.of(Compacted)
     assert [one.reason for one in shorter][:2] == ["it has 20 turns"] * 2
     assert all(one.tokens_after <= 10_000 for one in shorter)
+
+
+class Chat(Worker):
+    """Looks once for each input, and answers."""
+
+    def step(self) -> Response:
+        self.given += 1
+        return (
+            says(f"answer {self.given // 2}")
+            if self.given % 2 == 0
+            else says(f"step {self.given}", ("look", {"n": self.given}))
+        )
+
+
+async def test_explorer_keeps_the_last_five_chat_turns_with_their_tool_messages(tmp_path: Path) -> None:
+    model, told = Chat(0), Told()
+    settings = SessionConfig(compaction=EXPLORER, enable_loop_detection=False)
+    host = Host(system=lambda _shown: "You are tested.", emit=told)
+    tools = [tool("look", lambda _arguments: "short")]
+    async with session_with(tmp_path, model, tools=tools, config=settings, host=host) as talk:
+        for number in range(1, 20):
+            assert (await talk.run(f"question {number}")).kind is EndKind.COMPLETED
+        turns = list(talk.history.turns)
+    shorter = told.of(Compacted)
+    assert {one.reason for one in shorter} == {"it has 20 turns"}
+    assert len(shorter) > 1
+    places = [place for place, turn in enumerate(turns) if turn.kind is TurnKind.SUMMARY]
+    for place in places:
+        kept = turns[place - turns[place].keeps : place]
+        chat = [turn for turn in kept if not turn.tool_calls and not turn.results]
+        assert len(chat) in {5, 6}, "the last five when it was asked for, and what was said since"
+        assert kept[0] is chat[0]
+        assert any(turn.results for turn in kept)
+    assert "question 1\n" in model.requests[-1].messages[0].text  # what people said is not summed up
+    for request in model.requests:
+        check_pairs(request)
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
