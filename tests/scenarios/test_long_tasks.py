@@ -222,3 +222,26 @@ def test_what_is_killed_while_it_sums_up_goes_on(
     assert content(bare, branch, "number2.txt") == "2"
     assert hidden(bare, "wip") == []
     assert [(one["state"], one["outcome"]) for one in claims(bare)] == [("released", "proposed")]
+
+
+@pytest.mark.slow(reason="two cycles of dozens of rounds")
+def test_a_run_that_was_made_shorter_is_repeated_without_a_model(stage: Stage, repository: Path) -> None:
+    add_commit(repository, PAGES, "Pages")
+    model = LongTask("native", rounds=40)
+    stage.script(*[model] * 100)
+    flags = ("--contract", "native", "--profile", "planner", "--allow-dangerous-tools", "--max-rounds", "60")
+    flags = ("--repo", str(repository), "--task", TASK, *flags, "--context-window", str(WINDOW), "--dry-run")
+    assert stage.run(*flags).code == 0
+    first = stage.events()
+    assert any(one["type"] == "Compacted" for one in first)
+    asked = len(stage.model.requests)
+    state = json.loads(stage.command("show", "--state", "--json").out)
+    assert state["context"]["is_summarised"]
+    assert "words of the summary" in state["summary"]
+    again = stage.command("run", "--model", "replay:last", *flags, "--json")
+    assert again.code == 0, again.err
+    assert len(stage.model.requests) == asked
+    made = [
+        [one["name"] for one in run if one["type"] == "ToolCallStarted"] for run in (first, stage.events())
+    ]
+    assert made[0] == made[1]

@@ -361,9 +361,8 @@ class Compaction:
         known = await self._known()
         if request.contract.forgets:
             return Message.user(message_within(known, int(room * _WORDS_SHARE))), 0, len(turns)
-        known = replace(
-            known, summary=written.text, missing=await missing_paths(written.text, self._environment)
-        )
+        summary = self._host.clean("the summary of the conversation", written.text)
+        known = replace(known, summary=summary, missing=await missing_paths(summary, self._environment))
 
         def message(first: int) -> tuple[Message, int]:
             task, orders = self._said(turns[:first])
@@ -420,7 +419,11 @@ class Compaction:
         items.sort(key=lambda item: item.status is not TodoStatus.IN_PROGRESS)
         return Known(
             files=files,
-            commands=last_commands(self._history.turns),
+            # Of an earlier session the journal has what a command printed, as it was.
+            commands=[
+                replace(ran, ending=self._host.clean("the end of a command's output", ran.ending))
+                for ran in last_commands(self._history.turns)
+            ],
             plan=self.plan,
             todos=[f"{item.id}: {item.content} ({item.status})" for item in items],
             more=self._host.facts() if self._host.facts else "",

@@ -33,7 +33,15 @@ from orchestrator.engine.models.base import Completed, Response, TextPiece, Tool
 from orchestrator.engine.session.compaction import last_commands, problem_of
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, since_summary
-from orchestrator.engine.session.history import History, TurnKind, history_of, mended_turns, message_bytes
+from orchestrator.engine.session.history import (
+    History,
+    RanCommand,
+    Turn,
+    TurnKind,
+    history_of,
+    mended_turns,
+    message_bytes,
+)
 from orchestrator.engine.session.loop import EndKind
 from tests.tables import table
 from tests.unit.engine.session.stage import says, session_with, tool
@@ -565,6 +573,27 @@ async def test_a_model_that_reads_no_images_is_told_that_there_was_one(tmp_path:
     first = model.requests[-1].messages[0]
     assert "1 image that people sent is not shown to you any more." in first.text
     assert not [part for part in first.parts if isinstance(part, Image)]
+
+
+async def test_what_the_message_repeats_is_cleaned_as_any_answer(tmp_path: Path) -> None:
+    ran = RanCommand("make", ok=True, ending="printed HIDDEN words")
+    earlier = [Turn(TurnKind.USER, Message.user("The task: count the x"), NOW, ran=(ran,))]
+    model, told = Worker(20, summaries=[summary(f"{SUMMARY} and HIDDEN ones")]), Told()
+    host = Host(
+        system=lambda _shown: "You are tested.",
+        emit=told,
+        clean=lambda _what, text: text.replace("HIDDEN", "[left out]"),
+    )
+    settings = SessionConfig(compaction=POLICY, context_window=WINDOW, enable_loop_detection=False)
+    tools = [tool("look", lambda _arguments: OUTPUT)]
+    async with session_with(
+        tmp_path, model, tools=tools, config=settings, host=host, earlier=earlier
+    ) as talk:
+        await talk.run("Go on")
+    (shorter, *_) = told.of(Compacted)
+    assert "printed [left out] words" in shorter.summary
+    assert "summary and [left out] ones" in shorter.summary
+    assert "HIDDEN" not in shorter.summary
 
 
 async def test_turns_are_counted_where_the_policy_says_so(tmp_path: Path) -> None:
