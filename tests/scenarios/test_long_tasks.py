@@ -229,7 +229,15 @@ def test_a_run_that_was_made_shorter_is_repeated_without_a_model(stage: Stage, r
     add_commit(repository, PAGES, "Pages")
     model = LongTask("native", rounds=40)
     stage.script(*[model] * 100)
-    flags = ("--contract", "native", "--profile", "planner", "--allow-dangerous-tools", "--max-rounds", "60")
+    flags: tuple[str, ...] = (
+        "--contract",
+        "native",
+        "--profile",
+        "planner",
+        "--allow-dangerous-tools",
+        "--max-rounds",
+        "60",
+    )
     flags = ("--repo", str(repository), "--task", TASK, *flags, "--context-window", str(WINDOW), "--dry-run")
     assert stage.run(*flags).code == 0
     first = stage.events()

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Response
     from orchestrator.engine.session.config import SessionParts
     from orchestrator.engine.session.context import CompactionPolicy
-    from orchestrator.engine.session.history import RanCommand
     from orchestrator.engine.session.request import NextRequest
 
 ATTEMPTS = 2
@@ -64,7 +63,6 @@ _WORDS_SHARE = 3 / 4
 _IMAGES_SHARE = 1 / 3
 """Of the room for messages: the most that images take which people sent."""
 _MOST_FILES = 400
-_MOST_COMMANDS = 20
 _MOST_FILE_BYTES = 10_000_000
 _MOST_NAMED = 100
 _HEADING = re.compile(r"^## .+$", re.MULTILINE)
@@ -365,8 +363,9 @@ class Compaction:
         known = replace(known, summary=summary, missing=await missing_paths(summary, self._environment))
 
         def message(first: int) -> tuple[Message, int]:
-            task, orders = self._said(turns[:first])
-            sent = images_of(turns[:first])
+            said = self._history.said_before(first)
+            task, orders = self._said(said)
+            sent = images_of(said)
             most = int(room * _IMAGES_SHARE) // IMAGE_BYTES if self._reads_images else 0
             shown = sent[:most]
             words = message_within(
@@ -401,9 +400,8 @@ class Compaction:
             tail = tail[newest_within(tail, is_step, policy.max_turns // 2) :]
         return tail
 
-    def _said(self, turns: Sequence[Turn]) -> tuple[str, list[str]]:
-        """The task and what people said later, of turns that are not shown any more."""
-        said = [turn for turn in turns if turn.kind in {TurnKind.USER, TurnKind.STEERING}]
+    def _said(self, said: Sequence[Turn]) -> tuple[str, list[str]]:
+        """The task, and what people said after it."""
         task = self._host.task() if self._host.task else ""
         if not task and said:
             task = said[0].content
@@ -422,7 +420,7 @@ class Compaction:
             # Of an earlier session the journal has what a command printed, as it was.
             commands=[
                 replace(ran, ending=self._host.clean("the end of a command's output", ran.ending))
-                for ran in last_commands(self._history.turns)
+                for ran in self._history.commands
             ],
             plan=self.plan,
             todos=[f"{item.id}: {item.content} ({item.status})" for item in items],
@@ -460,16 +458,6 @@ def problem_of(response: Response, headings: Sequence[str], most_bytes: int) -> 
         ("it is too long", len(text.encode("utf-8", "replace")) > most_bytes),
     )
     return next((words for words, is_so in problems if is_so), "")
-
-
-def last_commands(turns: Sequence[Turn]) -> list[RanCommand]:
-    """The last run of each command, in the order in which they ran; the newest of many."""
-    last: dict[str, RanCommand] = {}
-    for turn in turns:
-        for ran in turn.ran:
-            last.pop(ran.command, None)
-            last[ran.command] = ran
-    return list(last.values())[-_MOST_COMMANDS:]
 
 
 async def missing_paths(text: str, environment: ExecutionEnvironment) -> list[str]:

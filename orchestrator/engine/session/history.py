@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 Transform: TypeAlias = "Callable[[Sequence[Turn]], Sequence[Turn]]"
 
+MOST_COMMANDS = 20
+"""Whose last run a history knows."""
+
 INTERRUPTED_RESULT = "Interrupted before it ended. What it did until then is not known."
 
 
@@ -165,6 +168,8 @@ class History:
     def __init__(self, turns: Iterable[Turn] = (), transform: Transform | None = None) -> None:
         self._transform = transform
         self._turns: list[Turn] = []
+        self._said: list[tuple[int, Turn]] = []
+        self._commands: dict[str, RanCommand] = {}
         self._messages: list[Message] = []
         self.tokens = self.steps = self.generation = 0
         self.meter = InputMeter()
@@ -179,8 +184,24 @@ class History:
         """All turns, oldest first. Not to be changed."""
         return self._turns
 
+    @property
+    def commands(self) -> Sequence[RanCommand]:
+        """The last run of each command, in the order in which they ran: the newest `MOST_COMMANDS`."""
+        return list(self._commands.values())
+
+    def said_before(self, place: int) -> list[Turn]:
+        """What people said, of the turns before this place."""
+        return [turn for at, turn in self._said if at < place]
+
     def add(self, turn: Turn) -> None:
         """Append a turn. One without content, which no vendor takes, is kept as a turn and not sent."""
+        if turn.kind in {TurnKind.USER, TurnKind.STEERING}:
+            self._said.append((len(self._turns), turn))
+        for ran in turn.ran:
+            self._commands.pop(ran.command, None)
+            self._commands[ran.command] = ran
+            if len(self._commands) > MOST_COMMANDS:
+                del self._commands[next(iter(self._commands))]
         self._turns.append(turn)
         if turn.kind is TurnKind.SUMMARY:
             self._begin_anew()
@@ -257,7 +278,7 @@ class History:
         kept = [*self._turns[: first_user + 1], *self._turns[cut:]]
         dropped = len(self._turns) - len(kept)
         # New lists: requests under way keep the old.
-        self._turns, self._messages, self.tokens, self.steps = [], [], 0, 0
+        self._turns, self._said, self._messages, self.tokens, self.steps = [], [], [], 0, 0
         self.generation += 1
         self.meter = InputMeter()  # what was counted was longer
         for turn in kept:
@@ -511,8 +532,8 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
                 asked = ran = False
                 commands.clear()
             case Compacted(turns=keeps, summary=text, images=images):
-                before = images_of(turns[: max(len(turns) - keeps, 0)])
-                turns.append(Turn(TurnKind.SUMMARY, standing_for(text, before[:images]), at, keeps=keeps))
+                shown = images_of(turns[: max(len(turns) - keeps, 0)])[:images] if images else ()
+                turns.append(Turn(TurnKind.SUMMARY, standing_for(text, shown), at, keeps=keeps))
             case SteeringInjected() | LoopDetected():
                 if turns and turns[-1].kind is not TurnKind.ASSISTANT:
                     turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)

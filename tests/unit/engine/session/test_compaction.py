@@ -30,7 +30,7 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
-from orchestrator.engine.session.compaction import last_commands, problem_of
+from orchestrator.engine.session.compaction import problem_of
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, since_summary
 from orchestrator.engine.session.history import (
@@ -667,8 +667,8 @@ async def test_commands_of_the_earlier_machine_are_known_on_the_next_one(tmp_pat
     model.step = first  # type: ignore[method-assign]
     session, told, _end = await work(tmp_path, model)
     again = history_of(conversation(told.events))
-    (ran,) = last_commands(again)
-    (live,) = last_commands(session.history.turns)
+    (ran,) = History(again).commands
+    (live,) = session.history.commands
     assert (ran.command, ran.ok) == (live.command, live.ok) == ("echo earlier; exit 4", False)
     assert ran.ending.startswith("earlier\n[exit code 4")
 
