@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.local import LocalEnvironment
     from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
     from orchestrator.engine.session.config import Host, SessionConfig
+    from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.session.gate import safe_mode
     from orchestrator.engine.session.session import Session
     from orchestrator.engine.tools.base import Ends, Failed, Ok, Tool, ToolContext
@@ -41,6 +42,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Session": "engine.session.session",
     "SessionConfig": "engine.session.config",
+    "CompactionPolicy": "engine.session.context",
     "Host": "engine.session.config",
     "safe_mode": "engine.session.gate",
     "openai_profile": "app.wiring.library",
@@ -64,6 +66,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CompactionPolicy",
     "ConfigurationError",
     "Ends",
     "EventKind",

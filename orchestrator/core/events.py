@@ -517,6 +517,7 @@ class Compacted:
         turns: how many of the newest turns stay beside that message.
         reason: why it was done, and where no summary of the model could be used, why not.
         summary: the message: the task, what people said, what the program knows, and the model's summary.
+        images: how many images come with it: the first that people sent in the turns that it stands for.
     """
 
     tokens_before: int
@@ -524,6 +525,7 @@ class Compacted:
     turns: int
     reason: str
     summary: str
+    images: int = 0
 
 
 @dataclass(frozen=True, slots=True)

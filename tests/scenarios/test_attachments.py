@@ -35,7 +35,7 @@ def test_a_model_that_reads_images_gets_them(hosted: Stage, github: GitHub) -> N
     assert hosted.run("--model", "openai-chat:gpt-4o").code == 0
     text, image = hosted.asked()[-1]["content"]
     assert "=== page 1 of 1 ===\nadd(a, b) gives the sum." in text["text"]
-    assert "The image `12345678-1234-1234-1234-123456789abc`, which is attached to it" in text["text"]
+    assert "The image `12345678-1234-1234-1234-123456789abc` is attached to it" in text["text"]
     data = base64.b64encode(png()).decode()
     assert image == {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
     asked = [bool(request.token) for request in github.requests if request.path == SHOT]

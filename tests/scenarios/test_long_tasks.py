@@ -1,4 +1,7 @@
-"""A task of 300 rounds with 2 kB each in a window of 16,000 tokens: it ends with its pull request."""
+"""A task of 300 rounds with 2 kB each in a window of 16,000 tokens: it ends with its pull request.
+
+So does a shorter one whose program is killed while a summary is written, or that another machine goes on with.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.doubles.model_server import calls, plan, reply
-from tests.scenarios.stage import PROPOSE, Stage, add_commit, branches, content
+from tests.doubles.model_server import ModelServer, calls, plan, reply
+from tests.scenarios.dying import Mortal, claims, hidden
+from tests.scenarios.stage import PROPOSE, Stage, add_commit, branches, content, git, make_repository
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.doubles.model_server import RecordedRequest, Step
@@ -23,6 +28,10 @@ SUMMARY = "\n".join(
     f"## {name}\nwords of the summary {'of some length ' * 20}"
     for name in ("Goal", "Progress and decisions", "Constraints", "Remaining", "Critical data")
 )
+PAGES = {
+    "AGENTS.md": "Keep the names short.\n",
+    **{f"pages/{number}.txt": f"page {number}\n" + "words and words\n" * 125 for number in range(50)},
+}
 FORMS = {"json-plan": plan, "native": calls, "single-step": calls}
 
 
@@ -35,6 +44,7 @@ class LongTask:
     """
 
     contract: str
+    rounds: int = ROUNDS
     asked: list[str] = field(default_factory=list)
     longest: int = 0
     questions: int = 0
@@ -58,8 +68,8 @@ class LongTask:
 
     def call(self) -> Call:
         number, rest = divmod(self.given, 30)
-        if self.given > ROUNDS:
-            return PROPOSE if self.given == ROUNDS + 1 else ("finish", {"reason": "done"})
+        if self.given > self.rounds:
+            return PROPOSE if self.given == self.rounds + 1 else ("finish", {"reason": "done"})
         if rest == 1:
             return "write_file", {"path": f"number{number + 1}.txt", "content": f"{number + 1}\n"}
         if rest == 2:
@@ -70,8 +80,7 @@ class LongTask:
 @pytest.mark.slow(reason="300 rounds of a whole cycle")
 @pytest.mark.parametrize("contract", FORMS)
 def test_a_long_task_ends_with_its_pull_request(stage: Stage, repository: Path, contract: str) -> None:
-    pages = {f"pages/{number}.txt": f"page {number}\n" + "words and words\n" * 125 for number in range(50)}
-    add_commit(repository, {**pages, "AGENTS.md": "Keep the names short.\n"}, "Pages")
+    add_commit(repository, PAGES, "Pages")
     model = LongTask(contract)
     stage.script(*[model] * (ROUNDS * 2))
     flags: tuple[str, ...] = ("--contract", contract, "--profile", "planner", "--allow-dangerous-tools")
@@ -91,3 +100,156 @@ def test_a_long_task_ends_with_its_pull_request(stage: Stage, repository: Path, 
     # A fifth of the window, and what came in while the summary was written.
     assert max(one["tokens_after"] for one in shorter) < WINDOW * 0.45
     assert model.questions == len(shorter)
+
+
+@pytest.mark.parametrize("window", [8_192, 16_384])
+def test_the_first_prompt_fits_a_small_window(stage: Stage, repository: Path, window: int) -> None:
+    long = "A long line of words that says next to nothing at all.\n" * 900
+    add_commit(repository, {**PAGES, "AGENTS.md": long, "big.py": f"TEXT = 1\n{long}"}, "Long")
+    stage.script(calls(("finish", {"reason": "nothing to do"})))
+    task = f"Mend big.py and pages/1.txt. {'Mind every word of it. ' * 2_000}"
+    flags = ("--contract", "native", "--profile", "planner", "--context-window", str(window))
+    done = stage.run("--repo", str(repository), "--task", task, *flags)
+    assert done.result["outcome"] == "no_task", done.err
+    body = stage.model.requests[0].body
+    assert len(json.dumps([body["messages"], body["tools"]])) / 3 < window * 7 / 8
+    assert "Mend big.py" in stage.told()
+
+
+def summaries(asked: str) -> int:
+    """How often a request has the sentence with which a message stands for what was before."""
+    return asked.count("The conversation before this was made shorter")
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    make_repository(tmp_path / "work")
+    add_commit(tmp_path / "work", PAGES, "Pages")
+    git(tmp_path, "clone", "--quiet", "--bare", str(tmp_path / "work"), "bare.git")
+    return tmp_path / "bare.git"
+
+
+@pytest.mark.slow(reason="two cycles of dozens of rounds")
+@pytest.mark.parametrize("contract", FORMS)
+def test_another_machine_goes_on_with_a_conversation_that_was_made_shorter(
+    stage: Stage,
+    bare: Path,
+    contract: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    model = LongTask(contract, rounds=75)
+    stage.script(*[model] * 300)
+    flags: tuple[str, ...] = ("--contract", contract, "--profile", "planner", "--allow-dangerous-tools")
+    flags = ("--repo", str(bare), "--task", TASK, *flags, "--context-window", str(WINDOW))
+    done = stage.run(*flags, "--max-rounds", "40")
+    assert done.result["outcome"] == "limit", done.err
+    assert model.questions >= 1
+    before = len(model.asked)
+    monkeypatch.setenv("PULLWRIGHT_HOME", str(tmp_path_factory.mktemp("other")))
+    done = stage.run(*flags, "--max-rounds", "200")
+    assert done.result["outcome"] == "proposed", done.err
+    went_on = model.asked[before]
+    assert "stopped in the middle" in went_on
+    assert summaries(went_on) == 1
+    assert "words of the summary" in went_on
+    assert model.longest // 4 < WINDOW
+    shorter = [one for one in stage.events() if one["type"] == "Compacted"]
+    assert shorter, "it was made shorter on the second machine, too"
+    last = model.asked[-1]
+    assert summaries(last) == 1
+    for words in (TASK, "Keep the names short.", "number1.txt", "number3.txt", "result 0", "result 2"):
+        assert words in last, words
+    assert "# All files" not in last, "of the first message the task is left, and the rules"
+    assert hidden(bare, "wip") == []
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Mortal]:
+    program = Mortal()
+    yield program
+    program.close()
+
+
+class Endless(list[Any]):
+    """A script that is never over."""
+
+    def __init__(self, model: LongTask) -> None:
+        super().__init__([model])
+
+    def pop(self, _index: Any = -1) -> Any:
+        return self[0]
+
+
+@pytest.mark.slow(reason="kills the program while it sums up, and just after")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("after", ["SubagentEvent", "Compacted"])
+def test_what_is_killed_while_it_sums_up_goes_on(
+    bare: Path, tmp_path: Path, mortal: Mortal, after: str
+) -> None:
+    flags = {
+        "contract": "native",
+        "profile": "planner",
+        "context_window": WINDOW,
+        "max_rounds": 200,
+        "permission": "dangerous",
+    }
+    order: dict[str, Any] = {"repository": str(bare), "text": TASK, "flags": flags}
+    model = LongTask("native", rounds=40)
+    with ModelServer() as server:
+        server.script = Endless(LongTask("native", rounds=40))
+        (tmp_path / "rehearsal").mkdir()
+        git(tmp_path, "clone", "--quiet", "--bare", str(bare), "rehearsal.git")
+        rehearsal = mortal.start(
+            tmp_path / "rehearsal", server, **{**order, "repository": str(tmp_path / "rehearsal.git")}
+        )
+        assert rehearsal.result["outcome"] == "proposed"
+        server.script = Endless(model)
+        (tmp_path / "machine").mkdir()
+        dead = mortal.start(
+            tmp_path / "machine", server, dies_after=rehearsal.printed.index(after) + 1, **order
+        )
+        assert dead.killed
+        assert dead.printed[-1] == after
+        before = len(model.asked)
+        again = mortal.start(tmp_path / "machine", server, **order)
+        assert not again.killed
+        assert again.result["outcome"] == "proposed", again.printed
+    assert summaries(model.asked[before]) == (after == "Compacted")
+    assert model.longest // 4 < WINDOW
+    assert TASK in model.asked[-1]
+    (branch,) = branches(bare)
+    assert content(bare, branch, "number2.txt") == "2"
+    assert hidden(bare, "wip") == []
+    assert [(one["state"], one["outcome"]) for one in claims(bare)] == [("released", "proposed")]
+
+
+@pytest.mark.slow(reason="two cycles of dozens of rounds")
+def test_a_run_that_was_made_shorter_is_repeated_without_a_model(stage: Stage, repository: Path) -> None:
+    add_commit(repository, PAGES, "Pages")
+    model = LongTask("native", rounds=40)
+    stage.script(*[model] * 100)
+    flags: tuple[str, ...] = (
+        "--contract",
+        "native",
+        "--profile",
+        "planner",
+        "--allow-dangerous-tools",
+        "--max-rounds",
+        "60",
+    )
+    flags = ("--repo", str(repository), "--task", TASK, *flags, "--context-window", str(WINDOW), "--dry-run")
+    assert stage.run(*flags).code == 0
+    first = stage.events()
+    assert any(one["type"] == "Compacted" for one in first)
+    asked = len(stage.model.requests)
+    state = json.loads(stage.command("show", "--state", "--json").out)
+    assert state["context"]["is_summarised"]
+    assert "words of the summary" in state["summary"]
+    again = stage.command("run", "--model", "replay:last", *flags, "--json")
+    assert again.code == 0, again.err
+    assert len(stage.model.requests) == asked
+    made = [
+        [one["name"] for one in run if one["type"] == "ToolCallStarted"] for run in (first, stage.events())
+    ]
+    assert made[0] == made[1]

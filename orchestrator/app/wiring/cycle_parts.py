@@ -36,7 +36,7 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.models.catalog import Provider, facts
+from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
 from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
@@ -419,18 +419,33 @@ def _environment(
     )
 
 
-_CHARACTERS_A_TOKEN_OF_WINDOW = 1
-"""Of the first prompt's file text: about a quarter of the window."""
+_PROMPT_TOKENS = 5_000
+"""Of a small window, for the system prompt, the tools and a reply."""
+_TEXT_SHARE = 5 / 8
+"""Characters of file text a token of the rest: the project's instructions, the task, what is attached to it and the map
+may be as long each, and code has about three characters a token."""
+_LEAST_CHARACTERS = 500
+
+
+def first_text(window: int | None, most: int) -> int:
+    """How many characters of file text the first prompt may have, so that all of it fits into a model's window.
+
+    Args:
+        window: how many tokens the model can read; None where that is not known.
+        most: as the settings have it.
+    """
+    if window is None:
+        return most
+    return min(most, max(int((window - _PROMPT_TOKENS) * _TEXT_SHARE), _LEAST_CHARACTERS))
 
 
 def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bool) -> CycleOptions:
     window = settings.context_window
-    most = settings.context_chars if window is None else window * _CHARACTERS_A_TOKEN_OF_WINDOW
     return CycleOptions(
         dry_run=dry_run,
         draft=settings.draft,
         stream=settings.stream,
-        context_characters=min(settings.context_chars, most),
+        context_characters=first_text(window or chosen.window, settings.context_chars),
         author_email=settings.author_email,
         author_name=settings.author_name,
         temperature=settings.temperature,
@@ -528,5 +543,11 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
         # It needs room for its thoughts, and comes to repeat itself where they are the likeliest ones.
         profile = replace(profile, max_output_tokens=None, temperature=None)
     known = facts(chosen.api_url, chosen.ref.name)
-    known = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming, images=chosen.images)
+    known = replace(
+        known,
+        reasoning=chosen.reasoning,
+        streaming=chosen.streaming,
+        images=chosen.images,
+        context_tokens=chosen.window or DEFAULT_CONTEXT_TOKENS,
+    )
     return profile.for_model(chosen.model, known)

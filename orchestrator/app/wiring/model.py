@@ -202,6 +202,7 @@ class ChosenModel:
         reasoning: it takes a reasoning effort, as far as that is known; with fallbacks, one of all does.
         streaming: its replies can be had in pieces; with fallbacks, those of all.
         images: it is known to read pictures; with fallbacks, all of them are.
+        window: how many tokens it can read, where that is known; with fallbacks, the fewest of all.
         is_small: it is known to have few parameters; with fallbacks, all of them are.
         tests: of a recorded run, what was said of the tests in it.
     """
@@ -215,6 +216,7 @@ class ChosenModel:
     reasoning: bool | None = None
     streaming: bool = True
     images: bool = True
+    window: int | None = None
     is_small: bool = False
     tests: RecordedTests | None = None
 
@@ -295,6 +297,7 @@ def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
         reasoning=any(one.reasoning is not False for one in models),
         streaming=all(one.streaming for one in models),
         images=all(one.images for one in models),
+        window=min((one.window for one in models if one.window), default=None),
         is_small=all(one.is_small for one in models),
     )
 
@@ -332,6 +335,7 @@ def connected(
         known.reasoning,
         known.streaming,
         known.images,
+        known.known_window,
     )
 
 

@@ -35,11 +35,11 @@ from orchestrator.core.events import (
     ToolCallStarted,
 )
 from orchestrator.core.fence import one_line
-from orchestrator.core.messages import Spent
+from orchestrator.core.messages import Image, Message, Role, Spent
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.history import todos_of
+from orchestrator.engine.session.history import images_of, todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ledger
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.events import Emit, Event
-    from orchestrator.core.messages import Message, ToolDefinition
+    from orchestrator.core.messages import ToolDefinition
     from orchestrator.core.todos import TodoItem
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
@@ -375,19 +375,25 @@ class CycleSession:
             session_id=parts.run,
             earlier=turns,
         )
-        if self.earlier and turns:
+        resumes = bool(self.earlier and turns)
+        tests = ""
+        if not resumes:
+            has_tool = profile.tools.get("run_tests") is not None
+            tests = await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
+        first, briefing = await self._opening.brief(
+            profile, brought, tests, whole_file=contract.writes_whole_files
+        )
+        self._task_words, self._rules = briefing.task, briefing.instructions
+        self._about = {*brought.paths, *filter(None, (briefing.subject,))}
+        if self.earlier and resumes:
             self._told.extend(self.earlier.events)
             # What it wrote, the model need not read to write it again, if that is what is there.
             if not (brought.base_moved or self.earlier.state.files_lost):
                 self.ledger.shown |= set(brought.paths)
-            first = self._opening.go_on(self.earlier, brought)
+            images = [] if images_of(turns) else [one for one in first.parts if isinstance(one, Image)]
+            first = Message(Role.USER, (*self._opening.go_on(self.earlier, brought).parts, *images))
         else:
-            has_tool = profile.tools.get("run_tests") is not None
-            tests = await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
-            whole_file = contract.writes_whole_files
-            first, briefing = await self._opening.brief(profile, brought, tests, whole_file=whole_file)
-            self._task_words, self._rules = briefing.task, briefing.instructions
-            self._about = {*brought.paths, *filter(None, (briefing.subject,))}
+            self.ledger.shown |= briefing.shown
             contract.learn(title=self._task.title, path=briefing.subject, tests=tests)
         return session, first
 

@@ -142,8 +142,7 @@ async def first_message(  # noqa: PLR0913  all by name
         attached=attached,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
-    words = [one for one in attached if one.image is None]  # a picture is not words
-    told = f"{render('cycle/task', **about, attached=words)}\n\n{render('cycle/task_end', looks_only=looks_only)}"
+    told = f"{render('cycle/task', **about, attached=attached)}\n\n{render('cycle/task_end', looks_only=looks_only)}"
     rules = "\n\n".join(f"`{page.path}`:\n{page.block}" for page in instructions)
     return Briefing(text, {page.path for page in pages} | whole | empty, subject, told, rules)
 
@@ -270,7 +269,6 @@ class Opening:
             whole_file=whole_file,
             attached=attached,
         )
-        self.attempt.ledger.shown |= briefing.shown
         text = briefing.text
         if parts.limits.rounds == 1 and not whole_file:
             text = f"{text}\n\n{render('agent/last_round')}"

@@ -26,6 +26,7 @@ from orchestrator.core.events import (
     ToolCallEnded,
     ToolCallStarted,
 )
+from orchestrator.core.messages import Image
 from orchestrator.engine.session.history import ending_of, history_of, ran_command
 
 if TYPE_CHECKING:
@@ -225,18 +226,46 @@ def conversation(events: Iterable[Event]) -> list[Event]:
     return [*said, *todos]
 
 
-def trimmed_events(said: Sequence[Event]) -> list[Event]:
-    """A conversation without its middle, if it is too large to be stored: the first message and the newest."""
-    sizes = [len(repr(event)) for event in said]
-    room = _MOST_CHARACTERS - sum(sizes[:2])
+def trimmed_events(said: Sequence[Event], most: int = _MOST_CHARACTERS) -> list[Event]:
+    """A conversation without its middle, if it is too large to be stored: the first message and the newest.
+
+    The message that stands for the middle, if the conversation was made shorter, stays too. Images that alone would be
+    too large go: the host fetches those of the task again.
+    """
+    sizes = list(map(_stored_size, said))
+    if sum(sizes) <= most:
+        return list(said)
+    first = list(said[:2])
+    if sum(sizes[:2]) > most // 2:
+        first = [_without_images(event) for event in first]
+    stands = max((place for place, event in enumerate(said) if isinstance(event, Compacted)), default=0)
+    room = most - sum(map(_stored_size, first)) - (sizes[stands] if stands else 0)
     start = len(said)
     for index in range(len(said) - 1, 1, -1):
-        room -= sizes[index]
+        room -= 0 if index == stands else sizes[index]
         if room < 0:
-            return [*said[:2], *said[start:]]
+            break
         if isinstance(said[index], ReplyReceived):
             start = index
-    return list(said)
+    newest = list(said[start:])
+    stood = said[stands]
+    if isinstance(stood, Compacted) and stands >= start:
+        there = sum(isinstance(event, MessageAdded | ReplyReceived) for event in said[start:stands])
+        newest[stands - start] = replace(stood, turns=min(stood.turns, there))
+    elif isinstance(stood, Compacted) and stands > 1:
+        newest.insert(0, replace(stood, turns=0))
+    return [*first, *newest]
+
+
+def _stored_size(event: Event) -> int:
+    return len(json.dumps(encode_event(event)))
+
+
+def _without_images(event: Event) -> Event:
+    if not isinstance(event, MessageAdded):
+        return event
+    parts = tuple(part for part in event.message.parts if not isinstance(part, Image))
+    return replace(event, message=replace(event.message, parts=parts))
 
 
 def pages_of(

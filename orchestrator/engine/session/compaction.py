@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ModelError, ToolError
 from orchestrator.core.events import (
@@ -17,15 +17,23 @@ from orchestrator.core.events import (
     TextStarted,
     Warned,
 )
-from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import FinishReason, Message
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoStatus
 from orchestrator.engine.models.base import ToolChoice, next_name
 from orchestrator.engine.session.budget import Budget, Limits, NoRoomError, Reservation, reserve
+from orchestrator.engine.session.compacted_message import Known, message_within
 from orchestrator.engine.session.context import is_step, newest_within, recent, whole_from
 from orchestrator.engine.session.event_bus import stop
-from orchestrator.engine.session.history import History, Turn, TurnKind, message_bytes
+from orchestrator.engine.session.history import (
+    IMAGE_BYTES,
+    History,
+    Turn,
+    TurnKind,
+    images_of,
+    message_bytes,
+    standing_for,
+)
 from orchestrator.engine.session.request import SentRequest
 
 if TYPE_CHECKING:
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Response
     from orchestrator.engine.session.config import SessionParts
     from orchestrator.engine.session.context import CompactionPolicy
-    from orchestrator.engine.session.history import RanCommand
     from orchestrator.engine.session.request import NextRequest
 
 ATTEMPTS = 2
@@ -47,22 +54,16 @@ MOST_SUMMARY_TOKENS = 8_192
 LEAST_SUMMARY_TOKENS = 256
 _WORDS_A_TOKEN = 0.5
 """Asked for; a token is about three quarters of a word, and models write more than they are asked for."""
-_LEAST_ROOM = 1 / 8
+_LEAST_ROOM = 1 / 4
 """Of what makes a conversation due: left for its messages, however long the system prompt and the tools are."""
 _REPLY_SHARE = 1 / 8
 """Of the window, that has to be left for a reply, where no shorter one is asked for."""
-_ORDERS_SHARE = 1 / 4
-_TASK_SHARE = 1 / 3
-_HOST_SHARE = 1 / 4
-_FACTS_SHARE = 1 / 2
-"""Of the room for messages: the most that the files take, and the commands. A poor summary loses words, never work."""
-_MARKUP_CHARS = 12
+_WORDS_SHARE = 3 / 4
+"""Of the room for messages: the most that the message takes which stands for the others, its images included."""
+_IMAGES_SHARE = 1 / 3
+"""Of the room for messages: the most that images take which people sent."""
 _MOST_FILES = 400
-_MOST_COMMANDS = 20
-_MOST_ORDER_CHARS = 4_000
-_MOST_PLAN_CHARS = 2_000
 _MOST_FILE_BYTES = 10_000_000
-_NAME_CHARS = 200
 _MOST_NAMED = 100
 _HEADING = re.compile(r"^## .+$", re.MULTILINE)
 _NAMED_PATH = re.compile(r"`([\w.@+-]+(?:/[\w.@+-]+)*\.\w+)`|(?<![\w/.:@-])((?:[\w.@+-]+/)+[\w@+-]+\.\w+)")
@@ -110,6 +111,7 @@ class Compaction:
     def __init__(self, parts: SessionParts, history: History, budget: Budget, emit: Emit) -> None:
         self._policy = parts.config.compaction
         self._host, self._environment, self._clock = parts.host, parts.environment, parts.clock
+        self._reads_images = parts.profile.supports_images
         self._history, self._budget, self._emit = history, budget, emit
         self._task: asyncio.Task[_Written] | None = None
         self._asked: _Asked | None = None
@@ -169,8 +171,10 @@ class Compaction:
         """Have a summary written in the background, if it is time for one."""
         tokens = self._tokens(request)
         reason = policy.due(tokens, self._history.steps, self._window(request))
-        if not reason or tokens < self._due_from or self._budget.wrapping_up or not self._has_reply_since():
+        if not reason or tokens < self._due_from or self._budget.wrapping_up:
             return
+        if not self._has_reply_since() or not self._last_reply():
+            return  # nothing has happened yet
         asked = _Asked(reason, self._history.generation, len(self._history.turns))
         if request.contract.forgets:
             await self._swap(request, asked, _Written(""))
@@ -330,8 +334,7 @@ class Compaction:
         if asked.generation != history.generation:
             return False
         rate = history.meter.rate(next_name(request.model))
-        text, keeps = await self._shortened(request, asked, written, rate, is_urgent=is_urgent)
-        message = Message.user(text)
+        message, images, keeps = await self._shortened(request, asked, written, rate, is_urgent=is_urgent)
         after = before
         if not request.contract.forgets:
             kept = history.turns[len(history.turns) - keeps :] if keeps else ()
@@ -344,38 +347,48 @@ class Compaction:
         history.add(Turn(TurnKind.SUMMARY, message, self._clock.now(), keeps=keeps))
         self._due_from = self._next_due(request)
         why = f"; without a summary of the model: {written.problem}" if written.problem else ""
-        self._emit(Compacted(before, after, keeps, f"{asked.reason}{why}", text))
+        self._emit(Compacted(before, after, keeps, f"{asked.reason}{why}", message.text, images))
         return True
 
     async def _shortened(
         self, request: NextRequest, asked: _Asked, written: _Written, rate: float, *, is_urgent: bool
-    ) -> tuple[str, int]:
-        """The message that stands for the turns before, and how many of the newest turns stay beside it."""
+    ) -> tuple[Message, int, int]:
+        """The message that stands for the turns before, how many images it has, and how many of the newest turns stay."""
         turns = self._history.turns
         room = int(self._room(request) / rate)
-        facts = await self._facts(room)
+        known = await self._known()
         if request.contract.forgets:
-            return render("agent/compacted", task="", orders=(), facts=facts, summary="", missing=()), len(
-                turns
-            )
-        summary = fenced(written.text) if written.text else ""
-        missing = await missing_paths(written.text, self._environment)
+            return Message.user(message_within(known, int(room * _WORDS_SHARE))), 0, len(turns)
+        summary = self._host.clean("the summary of the conversation", written.text)
+        known = replace(known, summary=summary, missing=await missing_paths(summary, self._environment))
 
-        def words(first: int) -> str:
-            task, orders = self._said(turns[:first], room)
-            return render(
-                "agent/compacted", task=task, orders=orders, facts=facts, summary=summary, missing=missing
+        def message(first: int) -> tuple[Message, int]:
+            said = self._history.said_before(first)
+            task, orders = self._said(said)
+            sent = images_of(said)
+            most = int(room * _IMAGES_SHARE) // IMAGE_BYTES if self._reads_images else 0
+            shown = sent[:most]
+            words = message_within(
+                replace(
+                    known,
+                    task=task,
+                    orders=orders,
+                    images=len(shown),
+                    images_left_out=len(sent) - len(shown),
+                ),
+                int(room * _WORDS_SHARE) - len(shown) * IMAGE_BYTES,
             )
+            return standing_for(words, shown), len(shown)
 
         tail = self._tail()
-        left = room - len(words(len(turns)).encode("utf-8", "replace"))
+        left = room - message_bytes(message(len(turns))[0])
         place = newest_within(tail, lambda turn: message_bytes(turn.message), left)
         first = _place_of(turns, tail[place]) if place < len(tail) else len(turns)
         if written.text and asked.until < first:  # what came after it is in no summary
             newer = turns[asked.until :]
             fits = sum(message_bytes(turn.message) for turn in newer) <= left or not is_urgent
             first = whole_from(turns, asked.until) if fits else first
-        return words(first), len(turns) - first
+        return *message(first), len(turns) - first
 
     def _tail(self) -> Sequence[Turn]:
         """The newest turns that the policy lets stay, however long they are."""
@@ -387,50 +400,31 @@ class Compaction:
             tail = tail[newest_within(tail, is_step, policy.max_turns // 2) :]
         return tail
 
-    def _said(self, turns: Sequence[Turn], room: int) -> tuple[str, list[str]]:
-        """The task and what people said later, of turns that are not shown any more, each as a block."""
-        said = [turn for turn in turns if turn.kind in {TurnKind.USER, TurnKind.STEERING}]
+    def _said(self, said: Sequence[Turn]) -> tuple[str, list[str]]:
+        """The task, and what people said after it."""
         task = self._host.task() if self._host.task else ""
         if not task and said:
             task = said[0].content
-        orders: list[str] = []
-        left = int(room * _ORDERS_SHARE)
-        later = list(dict.fromkeys(turn.content for turn in said[1:]))
-        for text in reversed(later):
-            order = fenced(shortened(text, _MOST_ORDER_CHARS))
-            left -= len(order)
-            if left < 0 and orders:
-                break
-            orders.append(order)
-        return fenced(shortened(task, int(room * _TASK_SHARE))) if task else "", orders[::-1]
+        return task, list(dict.fromkeys(turn.content for turn in said[1:]))
 
-    async def _facts(self, room: int) -> str:
+    async def _known(self) -> Known:
         """What the program knows without the model."""
-        paths = sorted(self._host.ledger.touched)
-        most = int(room * _FACTS_SHARE)
         files = [
-            {"path": one_line(path, limit=_NAME_CHARS), "state": await _state(path, self._environment)}
-            for path in paths[:_MOST_FILES]
+            (path, await _state(path, self._environment))
+            for path in sorted(self._host.ledger.touched)[:_MOST_FILES]
         ]
-        kept = _fitting(files, most)
-        commands = [
-            {"command": one_line(ran.command, limit=_NAME_CHARS), "ok": ran.ok, "block": fenced(ran.ending)}
-            for ran in last_commands(self._history.turns)
-        ]
-        items = self._host.todos.items
-        open_items = [
-            f"{item.id}: {item.content} ({item.status})"
-            for item in items
-            if item.status is not TodoStatus.COMPLETED
-        ]
-        return render(
-            "agent/host_facts",
-            files=kept,
-            more_files=len(paths) - len(kept),
-            commands=_fitting(commands[::-1], most)[::-1],
-            plan=fenced(shortened(self.plan, _MOST_PLAN_CHARS)) if self.plan.strip() else "",
-            todos=fenced(shortened("\n".join(open_items), most)) if open_items else "",
-            more=shortened(self._host.facts(), int(room * _HOST_SHARE)) if self._host.facts else "",
+        items = [item for item in self._host.todos.items if item.status is not TodoStatus.COMPLETED]
+        items.sort(key=lambda item: item.status is not TodoStatus.IN_PROGRESS)
+        return Known(
+            files=files,
+            # Of an earlier session the journal has what a command printed, as it was.
+            commands=[
+                replace(ran, ending=self._host.clean("the end of a command's output", ran.ending))
+                for ran in self._history.commands
+            ],
+            plan=self.plan,
+            todos=[f"{item.id}: {item.content} ({item.status})" for item in items],
+            more=self._host.facts() if self._host.facts else "",
         )
 
 
@@ -439,17 +433,6 @@ def _settle(task: asyncio.Task[_Written], reservation: Reservation) -> None:
     with reservation:
         if not task.cancelled():
             task.exception()
-
-
-def _fitting(items: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """The first of some facts, as many as have at most so many characters; always one."""
-    kept: list[dict[str, Any]] = []
-    for item in items:
-        most -= sum(len(str(value)) for value in item.values()) + _MARKUP_CHARS
-        if most < 0 and kept:
-            break
-        kept.append(item)
-    return kept
 
 
 def _place_of(turns: Sequence[Turn], turn: Turn) -> int:
@@ -477,27 +460,8 @@ def problem_of(response: Response, headings: Sequence[str], most_bytes: int) -> 
     return next((words for words, is_so in problems if is_so), "")
 
 
-def shortened(text: str, most: int) -> str:
-    """Both ends of a text that is longer than `most` characters, and how many are missing."""
-    left_out = len(text) - most
-    if left_out <= 0:
-        return text
-    head = most // 2
-    return f"{text[:head]}\n[... {left_out:,} characters are left out here ...]\n{text[head + left_out :]}"
-
-
-def last_commands(turns: Sequence[Turn]) -> list[RanCommand]:
-    """The last run of each command, in the order in which they ran; the newest of many."""
-    last: dict[str, RanCommand] = {}
-    for turn in turns:
-        for ran in turn.ran:
-            last.pop(ran.command, None)
-            last[ran.command] = ran
-    return list(last.values())[-_MOST_COMMANDS:]
-
-
 async def missing_paths(text: str, environment: ExecutionEnvironment) -> list[str]:
-    """Paths of files that a text names and that are not there, each as code."""
+    """Paths of files that a text names and that are not there."""
     named = dict.fromkeys(found[1] or found[2] for found in _NAMED_PATH.finditer(text))
     missing = []
     for path in list(named)[:_MOST_NAMED]:
@@ -506,7 +470,7 @@ async def missing_paths(text: str, environment: ExecutionEnvironment) -> list[st
         except ToolError:
             is_there = False
         if not is_there:
-            missing.append(f"`{path}`")
+            missing.append(path)
     return missing
 
 

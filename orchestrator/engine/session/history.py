@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 Transform: TypeAlias = "Callable[[Sequence[Turn]], Sequence[Turn]]"
 
+MOST_COMMANDS = 20
+"""Whose last run a history knows."""
+
 INTERRUPTED_RESULT = "Interrupted before it ended. What it did until then is not known."
 
 
@@ -165,6 +168,8 @@ class History:
     def __init__(self, turns: Iterable[Turn] = (), transform: Transform | None = None) -> None:
         self._transform = transform
         self._turns: list[Turn] = []
+        self._said: list[tuple[int, Turn]] = []
+        self._commands: dict[str, RanCommand] = {}
         self._messages: list[Message] = []
         self.tokens = self.steps = self.generation = 0
         self.meter = InputMeter()
@@ -179,8 +184,24 @@ class History:
         """All turns, oldest first. Not to be changed."""
         return self._turns
 
+    @property
+    def commands(self) -> Sequence[RanCommand]:
+        """The last run of each command, in the order in which they ran: the newest `MOST_COMMANDS`."""
+        return list(self._commands.values())
+
+    def said_before(self, place: int) -> list[Turn]:
+        """What people said, of the turns before this place."""
+        return [turn for at, turn in self._said if at < place]
+
     def add(self, turn: Turn) -> None:
         """Append a turn. One without content, which no vendor takes, is kept as a turn and not sent."""
+        if turn.kind in {TurnKind.USER, TurnKind.STEERING}:
+            self._said.append((len(self._turns), turn))
+        for ran in turn.ran:
+            self._commands.pop(ran.command, None)
+            self._commands[ran.command] = ran
+            if len(self._commands) > MOST_COMMANDS:
+                del self._commands[next(iter(self._commands))]
         self._turns.append(turn)
         if turn.kind is TurnKind.SUMMARY:
             self._begin_anew()
@@ -257,7 +278,7 @@ class History:
         kept = [*self._turns[: first_user + 1], *self._turns[cut:]]
         dropped = len(self._turns) - len(kept)
         # New lists: requests under way keep the old.
-        self._turns, self._messages, self.tokens, self.steps = [], [], 0, 0
+        self._turns, self._said, self._messages, self.tokens, self.steps = [], [], [], 0, 0
         self.generation += 1
         self.meter = InputMeter()  # what was counted was longer
         for turn in kept:
@@ -310,7 +331,8 @@ def _characters(part: Part) -> int:
 
 
 _BYTES_PER_PART = 32
-_BYTES_PER_IMAGE = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
+IMAGE_BYTES = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
+"""A picture counts as so many bytes of text."""
 
 _MOST_BYTES_PER_TOKEN = 32
 """No text has more. A provider that counts fewer tokens than that has not counted all that it was sent."""
@@ -464,9 +486,9 @@ def _part_bytes(part: Part) -> int:
         case ToolCall(id=name, name=tool, arguments=arguments):
             return size_of_text(name) + size_of_text(tool) + size_of_json(arguments)
         case ToolResult(call_id=name, content=content, images=images):
-            return size_of_text(name) + size_of_text(content) + len(images) * _BYTES_PER_IMAGE
+            return size_of_text(name) + size_of_text(content) + len(images) * IMAGE_BYTES
         case Image():
-            return _BYTES_PER_IMAGE
+            return IMAGE_BYTES
 
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
@@ -509,8 +531,9 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
                 turns.append(Turn(_kind(message, asked=asked, ran=ran), message, at, ran=tuple(commands)))
                 asked = ran = False
                 commands.clear()
-            case Compacted(turns=keeps, summary=text):
-                turns.append(Turn(TurnKind.SUMMARY, Message.user(text), at, keeps=keeps))
+            case Compacted(turns=keeps, summary=text, images=images):
+                shown = images_of(turns[: max(len(turns) - keeps, 0)])[:images] if images else ()
+                turns.append(Turn(TurnKind.SUMMARY, standing_for(text, shown), at, keeps=keeps))
             case SteeringInjected() | LoopDetected():
                 if turns and turns[-1].kind is not TurnKind.ASSISTANT:
                     turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)
@@ -520,6 +543,17 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
             case _:
                 pass
     return turns
+
+
+def images_of(turns: Iterable[Turn]) -> list[Image]:
+    """The images that people sent."""
+    said = (turn for turn in turns if turn.kind in {TurnKind.USER, TurnKind.STEERING})
+    return [part for turn in said for part in turn.message.parts if isinstance(part, Image)]
+
+
+def standing_for(words: str, images: Iterable[Image]) -> Message:
+    """The message of a summary: its words, and images of the turns that it stands for."""
+    return Message(Role.USER, (Text(words), *images))
 
 
 def todos_of(events: Iterable[Event]) -> TodoList:

@@ -267,3 +267,18 @@ def test_a_small_model_with_a_large_one_behind_it_has_no_small_ones_limits(
     flags = {"model": "qwen2.5-coder:1.5b", "api_url": LOCAL}
     assert choose_model(build_context(tmp_path, {}, **flags)).is_small
     assert choose_model(build_context(tmp_path, {}, **flags, fallback_model=(second,))).is_small is small
+
+
+@pytest.mark.parametrize(
+    ("flags", "window"),
+    [
+        ({"model": "openai-chat:gpt-4"}, 8_192),
+        ({"model": "openai-chat:gpt-5.2", "fallback_model": ("openai-chat:gpt-4",)}, 8_192),
+        ({"model": "openai-chat:made-up-17", "api_url": LOCAL}, None),
+    ],
+)
+def test_the_window_is_the_smallest_that_is_known_of_all(
+    tmp_path: Path, flags: dict[str, Any], window: int | None
+) -> None:
+    chosen = choose_model(build_context(tmp_path, KEY, **flags))
+    assert chosen.window == window

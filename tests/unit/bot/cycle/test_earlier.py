@@ -21,9 +21,18 @@ from orchestrator.bot.cycle.earlier import (
 )
 from orchestrator.bot.cycle.tasks import Task, TaskKind
 from orchestrator.bot.git.base import Packed
-from orchestrator.core.events import MessageAdded, Proposed, Proposing, ReplyReceived, TodosChanged
-from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.engine.session.history import history_of, todos_of
+from orchestrator.core.events import (
+    Compacted,
+    Event,
+    MessageAdded,
+    Proposed,
+    Proposing,
+    ReplyReceived,
+    TodosChanged,
+)
+from orchestrator.core.messages import FinishReason, Image, Message, Role, Text, Usage
+from orchestrator.engine.session.context import since_summary
+from orchestrator.engine.session.history import TurnKind, history_of, images_of, todos_of
 from tests.tables import table
 from tests.unit.app.cli.examples import TODOS
 
@@ -90,6 +99,70 @@ def test_of_the_models_list_the_last_state_is_kept() -> None:
     ]
     assert todos_of([*events, *conversation([lists[0]])]).items == TODOS[:1]
     assert history_of(events) == history_of(said)
+
+
+def long_conversation(replies: int, compacted_at: dict[int, int], image: bytes = b"") -> list[Event]:
+    """A first message, and so many replies with answers of 1 kB; after some of them it was made shorter.
+
+    Args:
+        compacted_at: how many turns stayed, by the number of the reply.
+    """
+    first = Message(Role.USER, (Text("Do it."), *([Image(image, "image/png")] if image else [])))
+    events: list[Event] = [MessageAdded(first)]
+    for number in range(replies):
+        events.append(
+            ReplyReceived(Message.assistant(f"reply {number}"), FinishReason.STOP, Usage(1, 1), 0.0, "m")
+        )
+        events.append(MessageAdded(Message.user(f"answer {number} " + "x" * 1_000)))
+        if number in compacted_at:
+            keeps = compacted_at[number]
+            events.append(Compacted(9, 1, keeps, "due", f"what stands at {number}", int(bool(image))))
+    return conversation(events)
+
+
+@table(
+    "compacted_at, stands, shown",
+    [
+        ({}, "", 21),
+        ({10: 2}, "what stands at 10", 20),
+        ({10: 2, 40: 4}, "what stands at 40", 20),
+        ({45: 4}, "what stands at 45", 12),
+        ({40: 90}, "what stands at 40", 20),
+        ({48: 90}, "what stands at 48", 20),
+        ({49: 0}, "what stands at 49", 1),
+    ],
+)
+def test_a_conversation_that_is_too_large_loses_its_middle_and_not_what_stands_for_it(
+    compacted_at: dict[int, int], stands: str, shown: int
+) -> None:
+    said = long_conversation(50, compacted_at)
+    trimmed = trimmed_events(said, 14_000)
+    assert sum(map(len, pages_of_events(trimmed))) <= 14_000
+    turns = list(since_summary(history_of(trimmed)))
+    assert turns[0].content == (stands or "Do it.")
+    assert turns[-1].content.startswith("answer 49" if shown > 1 else stands)
+    assert len(turns) - shown in range(-4, 4)
+    texts = [turn.content for turn in turns[1:]]
+    assert "Do it." not in texts
+    if texts and stands:
+        whole = [turn.content for turn in since_summary(history_of(said))]
+        assert texts == whole[len(whole) - len(texts) :]
+
+
+def pages_of_events(events: list[Event]) -> list[str]:
+    page = pages_of(UnfinishedState("r", "limit", "m", "native", "p"), events, str)[SESSION_PAGE]
+    return page.decode().splitlines()
+
+
+def test_images_that_are_too_large_to_be_stored_go_before_the_conversation_does() -> None:
+    said = long_conversation(9, {5: 2}, b"\xff" * 12_000)
+    turns = history_of(trimmed_events(said, 14_000))
+    assert turns[0].content == "Do it."
+    assert images_of(turns) == []
+    assert turns[-1].content.startswith("answer 8")
+    assert trimmed_events(said, 40_000) == said
+    stands = next(turn for turn in history_of(said) if turn.kind is TurnKind.SUMMARY)
+    assert [type(part) for part in stands.message.parts] == [Text, Image]
 
 
 def test_a_state_of_an_older_version_does_not_know_the_branch() -> None:

@@ -127,7 +127,7 @@ async def session_with(
     **fields: Any,
 ) -> AsyncGenerator[Session]:
     """A session with any model; it is closed at the end."""
-    arguments = {key: fields.pop(key) for key in ("contract", "clock") if key in fields}
+    arguments = {key: fields.pop(key) for key in ("contract", "clock", "earlier") if key in fields}
     async with Session(
         profile=profile(*tools, **fields),
         environment=LocalEnvironment(folder, sandbox="off"),

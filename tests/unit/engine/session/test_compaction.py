@@ -24,15 +24,24 @@ from orchestrator.core.events import (
     TurnStarted,
     Warned,
 )
-from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, ToolResult, Usage
+from orchestrator.core.messages import FinishReason, Image, Message, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.core.todos import TodoList, TodoPriority, TodoStatus
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
-from orchestrator.engine.session.compaction import last_commands, problem_of
+from orchestrator.engine.session.compaction import problem_of
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import CompactionPolicy, since_summary
-from orchestrator.engine.session.history import History, history_of, mended_turns, message_bytes
+from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, since_summary
+from orchestrator.engine.session.history import (
+    History,
+    RanCommand,
+    Turn,
+    TurnKind,
+    history_of,
+    mended_turns,
+    message_bytes,
+)
 from orchestrator.engine.session.loop import EndKind
 from tests.tables import table
 from tests.unit.engine.session.stage import says, session_with, tool
@@ -155,6 +164,9 @@ async def work(  # noqa: PLR0913  by name
     folder: Path,
     model: Worker,
     *,
+    user: str | Message = "The task: count the x",
+    reads_images: bool = True,
+    subagents: bool = False,
     contract: Contract | None = None,
     policy: CompactionPolicy | None = POLICY,
     window: int | None = WINDOW,
@@ -168,10 +180,17 @@ async def work(  # noqa: PLR0913  by name
     host = Host(system=lambda _shown: "You are tested.", emit=told, todos=todos or TodoList())
     tools = [tool("look", look), finish_tool()]
     async with session_with(
-        folder, model, tools=tools, config=settings, host=host, contract=contract
+        folder,
+        model,
+        tools=tools,
+        config=settings,
+        host=host,
+        contract=contract,
+        supports_images=reads_images,
+        subagents=subagents,
     ) as talk:
         act(talk)
-        end = await talk.run("The task: count the x")
+        end = await talk.run(user)
     return talk, told, end.kind
 
 
@@ -366,6 +385,15 @@ async def test_what_a_summary_costs_is_reserved_told_and_counted(tmp_path: Path)
     assert session.budget.rounds == len(own)
 
 
+async def test_nothing_is_summed_up_before_the_model_has_said_something(tmp_path: Path) -> None:
+    model = Worker(4)
+    user = "The task: count the x" + " and y" * 10_000
+    _session, told, _end = await work(tmp_path, model, user=user, window=4 * WINDOW)
+    assert "step 1" in str(model.questions[0].messages)
+    (shorter,) = told.of(Compacted)
+    assert shorter.tokens_before > 2 * WINDOW >= 2 * shorter.tokens_after
+
+
 async def test_a_budget_without_room_for_a_summary_is_left_to_the_work(tmp_path: Path) -> None:
     model = Worker(9)
     session, _told, end = await work(tmp_path, model, max_tokens=30_000, max_output_tokens=200)
@@ -449,6 +477,125 @@ async def test_a_summary_closes_no_fence_and_paths_that_are_not_there_are_marked
     assert text.count(f"\n{fence[1]}") == 2
 
 
+@dataclass
+class Family(Worker):
+    """Starts a subagent, waits for it and ends; the subagent looks so many times."""
+
+    async def complete(self, request: Request) -> Response:
+        words = request.messages[0].text
+        if "Count all" in words:
+            return await super().complete(request)
+        told = request.messages[-1]
+        if told.role is Role.TOOL:
+            (result,) = [part for part in told.parts if isinstance(part, ToolResult)]
+            name = re.search(r"agent_id: (\S+)", result.content)
+            return says("", ("wait", {"agent_id": name[1]})) if name else says("Done.")
+        return says("", ("spawn_agent", {"task": "Count all"}))
+
+
+def whole_file(name: str, content: str) -> str:
+    return f"`{name}`\n```\n{content}\n```\n"
+
+
+async def test_replies_that_are_whole_files_never_grow_a_request(tmp_path: Path) -> None:
+    model = Worker(0, window=WINDOW)
+
+    def step() -> Response:
+        model.given += 1
+        return says(f"Attempt {model.given}.\n\n{whole_file('calc.py', f'x = {model.given:03}' * 300)}")
+
+    model.step = step  # type: ignore[method-assign]
+    contract = WholeFile()
+    contract.learn(title="Count", path="calc.py", tests="")
+    _session, told, end = await work(tmp_path, model, contract=contract, max_turns=150)
+    assert end is EndKind.LIMIT
+    assert len(model.requests) == 150
+    assert told.of(Compacted)
+    sizes = list(map(size_of, model.requests))
+    assert max(sizes[100:]) <= max(sizes[10:60]) + 400  # what the program knows is said once
+    assert all("The task: count the x" in str(request.messages) for request in model.requests)
+    assert model.questions == []
+
+
+async def test_a_subagents_conversation_is_made_shorter_too_and_is_its_own(tmp_path: Path) -> None:
+    model = Family(40, window=WINDOW)
+    session, told, end = await work(tmp_path, model, subagents=True)
+    assert end is EndKind.COMPLETED
+    assert told.of(Compacted) == []
+    of_child = [event for event in told.of(SubagentEvent) if isinstance(event.event, Compacted)]
+    assert len(of_child) > 2
+    assert "Count all" in of_child[-1].event.summary
+    assert "count the x" not in of_child[-1].event.summary
+    assert len(history_of(told.events)) == len(session.history.turns)
+    assert all(turn.kind.value != "summary" for turn in history_of(told.events))
+    asked = [one for one in told.of(SubagentEvent) if isinstance(one.event, SubagentEvent)]
+    paid = [one.event.event.usage for one in asked if isinstance(one.event.event, ReplyReceived)]
+    assert len(paid) == len(model.questions) >= len(of_child)
+    assert session.budget.usage.total_tokens > sum(usage.total_tokens for usage in paid) > 0
+
+
+PICTURES = tuple(Image(bytes([number]) * 9, "image/png") for number in range(5))
+WITH_PICTURES = Message(Role.USER, (Text("The task: count the x"), *PICTURES))
+
+
+@pytest.mark.parametrize(
+    ("window", "images", "words"),
+    [
+        (8 * WINDOW, 5, "The first 5 images that people sent come behind this message."),
+        (2 * WINDOW, 1, "4 more images that people sent are not shown to you any more."),
+        (WINDOW, 0, "5 images that people sent are not shown to you any more."),
+    ],
+)
+async def test_images_of_the_task_stay_as_far_as_they_have_room(
+    tmp_path: Path, window: int, images: int, words: str
+) -> None:
+    model = Worker(180 if images == 5 else 60)
+    session, told, end = await work(tmp_path, model, window=window, user=WITH_PICTURES)
+    assert end is EndKind.COMPLETED
+    shorter = told.of(Compacted)
+    assert len(shorter) > 1
+    assert {one.images for one in shorter} == {images}
+    assert all(one.tokens_after * 2 <= window * 0.5 for one in shorter)
+    first = model.requests[-1].messages[0]
+    assert [part for part in first.parts if isinstance(part, Image)] == list(PICTURES[:images])
+    assert words in first.text
+    written = [encode_event(event) for event in conversation(told.events)]
+    events = [decode_event(json.loads(json.dumps(one))) for one in written]
+    taken = History(history_of([one for one in events if not isinstance(one, UnknownRecord)]), since_summary)
+    assert list(taken.context(Native())) == list(session.history.context(Native()))
+
+
+async def test_a_model_that_reads_no_images_is_told_that_there_was_one(tmp_path: Path) -> None:
+    model = Worker(20)
+    user = replace(WITH_PICTURES, parts=WITH_PICTURES.parts[:2])
+    _session, told, _end = await work(tmp_path, model, window=8_000, user=user, reads_images=False)
+    assert told.of(Compacted)
+    first = model.requests[-1].messages[0]
+    assert "1 image that people sent is not shown to you any more." in first.text
+    assert not [part for part in first.parts if isinstance(part, Image)]
+
+
+async def test_what_the_message_repeats_is_cleaned_as_any_answer(tmp_path: Path) -> None:
+    ran = RanCommand("make", ok=True, ending="printed HIDDEN words")
+    earlier = [Turn(TurnKind.USER, Message.user("The task: count the x"), NOW, ran=(ran,))]
+    model, told = Worker(20, summaries=[summary(f"{SUMMARY} and HIDDEN ones")]), Told()
+    host = Host(
+        system=lambda _shown: "You are tested.",
+        emit=told,
+        clean=lambda _what, text: text.replace("HIDDEN", "[left out]"),
+    )
+    settings = SessionConfig(compaction=POLICY, context_window=WINDOW, enable_loop_detection=False)
+    tools = [tool("look", lambda _arguments: OUTPUT)]
+    async with session_with(
+        tmp_path, model, tools=tools, config=settings, host=host, earlier=earlier
+    ) as talk:
+        await talk.run("Go on")
+    (shorter, *_) = told.of(Compacted)
+    assert "printed [left out] words" in shorter.summary
+    assert "summary and [left out] ones" in shorter.summary
+    assert "HIDDEN" not in shorter.summary
+
+
 async def test_turns_are_counted_where_the_policy_says_so(tmp_path: Path) -> None:
     policy = CompactionPolicy(max_turns=20, max_tokens=20_000, keep_turns=5)
     model = Worker(45, contract="native")
@@ -458,6 +605,42 @@ async def test_turns_are_counted_where_the_policy_says_so(tmp_path: Path) -> Non
     shorter = told.of(Compacted)
     assert [one.reason for one in shorter][:2] == ["it has 20 turns"] * 2
     assert all(one.tokens_after <= 10_000 for one in shorter)
+
+
+class Chat(Worker):
+    """Looks once for each input, and answers."""
+
+    def step(self) -> Response:
+        self.given += 1
+        return (
+            says(f"answer {self.given // 2}")
+            if self.given % 2 == 0
+            else says(f"step {self.given}", ("look", {"n": self.given}))
+        )
+
+
+async def test_explorer_keeps_the_last_five_chat_turns_with_their_tool_messages(tmp_path: Path) -> None:
+    model, told = Chat(0), Told()
+    settings = SessionConfig(compaction=EXPLORER, enable_loop_detection=False)
+    host = Host(system=lambda _shown: "You are tested.", emit=told)
+    tools = [tool("look", lambda _arguments: "short")]
+    async with session_with(tmp_path, model, tools=tools, config=settings, host=host) as talk:
+        for number in range(1, 20):
+            assert (await talk.run(f"question {number}")).kind is EndKind.COMPLETED
+        turns = list(talk.history.turns)
+    shorter = told.of(Compacted)
+    assert {one.reason for one in shorter} == {"it has 20 turns"}
+    assert len(shorter) > 1
+    places = [place for place, turn in enumerate(turns) if turn.kind is TurnKind.SUMMARY]
+    for place in places:
+        kept = turns[place - turns[place].keeps : place]
+        chat = [turn for turn in kept if not turn.tool_calls and not turn.results]
+        assert len(chat) in {5, 6}, "the last five when it was asked for, and what was said since"
+        assert kept[0] is chat[0]
+        assert any(turn.results for turn in kept)
+    assert "question 1\n" in model.requests[-1].messages[0].text  # what people said is not summed up
+    for request in model.requests:
+        check_pairs(request)
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
@@ -484,8 +667,8 @@ async def test_commands_of_the_earlier_machine_are_known_on_the_next_one(tmp_pat
     model.step = first  # type: ignore[method-assign]
     session, told, _end = await work(tmp_path, model)
     again = history_of(conversation(told.events))
-    (ran,) = last_commands(again)
-    (live,) = last_commands(session.history.turns)
+    (ran,) = History(again).commands
+    (live,) = session.history.commands
     assert (ran.command, ran.ok) == (live.command, live.ok) == ("echo earlier; exit 4", False)
     assert ran.ending.startswith("earlier\n[exit code 4")
 

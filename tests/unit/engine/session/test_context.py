@@ -191,6 +191,22 @@ def test_a_conversation_is_due_by_the_first_limit_that_it_reaches(
 
 
 @table(
+    "constant, value",
+    [
+        (EXPLORER.max_turns, 20),  # MAX_TURNS, and so CONTEXT_WINDOW
+        (EXPLORER.max_tokens, 20_000),  # TOKEN_LIMIT
+        (EXPLORER.keep_turns, 5),  # MESSAGES_AFTER_SUMMARIZATION
+        (EXPLORER.share, None),
+        (ASSISTANT.share, 0.40),  # "triggered at 40% context usage"
+        (ASSISTANT.max_turns, None),
+        (ASSISTANT.max_tokens, None),
+    ],
+)
+def test_the_constants_are_the_documents(constant: float | None, value: float | None) -> None:
+    assert constant == value
+
+
+@table(
     "values",
     [
         {"share": 0.0},

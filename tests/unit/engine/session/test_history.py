@@ -30,7 +30,9 @@ from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import (
+    MOST_COMMANDS,
     History,
+    RanCommand,
     Turn,
     TurnKind,
     history_of,
@@ -280,3 +282,27 @@ def test_pictures_and_what_vendors_want_back_count() -> None:
     picture = Message(Role.USER, (Image(b"x", "image/png"),))
     thought = Message(Role.ASSISTANT, (Reasoning("", {"anthropic": "s" * 9_000}),))
     assert min(message_bytes(picture), message_bytes(thought)) > 1_000
+
+
+def test_of_each_command_the_last_run_is_known_in_order_and_of_many_the_newest() -> None:
+    turns = History()
+    for number in range(40):
+        ran = (RanCommand(f"run {number % 30}", ok=number < 30, ending=str(number)),)
+        turns.add(Turn(TurnKind.TOOL_RESULTS, Message.user("x"), NOW, ran=ran))
+    assert len(turns.commands) == MOST_COMMANDS == 20
+    assert [ran.command for ran in turns.commands] == [
+        f"run {number}" for number in (*range(20, 30), *range(10))
+    ]
+    assert [ran.ok for ran in turns.commands] == [True] * 10 + [False] * 10
+
+
+def test_what_people_said_before_a_place_is_known_after_pruning_too() -> None:
+    kinds = [TurnKind.USER, *[TurnKind.ASSISTANT, TurnKind.STEERING, TurnKind.TOOL_RESULTS] * 4]
+    turns = history(*kinds)
+
+    def said(place: int) -> list[Turn]:
+        return [turn for turn in turns.turns[:place] if turn.kind in {TurnKind.USER, TurnKind.STEERING}]
+
+    assert [turns.said_before(place) for place in range(14)] == [said(place) for place in range(14)]
+    assert turns.prune()
+    assert [turns.said_before(place) for place in range(14)] == [said(place) for place in range(14)]

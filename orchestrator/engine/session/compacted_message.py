@@ -1,0 +1,310 @@
+"""The message that stands for turns which a conversation does not show any more: what is known of them, within a bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orchestrator.core.fence import fenced, one_line
+from orchestrator.core.prompts import render
+from orchestrator.engine.models.usage import size_of_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from orchestrator.engine.session.history import RanCommand
+
+LEAST_BYTES = 1_024
+"""For what is known, however small the room is."""
+
+WEIGHTS: Mapping[str, int] = {
+    "task": 6,
+    "orders": 6,
+    "files": 6,
+    "commands": 6,
+    "todos": 4,
+    "more": 4,
+    "plan": 1,
+    "summary": 5,
+    "missing": 1,
+}
+"""What each part gets of the room at least, if it wants so much; what one leaves is the others'."""
+
+_LEAST_TEXT_BYTES = 80
+"""Of one text among several; where there is less for each, only as many are told as have so much."""
+_LEAST_COMMAND_BYTES = 120
+_LEAST_BLOCK_BYTES = 16
+_MARKED_CUT_BYTES = 200
+_MARK_BYTES = 60
+_NAME_CHARS = 200
+_PATH_CHARS = 300
+_MARKUP_BYTES = 24
+"""Around a file or a command in the list."""
+_BETWEEN_BYTES = 2
+_CONTINUES_MASK, _CONTINUES = 0b1100_0000, 0b1000_0000
+"""What tells a byte that continues a character in UTF-8."""
+
+_Name = TypeVar("_Name")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the turns.
+
+    Attributes:
+        orders: what people said after the task, oldest first.
+        files: paths that were changed, each with its state in words.
+        commands: in the order in which they ran.
+        plan: what the model said last that it intends.
+        todos: what is not done of the model's list.
+        more: what the program around the session knows, as Markdown.
+        summary: in the model's words.
+        missing: paths in the summary at which there is no file.
+        images: how many of people's images stay beside the message; `images_left_out` do not.
+    """
+
+    task: str = ""
+    orders: Sequence[str] = ()
+    files: Sequence[tuple[str, str]] = ()
+    commands: Sequence[RanCommand] = ()
+    plan: str = ""
+    todos: Sequence[str] = ()
+    more: str = ""
+    summary: str = ""
+    missing: Sequence[str] = ()
+    images: int = 0
+    images_left_out: int = 0
+
+
+def message_within(known: Known, room: int) -> str:
+    """The message, of at most `room` bytes; in a very small room its headings and `LEAST_BYTES` of what is known."""
+    files = [_FileLine(one_line(path, limit=_PATH_CHARS), state) for path, state in known.files]
+    commands = [
+        _CommandLine(one_line(ran.command, limit=_NAME_CHARS), ran.ok, fenced(ran.ending), ran.ending)
+        for ran in known.commands
+    ]
+    said = [order for order in known.orders if order.strip()]
+    missing = [f"`{one_line(path, limit=_PATH_CHARS)}`" for path in known.missing]
+    wanted = {
+        "task": _block_size(known.task),
+        "orders": sum(_block_size(order) + _BETWEEN_BYTES for order in said),
+        "files": sum(line.size for line in files),
+        "commands": sum(line.size for line in commands),
+        "todos": _block_size("\n".join(known.todos)),
+        "more": size_of_text(known.more),
+        "plan": _block_size(known.plan),
+        "summary": _block_size(known.summary),
+        "missing": sum(size_of_text(path) + _BETWEEN_BYTES for path in missing),
+    }
+    most = fair_shares(wanted, WEIGHTS, max(room - _frame_bytes(wanted), LEAST_BYTES))
+    orders = blocks_within(said, most["orders"])
+    shown_files = _first_within(files, most["files"])
+    shown_commands = _newest_within(commands, most["commands"])
+    todos = _lines_within(known.todos, most["todos"])
+    return _rendered(
+        task=block_within(known.task, most["task"]),
+        orders=orders,
+        more_orders=len(said) - len(orders),
+        files=shown_files,
+        more_files=len(files) - len(shown_files),
+        commands=shown_commands,
+        more_commands=len(commands) - len(shown_commands),
+        plan=block_within(known.plan, most["plan"]),
+        todos=block_within("\n".join(todos), most["todos"]),
+        more_todos=len(known.todos) - len(todos),
+        more=known.more if wanted["more"] <= most["more"] else block_within(known.more, most["more"]),
+        summary=block_within(known.summary, most["summary"]),
+        missing=[line.text for line in _first_within([_Line(path) for path in missing], most["missing"])],
+        images=known.images,
+        images_left_out=known.images_left_out,
+    )
+
+
+def fair_shares(wanted: Mapping[_Name, int], weights: Mapping[_Name, int], room: int) -> dict[_Name, int]:
+    """How much of the room each part gets: all that it wants, or else at least its weight's share.
+
+    What is given is never more than what is wanted, and in sum never more than the room. No room is left as long as
+    somebody wants more.
+    """
+    given: dict[_Name, int] = {}
+    hungry, left = dict(wanted), max(room, 0)
+    while hungry:
+        weight = sum(weights[name] for name in hungry)
+        content = [name for name, size in hungry.items() if size * weight <= left * weights[name]]
+        if not content:
+            return given | {name: left * weights[name] // weight for name in hungry}
+        for name in content:
+            given[name] = hungry.pop(name)
+        left = max(room, 0) - sum(given.values())
+    return given
+
+
+def shortened(text: str, most: int) -> str:
+    """Both ends of a text that is longer than `most` bytes, and how many characters are missing."""
+    if size_of_text(text) <= most:
+        return text
+    if most < _MARKED_CUT_BYTES:
+        return _beginning(text, most)
+    half = (most - _MARK_BYTES) // 2
+    head, tail = _beginning(text, half), _beginning(text[::-1], half)[::-1]
+    return f"{head}\n[... {len(text) - len(head) - len(tail):,} characters are left out here ...]\n{tail}"
+
+
+def _beginning(text: str, most: int) -> str:
+    """As many whole characters as have so many bytes."""
+    data = text[: max(most, 0)].encode("utf-8", "surrogatepass")
+    end = min(max(most, 0), len(data))
+    while end < len(data) and data[end] & _CONTINUES_MASK == _CONTINUES:
+        end -= 1
+    return data[:end].decode("utf-8", "surrogatepass")
+
+
+def block_within(text: str, most: int) -> str:
+    """The text between marks that it cannot close, in at most so many bytes; empty where next to nothing of it fits."""
+    if not text.strip():
+        return ""
+    room, block = most, fenced(text)
+    while size_of_text(block) > most:
+        if room < _LEAST_BLOCK_BYTES:
+            return ""
+        block = fenced(shortened(text, room))
+        room -= max(size_of_text(block) - most, 1)
+    return block
+
+
+def _how_many(sizes: Iterable[int], least: int, most: int) -> int:
+    """How many of some texts there is room for, in their order, if of each no more than `least` must be shown."""
+    count = 0
+    for size in sizes:
+        most -= min(size, least)
+        if most < 0:
+            break
+        count += 1
+    return count
+
+
+def blocks_within(texts: Sequence[str], most: int) -> list[str]:
+    """Texts as blocks, in at most so many bytes in sum: the long ones are cut before a short one is, and the oldest go."""
+    whole = [_block_size(text) + _BETWEEN_BYTES for text in texts]
+    first = len(texts) - _how_many(reversed(whole), _LEAST_TEXT_BYTES, most)
+    kept = texts[first:]
+    sizes = dict(enumerate(whole[first:]))
+    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
+    blocks = (block_within(text, shares[place] - _BETWEEN_BYTES) for place, text in enumerate(kept))
+    return [block for block in blocks if block]
+
+
+def _lines_within(lines: Sequence[str], most: int) -> list[str]:
+    """The first of some lines, each cut at its end where it is among the longest."""
+    if _block_size("\n".join(lines)) <= most:
+        return list(lines)
+    most -= _LEAST_BLOCK_BYTES
+    whole = [size_of_text(line) + 1 for line in lines]
+    kept = lines[: _how_many(whole, _LEAST_TEXT_BYTES, most)]
+    sizes = dict(enumerate(whole[: len(kept)]))
+    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
+    return [_cut(line, shares[place] - 1) for place, line in enumerate(kept)]
+
+
+def _cut(line: str, most: int) -> str:
+    if size_of_text(line) <= most:
+        return line
+    return f"{_beginning(line, most - 3)}…"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    text: str
+
+    @property
+    def size(self) -> int:
+        return size_of_text(self.text) + _BETWEEN_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _FileLine:
+    path: str
+    state: str
+
+    @property
+    def size(self) -> int:
+        return size_of_text(self.path) + size_of_text(self.state) + _MARKUP_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _CommandLine:
+    command: str
+    ok: bool
+    block: str
+    ending: str
+
+    @property
+    def size(self) -> int:
+        return size_of_text(self.command) + size_of_text(self.block) + _MARKUP_BYTES
+
+    def within(self, most: int) -> _CommandLine:
+        """The same with less of the output, and of the command where that is too long by itself."""
+        if self.size <= most:
+            return self
+        command = _cut(self.command, most - _MARKUP_BYTES)
+        left = most - _MARKUP_BYTES - size_of_text(command)
+        ending = _beginning(self.ending[::-1], left - _LEAST_BLOCK_BYTES)[::-1]
+        return _CommandLine(command, self.ok, block_within(ending, left), ending)
+
+
+_Listed = TypeVar("_Listed", _Line, _FileLine)
+
+
+def _first_within(lines: Iterable[_Listed], most: int) -> list[_Listed]:
+    """The first of some lines, as many as fit."""
+    kept: list[_Listed] = []
+    for line in lines:
+        most -= line.size
+        if most < 0:
+            break
+        kept.append(line)
+    return kept
+
+
+def _newest_within(lines: Sequence[_CommandLine], most: int) -> list[_CommandLine]:
+    """The newest commands, as many as have room for a line, each with as much of its output's end as fits."""
+    whole = [line.size for line in lines]
+    first = len(lines) - _how_many(reversed(whole), _LEAST_COMMAND_BYTES, most)
+    kept = lines[first:]
+    sizes = dict(enumerate(whole[first:]))
+    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
+    return [line.within(shares[place]) for place, line in enumerate(kept)]
+
+
+def _block_size(text: str) -> int:
+    return size_of_text(fenced(text)) if text.strip() else 0
+
+
+def _rendered(**values: Any) -> str:
+    facts = render("agent/host_facts", **values)
+    return render("agent/compacted", facts=facts, **values)
+
+
+def _frame_bytes(wanted: Mapping[str, int]) -> int:
+    """The size of a message that has these parts, without the parts."""
+    many = 10**9
+    has = {name: bool(size) for name, size in wanted.items()}
+    return size_of_text(
+        _rendered(
+            task="-" * has["task"],
+            orders=["-"] * has["orders"],
+            more_orders=many * has["orders"],
+            files=[_FileLine("-", "-")] * has["files"],
+            more_files=many * has["files"],
+            commands=[_CommandLine("-", ok=False, block="-", ending="-")] * has["commands"],
+            more_commands=many * has["commands"],
+            plan="-" * has["plan"],
+            todos="-" * has["todos"],
+            more_todos=many * has["todos"],
+            more="-" * has["more"],
+            summary="-" * has["summary"],
+            missing=["-"] * has["missing"],
+            images=many,
+            images_left_out=many,
+        )
+    )
