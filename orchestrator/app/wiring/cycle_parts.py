@@ -41,10 +41,11 @@ from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.session.config import recalls_nothing
 from orchestrator.engine.session.context import CompactionPolicy
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
+from orchestrator.engine.tools.documents import document_tools
 from orchestrator.engine.tools.memory import memory_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
@@ -67,6 +68,9 @@ if TYPE_CHECKING:
 
 LEAST_INPUT_TOKENS = 1_000
 """Fewer than the shortest first request has, with system prompt, tools and task."""
+
+DOCUMENT_PROFILES = frozenset({"assistant"})
+"""Those that have the tools of documents and recall documents with each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +210,15 @@ def make_parts(
         least=least,
         verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
-        recall=shared.long_term.recall_block if shared.long_term else recalls_nothing,
+        recall=_recall(shared.long_term, profile),
         download=_download,
     )
+
+
+def _recall(memory: LongTermMemory | None, profile: str) -> Callable[[str], Awaitable[str]]:
+    if memory is None:
+        return recalls_nothing
+    return memory.recall_with_documents if profile in DOCUMENT_PROFILES else memory.recall_block
 
 
 async def _download(place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
@@ -487,6 +497,8 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
     remembering = memory_tools(memory) if memory else ()
+    if memory and name in DOCUMENT_PROFILES:
+        remembering += document_tools(memory)
     controls = (*remembering, *running, proposing, ask_question(), finish(may_finish))
     profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
     if not profile.has_role:

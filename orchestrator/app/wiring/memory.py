@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -13,12 +14,14 @@ from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder, is_installed
 from orchestrator.engine.memory.store import MemoryStore
+from orchestrator.engine.models.catalog import price_usd
 from orchestrator.engine.models.transport import HttpOptions, JsonServer
 from orchestrator.engine.models.wire import endpoint
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from orchestrator.app.wiring import BuildContext
+    from orchestrator.core.messages import Usage
     from orchestrator.engine.memory.embedding import Embedder
 
 USUAL_MODEL = "text-embedding-3-small"
@@ -62,7 +65,13 @@ def choose_embedder(context: BuildContext) -> Embedder:
         random=random.random,
         options=HttpOptions(read_seconds=_SECONDS, total_seconds=_SECONDS, tries=_TRIES),
     )
-    return ServerEmbedder(server, settings.embedding_model or USUAL_MODEL)
+    model = settings.embedding_model or USUAL_MODEL
+    return ServerEmbedder(server, model, partial(_price, url, model))
+
+
+def _price(url: str, model: str, usage: Usage) -> float | None:
+    """A server on this machine costs nothing."""
+    return 0.0 if is_loopback(urlsplit(url).hostname or "") else price_usd(url, model, usage)
 
 
 def _without_server(model: str | None) -> Embedder:
