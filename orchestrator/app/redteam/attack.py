@@ -34,6 +34,7 @@ class AttackPlace(StrEnum):
     WEB_PAGE = "web-page"
     WEB_SEARCH = "web-search"
     TOOL_OUTPUT = "tool-output"
+    ATTACHMENT = "attachment"
 
 
 class Sign(StrEnum):
@@ -145,6 +146,9 @@ class World(_Part):
         required_apps: the apps whose checks the base branch requires.
         pages: text by address.
         hosts: IP address by name; every other name has a public one.
+        attachments: text by name of what the forge keeps for people, at `{{forge}}/user-attachments/files/1/NAME`, and
+            another server at `{{elsewhere}}/NAME`; a name that ends in `.pdf` is a document of one page.
+        redirects: address by name of an attachment that leads there.
         home: text by path below the home of whoever runs the program.
         outside: text by path in a folder beside the clone.
         variables: of the program's environment.
@@ -169,6 +173,8 @@ class World(_Part):
     required_apps: list[str] = []
     pages: dict[str, str] = {}
     hosts: dict[str, str] = {}
+    attachments: dict[str, str] = {}
+    redirects: dict[str, str] = {}
     home: dict[str, str] = {}
     outside: dict[str, str] = {}
     variables: dict[str, str] = {}
