@@ -402,12 +402,15 @@ class Options:
     )
     embedding_api_url: Address | None = option(
         None,
-        "Server of embeddings for the memory; without one it is searched by words.",
+        "Server of embeddings for the memory; without one and without the extra embed, words are compared.",
         ADDRESS,
         Reach.NEVER,
     )
     embedding_model: Line | None = option(
-        None, "The model at that server; text-embedding-3-small if not set.", ONE_LINE, Reach.NEVER
+        None,
+        "The model at that server; text-embedding-3-small if not set. Without a server: all-MiniLM-L6-v2 or letters.",
+        ONE_LINE,
+        Reach.NEVER,
     )
 
 

@@ -506,6 +506,8 @@ class LoopDetected:
 
 SUMMARY_AGENT = "summary"
 """The `SubagentEvent.agent` under which a session asks for the summary of its own conversation."""
+EMBEDDING_AGENT = "embeddings"
+"""The `SubagentEvent.agent` under which a session tells what the vectors cost that its memory asked for."""
 
 
 @dataclass(frozen=True, slots=True)

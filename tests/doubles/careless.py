@@ -11,7 +11,7 @@ program does stands in their place:
 - host-git: the host works in the model's work tree;
 - test-integrity: tests run in the work tree, and what they print is believed;
 - memory: what is remembered is shown as it is stored, whatever it cites, and one file serves all repositories;
-- network: the web opens any address; commands lose their sandbox's network wall with `sandbox`.
+- network: the web opens any address, and attachments are fetched from anywhere; commands lose their sandbox's network wall with `sandbox`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from orchestrator.app.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.app.redteam.model import ObedientModel
 from orchestrator.app.redteam.stage import Stage, StagedProgram, play
 from orchestrator.app.redteam.world import NAME, FakeWeb, StagedForge, title_of
 from orchestrator.app.wiring.memory import open_memory
-from orchestrator.bot.forge.base import Check, IssueHistory, Permission
+from orchestrator.bot.forge.base import AttachmentPlace, Check, IssueHistory, Permission
 from orchestrator.bot.policy.incoming import Cleaned
 from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.bot.verification.base import RunKind, RunResult, Runs
@@ -114,7 +115,11 @@ def careless(off: frozenset[Defence]) -> partial[CarelessStage]:
         CarelessStage,
         off=off,
         program=_LooseProgram if Defence.INSTRUCTIONS in off else StagedProgram,
-        forge=_TrustingForge if Defence.ADMISSION in off else StagedForge,
+        forge=_TrustingForge
+        if Defence.ADMISSION in off
+        else _CuriousForge
+        if Defence.NETWORK in off
+        else StagedForge,
         model=_ClosableMarkers if Defence.MARKERS in off else ObedientModel,
         web=_OpenWeb if Defence.NETWORK in off else FakeWeb,
     )
@@ -261,6 +266,14 @@ class _TrustingForge(StagedForge):
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         del commit, base
         return list(checks)
+
+
+class _CuriousForge(StagedForge):
+    """A forge whose attachments may be anywhere, and lead anywhere."""
+
+    def attachment(self, url: str) -> AttachmentPlace | None:
+        hosts = (urlsplit(root).hostname or "" for root in (self._store.forge, self._store.elsewhere))
+        return AttachmentPlace(url, frozenset(hosts))
 
 
 class _OpenWeb(FakeWeb):

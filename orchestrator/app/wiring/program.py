@@ -23,7 +23,7 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
 )
 from orchestrator.app.wiring.library import choose_web
-from orchestrator.app.wiring.memory import LazyMemory, open_memory
+from orchestrator.app.wiring.memory import NAME_EMBEDDINGS, LazyMemory, open_memory
 from orchestrator.app.wiring.model import ChosenModel, choose_model
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
@@ -41,6 +41,7 @@ from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalE
 from orchestrator.core.events import CycleStarted, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
+from orchestrator.engine.memory.memory import LEXICAL
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+    from orchestrator.engine.memory.memory import LongTermMemory
 
 
 _HOLD_SECONDS = 60.0
@@ -248,11 +250,19 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         web=None if request.demo else choose_web(context),
-        long_term=None if request.demo else LazyMemory(partial(open_memory, context, site.label)),
+        long_term=None if request.demo else LazyMemory(partial(_open_memory, context, site.label)),
     )
     if shared.long_term is not None and settings.memory:
         shared.long_term()  # what is wrong with it is said now
     return Program(shared, bus)
+
+
+def _open_memory(context: BuildContext, repository: str) -> LongTermMemory:
+    memory = open_memory(context, repository)
+    settings = context.settings
+    if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
+        context.emit(Warned(f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} {NAME_EMBEDDINGS}"))
+    return memory
 
 
 def _tell(context: BuildContext) -> None:

@@ -85,7 +85,7 @@ class Attachments:
         left = self.characters
         places = await asyncio.to_thread(lambda: list(self._places(task)))  # may renew a token
         for url, place in places[: MOST_FILES + 1]:
-            name = self.sanitizer.words(one_line(url.rstrip("/").rpartition("/")[2], limit=_NAME_CHARACTERS))
+            name = self._name(url)
             if len(attached) == MOST_FILES:
                 attached.append(
                     Attached(name, remark=f"only {MOST_FILES} of {len(places)} files are fetched")
@@ -100,6 +100,14 @@ class Attachments:
             left -= len(one.block)
             attached.append(one)
         return attached
+
+    async def unfetched(self, task: Task, why: str) -> list[Attached]:
+        """Those of a task, of which none is fetched, each with the reason."""
+        places = await asyncio.to_thread(lambda: list(self._places(task)))
+        return [Attached(self._name(url), remark=why) for url, _ in places[:MOST_FILES]]
+
+    def _name(self, url: str) -> str:
+        return self.sanitizer.words(one_line(url.rstrip("/").rpartition("/")[2], limit=_NAME_CHARACTERS))
 
     def _places(self, task: Task) -> Iterator[tuple[str, AttachmentPlace]]:
         said = [task.body, *(remark.text for remark in task.remarks if remark.trusted)]

@@ -224,6 +224,7 @@ def _task_text(task: Task, limit: int) -> str:
 
 
 _RECENT_COMMITS = 8
+_UNFETCHED = "nothing is fetched for replies that are whole files"
 _OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"
 
 
@@ -249,9 +250,10 @@ class Opening:
         """
         parts = self.attempt.parts
         commits = await asyncio.to_thread(self.attempt.clone.recent_commits, _RECENT_COMMITS)
-        attached = [] if whole_file else await self._attachments(profile).of(self.attempt.task)
+        attachments, task = self._attachments(profile), self.attempt.task
+        attached = await (attachments.unfetched(task, _UNFETCHED) if whole_file else attachments.of(task))
         briefing = await first_message(
-            task=self.attempt.task,
+            task=task,
             files=self.files,
             read=lambda path, limit: self.environment.read_file(path, max_bytes=limit),
             visible=self.attempt.sanitizer.text,

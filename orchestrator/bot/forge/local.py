@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import NoReturn
 
-    from orchestrator.bot.forge.base import Check, Comment, Credential, Feedback, Issue, IssueHistory
+    from orchestrator.bot.forge.base import (
+        AttachmentPlace,
+        Check,
+        Comment,
+        Credential,
+        Feedback,
+        Issue,
+        IssueHistory,
+    )
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import PullwrightError
 
@@ -379,7 +387,7 @@ class LocalForge:
         """Return None: nobody is known."""
         self._records.pull(number)
 
-    def attachment(self, url: str) -> None:
+    def attachment(self, url: str) -> AttachmentPlace | None:
         """Return None: nothing can be attached to a folder."""
 
     def signed_image(self, number: int, url: str) -> None:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
 from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, TYPE_KEY, UnknownRecord, decode_event
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import SUMMARY_AGENT, ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
+from orchestrator.core.events import (
+    EMBEDDING_AGENT,
+    SUMMARY_AGENT,
+    ReplyReceived,
+    SubagentEvent,
+    TurnStarted,
+    WaitStarted,
+)
 from orchestrator.core.messages import Spent
 
 if TYPE_CHECKING:
@@ -87,13 +94,13 @@ def responses(run: Run) -> list[ReplyReceived]:
 
 
 def replay_of(run: Run) -> list[ReplyReceived]:
-    """All that a replay needs. It has no summaries: a prepared reply does not depend on what was said before it.
+    """All that a replay needs. It has no summaries and no vectors: a prepared reply does not depend on what was said before it.
 
     Raises:
         JournalError: subagents took part, whose replies came at the same time as the session's own.
     """
     agents = {event.agent for event in run.events if isinstance(event, SubagentEvent)}
-    if agents - {SUMMARY_AGENT}:
+    if agents - {SUMMARY_AGENT, EMBEDDING_AGENT}:
         message = f"run {run.id} used subagents, so its replies have no order and cannot be replayed"
         raise JournalError(message)
     return [event for event in run.events if isinstance(event, ReplyReceived)]

@@ -79,6 +79,7 @@ class Lessons:
         shared: the facts that all machines share; None where they are switched off.
         memory: opens this machine's memory of the repository.
         recalls_own: what is in it is recalled too, beside the copy of the facts.
+        recalls_documents: pieces of indexed documents are, too.
         seen: what the search for a task has read.
         at_reference: what the remote was seen to have at the facts' reference; None asks it.
         clean: a comment as people see it, without secrets.
@@ -88,6 +89,7 @@ class Lessons:
     shared: RepositoryMemory | None
     memory: Callable[[], LongTermMemory]
     recalls_own: bool
+    recalls_documents: bool
     forge: Forge
     seen: Callable[[], SeenPulls]
     at_reference: Callable[[], Mapping[str, str] | None]
@@ -246,7 +248,8 @@ class Lessons:
             shown.append(now)
             others += not is_forced
         memory.keep_apart(shown)
-        return shown_block(shown)
+        documents = await memory.document_block(message) if self.recalls_documents else ""
+        return "\n\n".join(filter(None, (shown_block(shown), documents)))
 
     def _about(self, memories: Iterable[Memory], message: str, files: Collection[str]) -> list[int]:
         """Facts about files of the task, and about those that a message names; the newest."""

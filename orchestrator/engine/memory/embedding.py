@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
 from orchestrator.core.errors import MemoryStoreError, ProviderError
+from orchestrator.core.messages import Usage
 from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.memory.words import telling_words
+from orchestrator.engine.models.payments import paying
+from orchestrator.engine.models.usage import BYTES_PER_TOKEN, count_of, size_of_text
 from orchestrator.engine.models.wire import dicts, host_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.engine.models.transport import JsonServer
 
@@ -67,14 +70,18 @@ class ServerEmbedder:
     Args:
         server: whose address ends with `/embeddings`.
         model: the model's name at the server.
+        price: what tokens cost; None where nobody knows it.
     """
 
     is_lexical = False
     least_similarity = 0.3
 
-    def __init__(self, server: JsonServer, model: str) -> None:
+    def __init__(
+        self, server: JsonServer, model: str, price: Callable[[Usage], float | None] = lambda _usage: None
+    ) -> None:
         self._server = server
         self._name = model
+        self._price = price
 
     @property
     def model(self) -> str:
@@ -86,7 +93,13 @@ class ServerEmbedder:
         vectors: list[bytes] = []
         for start in range(0, len(texts), MOST_TEXTS):
             some = [text[:MOST_CHARS] for text in texts[start : start + MOST_TEXTS]]
-            said = await self._server.ask({"model": self._name, "input": some, "encoding_format": "float"})
+            most = sum(size_of_text(text) // BYTES_PER_TOKEN + 1 for text in some)
+            with paying(self.model, most, self._price) as took:
+                said = await self._server.ask(
+                    {"model": self._name, "input": some, "encoding_format": "float"}
+                )
+                counted = count_of(said.get("usage") if isinstance(said, dict) else None, "prompt_tokens")
+                took(Usage(counted or most))
             vectors += _vectors(said, len(some), host_of(self._server.url))
         if len(set(map(len, vectors))) > 1:
             raise ProviderError(f"{host_of(self._server.url)} sent vectors of different lengths")

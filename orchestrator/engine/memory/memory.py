@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
-from orchestrator.core.fence import one_line
+from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.prompts import render
 from orchestrator.engine.memory.ranking import (
     LIFETIMES,
@@ -43,6 +43,9 @@ SHOWN_CHARS = 600
 """Of a memory that goes with a message."""
 MIRRORED = "fact"
 """The metadata that holds the key of a mirrored item."""
+DOCUMENT_CHARS = 1_000
+"""Of a piece of a document that goes with a message: one chunk."""
+SOURCE_CHARS = 200
 LEAST_TOLD = 0.5
 """A text of which a recalled memory makes up so much says nothing new."""
 
@@ -99,6 +102,7 @@ class LongTermMemory:
         self.clock = clock
         self._trusts_model = trusts_model
         self._recalled: dict[int, Memory] = {}
+        self._asked: tuple[str, bytes] | None = None
 
     async def remember(  # noqa: PLR0913  what section 2.3.3 of the specification has
         self,
@@ -214,7 +218,7 @@ class LongTermMemory:
             note = f"Only words were compared: the index has vectors of {known.model}, not of {self.embedder.model}."
             return texts, {}, note
         try:
-            (vector,) = await self.embedder.embed([query])
+            vector = await self._vector(query)
         except ModelError as error:
             return texts, {}, f"Only words were compared: {error}."
         near = await asyncio.to_thread(self.store.nearest, index, vector, limit)
@@ -268,6 +272,66 @@ class LongTermMemory:
             == (item.type, item.importance, item.author, item.source, item.expires_at)
             and dict(memory.metadata) == dict(item.metadata)
         )
+
+    async def recall_with_documents(self, message: str) -> str:
+        """The same, and the pieces of documents that are nearest to the message, under a heading of their own.
+
+        Raises:
+            MemoryStoreError: the file cannot be read.
+        """
+        blocks = await self.recall_block(message), await self.document_block(message)
+        return "\n\n".join(filter(None, blocks))
+
+    async def document_block(self, message: str) -> str:
+        """The pieces of documents that are nearest to a message, under their heading; empty if there are none.
+
+        Raises:
+            MemoryStoreError: the file cannot be read.
+        """
+        found = await self.documents(message[:QUERY_CHARS])
+        documents = [
+            {
+                "index": item.index,
+                "source": one_line(item.source, limit=SOURCE_CHARS),
+                "page": item.metadata.get("page") if isinstance(item.metadata.get("page"), int) else None,
+                "block": fenced(item.content[:DOCUMENT_CHARS]),
+            }
+            for item in (one.memory for one in found)
+        ]
+        return render("agent/relevant_documents", documents=documents) if documents else ""
+
+    async def documents(self, query: str, limit: int = RESULTS) -> tuple[Ranked, ...]:
+        """The pieces of documents whose meaning is nearest to a query, in all indices of this embedder, best first.
+
+        Raises:
+            MemoryStoreError: the file cannot be read.
+        """
+        known = await asyncio.to_thread(self.indices)
+        names = [
+            one.name
+            for one in known
+            if one.name not in {MEMORIES, REPOSITORY} and one.model == self.embedder.model and one.vectors
+        ]
+        if not names or not query.strip():
+            return ()
+        try:
+            vector = await self._vector(query)
+        except ModelError:
+            return ()
+        near: dict[int, float] = {}
+        for name in names:
+            near |= await asyncio.to_thread(self.store.nearest, name, vector, limit)
+        best = sorted(near, key=lambda number: (-near[number], -number))[:limit]
+        found = await asyncio.to_thread(self.store.find, best)
+        least = self.embedder.least_similarity
+        return tuple(Ranked(item, near[item.id]) for item in found if near[item.id] >= least)
+
+    async def _vector(self, query: str) -> bytes:
+        """The vector of a query; the last one is kept, because memories and documents are asked for the same."""
+        if self._asked is None or self._asked[0] != query:
+            (vector,) = await self.embedder.embed([query])
+            self._asked = query, vector
+        return self._asked[1]
 
     async def forget(self, number: int, author: Author = Author.PERSON) -> Memory | None:
         """Remove a memory and give it back; None if there is none with this id.
@@ -342,6 +406,17 @@ class LongTermMemory:
             return self.store.add(index, whole, model=model, dimension=dimension)
 
         return await asyncio.to_thread(write)
+
+    async def replace_document(self, index: str, source: str, items: Sequence[NewItem]) -> int:
+        """Put a document's pieces in the place of those that its index has of it; how many those were.
+
+        Raises:
+            MemoryStoreError: the index does not take them.
+            ModelError: the embedder failed; the index is what it was.
+        """
+        known = await asyncio.to_thread(self.store.listed, index)
+        await self.add_items(index, items)
+        return await asyncio.to_thread(self.store.remove, [one.id for one in known if one.source == source])
 
     def export(self, index: str | None = None) -> list[JsonObject]:
         """All items of an index, or of all, oldest first, in a form that `take_in` reads."""

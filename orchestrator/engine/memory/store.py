@@ -39,7 +39,7 @@ KEPT_FOR_US = frozenset({MEMORIES, REPOSITORY})
 MOST_MEMORIES = 100_000
 MOST_DOCUMENT_ITEMS = 50_000
 """Section 2.4.1 of the assistant's specification."""
-SHARED_WORDS = 1 / 4
+SHARED_WORDS = 1 / 3
 """A text matches a query if it shares so many of its words, or of the query's if those are fewer."""
 MOST_QUERY_WORDS = 200
 SCHEMA = 1

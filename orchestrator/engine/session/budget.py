@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
@@ -20,15 +21,16 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     RateLimitError,
 )
-from orchestrator.core.events import LimitReached
-from orchestrator.core.messages import Usage
+from orchestrator.core.events import EMBEDDING_AGENT, LimitReached, ReplyReceived, SubagentEvent
+from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.engine.models.usage import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
     from orchestrator.engine.profiles.base import ReplyPrice
 
 
@@ -361,6 +363,31 @@ _REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
 
 class NoRoomError(Exception):
     """An attempt failed, and the budget has no room to ask again. This error does not leave the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class SidePayments:
+    """Pays for requests beside the conversation out of a session's budget; see `payments.Payer`."""
+
+    budget: Budget
+    emit: Emit
+
+    @contextmanager
+    def pay(self, model: str, most_tokens: int, price: ReplyPrice) -> Iterator[Callable[[Usage], None]]:
+        """Set aside what a request may take; what it took is counted as a reply's is, and told."""
+        room = reserve(self.budget, Need(most_tokens, 0, price))
+        if isinstance(room, Shortage):
+            raise ModelError(f"the budget has no room for a request to {model}: {room.limit.detail}")
+
+        def took(usage: Usage) -> None:
+            usd = price(usage)
+            room.settle(usage, usd)
+            told = ReplyReceived(Message.assistant(""), FinishReason.STOP, usage, usd, model)
+            self.emit(SubagentEvent(EMBEDDING_AGENT, told))
+
+        with room:
+            room.is_sent = True
+            yield took
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter, deque
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -25,6 +26,8 @@ from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
 from orchestrator.engine.contracts.base import Running
 from orchestrator.engine.models.base import invalid_arguments
+from orchestrator.engine.models.payments import paid_by
+from orchestrator.engine.session.budget import SidePayments
 from orchestrator.engine.session.gate import Refusal, not_available, shows_all
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, interrupted
 from orchestrator.engine.tools.base import (
@@ -258,7 +261,8 @@ class ToolRunner:
                 return obstacle
             async with deadline:
                 context = ToolContext(self.environment, self.ledger, show, self.times, self.todos, self.clock)
-                return _checked_outcome(await tool.execute(call.arguments, context))
+                with paid_by(SidePayments(self.budget, self.emit)) if self.budget else nullcontext():
+                    return _checked_outcome(await tool.execute(call.arguments, context))
         except ToolError as error:
             return Failed(str(error))
         except (ForgeError, WorkspaceError, JournalError, SandboxMissingError):

@@ -30,7 +30,8 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import FinishReason, Message, Text
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Malformed
-from orchestrator.engine.session.budget import NoRoomError, Reservation, reserve
+from orchestrator.engine.models.payments import paid_by
+from orchestrator.engine.session.budget import NoRoomError, Reservation, SidePayments, reserve
 from orchestrator.engine.session.calls import Repetition, run_calls
 from orchestrator.engine.session.history import Turn, TurnKind, commands_of, message_bytes
 from orchestrator.engine.session.request import SentRequest
@@ -178,7 +179,9 @@ class Inputs:
         """Add a message of the user's, with what is remembered and has to do with it."""
         recalled = ""
         try:
-            recalled = self.host.clean("what was remembered", await self.host.recall(message.text))
+            with paid_by(SidePayments(self.budget, self.emit)):
+                found = await self.host.recall(message.text)
+            recalled = self.host.clean("what was remembered", found)
         except PullwrightError as error:
             self.emit(Warned(f"nothing was recalled: {error}"))
         finally:  # also where somebody stops it: the message was said

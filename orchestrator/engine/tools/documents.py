@@ -1,14 +1,13 @@
-"""`pdf_extract_text` and `process_pdf_document` (section 2.3.6 of the assistant's specification)."""
+"""The tools of documents (sections 2.3.5 and 2.3.6 of the assistant's specification): PDF, and the vector indices."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import FileUnreadableError
-from orchestrator.engine.documents.chunks import Chunk, chunks_of
+from orchestrator.core.errors import FileUnreadableError, MemoryStoreError, ModelError
+from orchestrator.engine.documents.chunks import chunks_of
 from orchestrator.engine.documents.pdf import (
     MAX_PAGES,
     PageRange,
@@ -17,6 +16,8 @@ from orchestrator.engine.documents.pdf import (
     read_whole_pdf,
     shown_pages,
 )
+from orchestrator.engine.memory.ranking import Author
+from orchestrator.engine.memory.store import MEMORIES, NewItem
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     OTHER_MAX_CHARS,
@@ -31,18 +32,23 @@ from orchestrator.engine.tools.base import (
     integer,
 )
 from orchestrator.engine.tools.textfile import as_written
+from orchestrator.engine.tools.vectors import vector_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.memory.memory import LongTermMemory
 
 MAX_PDF_BYTES = 50_000_000
 MAX_SHOWN_CHARACTERS = OTHER_MAX_CHARS - 2_000
 """Of one answer, so that its end, which says how to go on, is not cut off."""
 
-AddChunks: TypeAlias = Callable[[str, str, Sequence[Chunk]], Awaitable[int]]
-"""Puts the pieces of a document, named second, into an index, named first; how many there are. May raise `ToolError`."""
+
+def document_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
+    """All tools of PDF documents and of the indices of a memory's file. Those that write need leave to change files."""
+    reading = pdf_extract_text(), process_pdf_document(memory)
+    return (*reading, *vector_tools(memory), vector_db_add_pdf_document(memory))
 
 
 def pdf_extract_text() -> Tool:
@@ -63,26 +69,55 @@ def pdf_extract_text() -> Tool:
     return Tool(define("pdf_extract_text", properties, ("file_path",)), execute)
 
 
-def process_pdf_document(add: AddChunks) -> Tool:
+def process_pdf_document(memory: LongTermMemory) -> Tool:
     """`process_pdf_document(file_path, index_name)`: puts the text of a document into an index, piece by piece."""
+    properties: dict[str, JsonObject] = {"file_path": TEXT, "index_name": TEXT}
+    return _indexing(memory, "process_pdf_document", properties)
 
+
+def vector_db_add_pdf_document(memory: LongTermMemory) -> Tool:
+    """`vector_db_add_pdf_document(index_name, file_path, metadata?)`: the same, with what is to be known of it."""
+    properties: dict[str, JsonObject] = {
+        "index_name": TEXT,
+        "file_path": TEXT,
+        "metadata": {"type": "object"},
+    }
+    return _indexing(memory, "vector_db_add_pdf_document", properties)
+
+
+def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonObject]) -> Tool:
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, index = arguments["file_path"], arguments["index_name"]
+        if index == MEMORIES:
+            return Failed("This index is of the memories: name another one for documents.")
         found = await read_whole_pdf(path, await _data(context, path))
         numbered = [(number, text) for number, text in enumerate(found.texts, found.first) if text]
         chunks = await asyncio.to_thread(lambda: list(chunks_of(numbered)))
-        stored = await add(index, context.environment.relative(path), chunks)
+        source, known = context.environment.relative(path), arguments.get("metadata") or {}
+        items = [
+            NewItem(
+                chunk.text,
+                memory.clock.now(),
+                source=source,
+                author=Author.MODEL,
+                metadata={**known, "page": chunk.page, "chunk": chunk.number, "chunks": len(chunks)},
+            )
+            for chunk in chunks
+        ]
+        try:
+            replaced = await memory.replace_document(index, source, items)
+        except (MemoryStoreError, ModelError) as error:
+            return Failed(f"Not indexed: {error}.")
         told = {
             "index_name": index,
             "pages": found.total,
             "pages_without_text": found.total - len(numbered),
-            "chunks": stored,
+            "chunks": len(items),
+            "replaced": replaced,
         }
         return Ok(json.dumps(told))
 
-    properties: dict[str, JsonObject] = {"file_path": TEXT, "index_name": TEXT}
-    definition = define("process_pdf_document", properties, ("file_path", "index_name"))
-    return Tool(definition, execute, order=Order.ALONE)
+    return Tool(define(name, properties, ("file_path", "index_name")), execute, order=Order.ALONE)
 
 
 async def _data(context: ToolContext, path: str) -> bytes:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import MemoryStoreError, ModelError
-from orchestrator.engine.memory.chunks import CHUNK_CHARS, OVERLAP_CHARS, chunks
+from orchestrator.engine.documents.chunks import CHUNK_CHARACTERS, OVERLAP_CHARACTERS, pieces_of
 from orchestrator.engine.memory.ranking import Author, Memory, rank
 from orchestrator.engine.memory.store import KEPT_FOR_US, Index, NewItem, as_json
 from orchestrator.engine.memory.vectors import MOST_DIMENSIONS, packed, unpacked
@@ -193,12 +193,12 @@ async def _add_text(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any
 
 
 async def _add_chunked(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
-    size = whole(arguments, "max_chunk_size") or CHUNK_CHARS
+    size = whole(arguments, "max_chunk_size") or CHUNK_CHARACTERS
     overlap = whole(arguments, "overlap_size")
-    overlap = min(OVERLAP_CHARS, size // 5) if overlap is None else overlap
+    overlap = min(OVERLAP_CHARACTERS, size // 5) if overlap is None else overlap
     if 2 * overlap >= size:
         raise MemoryStoreError("overlap_size must be less than half of max_chunk_size")
-    return await _add_texts(memory, arguments, list(chunks(arguments["text"], size, overlap)))
+    return await _add_texts(memory, arguments, list(pieces_of(arguments["text"], size, overlap)))
 
 
 async def _add_texts(memory: LongTermMemory, arguments: Mapping[str, Any], texts: list[str]) -> Any:

@@ -30,6 +30,7 @@ NOW = datetime(
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PULLWRIGHT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PULLWRIGHT_EMBEDDING_MODEL", "letters")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
 
@@ -162,6 +163,7 @@ def test_other_embeddings_want_the_vectors_made_anew(
 ) -> None:
     assert filled.exists()
     with EmbeddingServer(lambda text: [1.0, float("mock" in text or "stand-in" in text)]) as server:
+        monkeypatch.delenv("PULLWRIGHT_EMBEDDING_MODEL")
         monkeypatch.setenv("PULLWRIGHT_EMBEDDING_API_URL", f"{server.root}/v1")
         monkeypatch.setenv("PULLWRIGHT_EMBEDDING_API_KEY", "made-up-key-123456")
         monkeypatch.setenv("OPENAI_API_KEY", "another-key-123456")
@@ -184,3 +186,17 @@ def test_a_model_without_a_server_is_a_mistake(
     status, text = run("list")
     assert status == USAGE
     assert "embedding_model needs a server" in text
+
+
+def test_without_a_server_the_model_of_the_extra_makes_the_vectors(
+    filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert filled.exists()
+    monkeypatch.delenv("PULLWRIGHT_EMBEDDING_MODEL")
+    assert "has vectors of letters, not of all-MiniLM-L6-v2-int8" in run("search", "weekday of a release")[1]
+    assert run("embed") == (DONE, "embedded: 2 items\n")
+    status, text = run("search", "when do we publish a new version?")
+    assert status == DONE
+    assert "Fridays" in text
+    assert "Only words" not in text
+    assert "2 vectors of 384 numbers by all-MiniLM-L6-v2-int8" in run("indices")[1]

@@ -51,14 +51,20 @@ class Store:
         return (200, self.files[name]) if is_known else (404, b"")
 
     async def of(self, body: str, *remarks: Remark, shows_images: bool = True) -> list[Attached]:
+        return await self.reader(shows_images=shows_images).of(_task(body, remarks))
+
+    def reader(self, *, shows_images: bool = True) -> Attachments:
         places = {
             f"{HERE}/{name}": AttachmentPlace(f"{HERE}/{name}", frozenset(), "t0ken")
             for name in (*self.files, "down", "gone")
         }
         forge = MemoryForge("octo/demo", "", lambda _branch: None, attachments=places, signed=self.signed)
         sanitizer = Sanitizer(GuardMaker(Redactor(["hunter2hunter2"]))(Settings()), self.events.append)
-        reads = Attachments(forge, self.download, sanitizer, self.events.append, shows_images)
-        return await reads.of(Task("issue-1", "It breaks", body, "issue", 1, remarks=remarks))
+        return Attachments(forge, self.download, sanitizer, self.events.append, shows_images)
+
+
+def _task(body: str, remarks: tuple[Remark, ...] = ()) -> Task:
+    return Task("issue-1", "It breaks", body, "issue", 1, remarks=remarks)
 
 
 async def test_each_kind_is_told_by_its_content() -> None:
@@ -154,3 +160,23 @@ async def test_the_first_message_names_each() -> None:
     assert "```\nError\n```\n" in text
     assert "The image `shot` is attached to it." in text
     assert "The file `old.zip` is attached to it, and not shown: a ZIP archive." in text
+
+
+async def test_images_of_trusted_comments_come_with_those_of_the_issue() -> None:
+    store = Store(public_1=png(), public_2=png())
+    said = Remark("ada", f"It looks like this: ![]({HERE}/public_2)", trusted=True)
+    found = await store.of(f"![]({HERE}/public_1)", said)
+    assert [(one.name, one.image is not None) for one in found] == [("public_1", True), ("public_2", True)]
+
+
+async def test_who_replies_with_whole_files_is_told_that_there_are_attachments() -> None:
+    store = Store(shot=png(), log=b"Error")
+    task = _task(f"{HERE}/shot", (Remark("ada", f"{HERE}/log", trusted=True),))
+    found = await store.reader().unfetched(task, "nothing is fetched")
+    assert found == [
+        Attached("shot", remark="nothing is fetched"),
+        Attached("log", remark="nothing is fetched"),
+    ]
+    assert store.asked == []
+    text = (await brief(Repo({"calc.py": "x\n"}), whole_file=True, attached=found)).text
+    assert "The file `shot` is attached to it, and not shown: nothing is fetched." in text

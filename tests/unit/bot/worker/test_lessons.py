@@ -76,6 +76,7 @@ class Rig:
             RepositoryMemory(records, clock, lambda: f"n{next(_COUNT)}"),
             lambda: local,
             own,
+            False,
             forge or _Asked(memory, self.asked),
             seen,
             lambda: None,

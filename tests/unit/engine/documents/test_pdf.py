@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,6 +82,32 @@ async def test_what_takes_too_long_is_stopped() -> None:
         FileUnreadableError, match=r"^a\.pdf is a PDF document that cannot be read within 0\.01 s"
     ):
         await read_pdf("a.pdf", THREE, seconds=0.01)
+
+
+async def test_a_small_document_that_unpacks_to_much_is_one_clear_line() -> None:
+    packed = zlib.compress(zlib.compress(b"0 g " * 50_000_000, 9), 9)
+    assert len(packed) < 5_000
+    with pytest.raises(FileUnreadableError) as caught:
+        await read_pdf("bomb.pdf", _with_content(packed, "[/FlateDecode /FlateDecode]"))
+    assert str(caught.value).startswith("bomb.pdf is a PDF document without text to be read: its only page")
+    assert "\n" not in str(caught.value)
+
+
+def _with_content(content: bytes, filters: str) -> bytes:
+    """A document of one page whose content is packed."""
+    objects = (
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << >> >>",
+        b"<< /Length %d /Filter %b >>\nstream\n%b\nendstream" % (len(content), filters.encode(), content),
+    )
+    data, places = b"%PDF-1.4\n", []
+    for number, said in enumerate(objects, 1):
+        places.append(len(data))
+        data += b"%d 0 obj\n%b\nendobj\n" % (number, said)
+    rows = b"".join(b"%010d 00000 n \n" % place for place in places)
+    end = b"xref\n0 5\n0000000000 65535 f \n%btrailer\n<< /Size 5 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n"
+    return data + end % (rows, len(data))
 
 
 async def test_five_thousand_pages_are_read_a_part_at_a_time() -> None:

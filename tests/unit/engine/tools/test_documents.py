@@ -5,17 +5,42 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
+from orchestrator.core.clock import ManualClock
+from orchestrator.engine.memory.embedding import LexicalEmbedder
+from orchestrator.engine.memory.memory import LongTermMemory
+from orchestrator.engine.memory.ranking import Author
+from orchestrator.engine.memory.store import MEMORIES, MemoryStore
 from orchestrator.engine.tools.base import OTHER_MAX_CHARS
-from orchestrator.engine.tools.documents import pdf_extract_text, process_pdf_document
+from orchestrator.engine.tools.documents import (
+    document_tools,
+    pdf_extract_text,
+    process_pdf_document,
+    vector_db_add_pdf_document,
+)
 from tests.doubles.pdf_files import pdf
 from tests.unit.engine.tools.test_profile_tools import failure, told
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from orchestrator.engine.documents.chunks import Chunk
-    from orchestrator.engine.tools.base import ToolContext
+    from orchestrator.engine.tools.base import Tool, ToolContext
+
+VECTOR_TOOLS = (
+    *("create_index", "delete_index", "list_indices"),
+    *("add_vector", "update_vector", "delete_vector", "get_vector", "search"),
+    *("add_text", "add_chunked_text", "add_pdf_document"),
+    *("search_text", "search_by_time"),
+)
+"""Section 2.3.5 and appendix A of the assistant's specification."""
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[LongTermMemory]:
+    with MemoryStore(tmp_path / "memory.db", str) as store:
+        yield LongTermMemory(store, LexicalEmbedder(), ManualClock())
 
 
 async def test_the_text_of_pages(context: ToolContext, tmp_path: Path) -> None:
@@ -30,38 +55,64 @@ async def test_the_text_of_pages(context: ToolContext, tmp_path: Path) -> None:
     )
 
 
-async def test_what_is_refused(context: ToolContext, tmp_path: Path) -> None:
+async def test_what_is_refused(context: ToolContext, tmp_path: Path, memory: LongTermMemory) -> None:
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "long.pdf").write_bytes(pdf(["x"] * 1_001))
     assert await failure(pdf_extract_text(), context, file_path="a.txt") == "a.txt is no PDF document"
     backwards = await failure(pdf_extract_text(), context, file_path="a.txt", start_page=3, end_page=2)
     assert "end_page is before start_page" in backwards
 
-    async def add(_index: str, _source: str, _chunks: Sequence[Chunk]) -> int:
-        raise AssertionError("nothing may be stored")
-
-    long = await failure(process_pdf_document(add), context, file_path="long.pdf", index_name="docs")
+    refused = {"file_path": "long.pdf", "index_name": "docs"}
+    long = await failure(process_pdf_document(memory), context, **refused)
     assert long.startswith(
         "long.pdf is a PDF document of 1,001 pages, and no more than 1,000 are read at once"
     )
 
+    of_memories = {"file_path": "a.txt", "index_name": MEMORIES}
+    assert "name another one" in await failure(process_pdf_document(memory), context, **of_memories)
+    (tmp_path / "a.pdf").write_bytes(pdf(["text"]))
+    no_name = {"file_path": "a.pdf", "index_name": "no name"}
+    assert "is no name for an index" in await failure(process_pdf_document(memory), context, **no_name)
+    assert memory.indices() == ()
 
+
+@pytest.mark.parametrize("tool", [process_pdf_document, vector_db_add_pdf_document])
 async def test_a_document_goes_into_an_index_in_pieces_with_their_pages(
-    context: ToolContext, tmp_path: Path
+    context: ToolContext, tmp_path: Path, memory: LongTermMemory, tool: Callable[[LongTermMemory], Tool]
 ) -> None:
     (tmp_path / "docs").mkdir()
     sentences = "\n".join(f"This is sentence number {number} of the page." for number in range(40))
     (tmp_path / "docs/a.pdf").write_bytes(pdf(["Title", "", sentences]))
-    stored: list[tuple[str, str, Sequence[Chunk]]] = []
+    named = {"file_path": "./docs/a.pdf", "index_name": "manuals"}
+    told_first = json.loads(await told(tool(memory), context, **named))
+    assert told_first == {
+        "index_name": "manuals",
+        "pages": 3,
+        "pages_without_text": 1,
+        "chunks": 3,
+        "replaced": 0,
+    }
+    pieces = memory.store.listed("manuals")[::-1]
+    assert {(piece.source, piece.author) for piece in pieces} == {("docs/a.pdf", Author.MODEL)}
+    assert [piece.metadata for piece in pieces] == [
+        {"page": page, "chunk": number, "chunks": 3} for number, page in enumerate((1, 3, 3), 1)
+    ]
+    assert pieces[1].content.startswith("This is sentence number 0 of")
+    assert pieces[2].content.endswith("number 39 of the page.")
+    (index,) = memory.indices()
+    assert (index.items, index.vectors) == (3, 3)
 
-    async def add(index: str, source: str, chunks: Sequence[Chunk]) -> int:
-        stored.append((index, source, chunks))
-        return len(chunks)
+    (tmp_path / "docs/a.pdf").write_bytes(pdf(["Another title"]))
+    again = json.loads(await told(tool(memory), context, **named))
+    assert (again["chunks"], again["replaced"]) == (1, 3)
+    assert [piece.content for piece in memory.store.listed("manuals")] == ["Another title"]
 
-    answer = await told(process_pdf_document(add), context, file_path="./docs/a.pdf", index_name="manuals")
-    ((index, source, chunks),) = stored
-    assert (index, source) == ("manuals", "docs/a.pdf")
-    assert [chunk.page for chunk in chunks] == [1, 3, 3]
-    assert chunks[1].text.startswith("This is sentence number 0 of")
-    assert chunks[2].text.endswith("number 39 of the page.")
-    assert json.loads(answer) == {"index_name": "manuals", "pages": 3, "pages_without_text": 1, "chunks": 3}
+
+def test_all_tools_of_the_specification_are_there(memory: LongTermMemory) -> None:
+    names = [tool.name for tool in document_tools(memory)]
+    assert len(set(names)) == len(names)
+    assert set(names) == {
+        "pdf_extract_text",
+        "process_pdf_document",
+        *(f"vector_db_{one}" for one in VECTOR_TOOLS),
+    }

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.engine.memory.chunks import chunks
+from orchestrator.engine.documents.chunks import pieces_of
 from orchestrator.engine.memory.embedding import LexicalEmbedder
 from orchestrator.engine.memory.memory import LEXICAL, LongTermMemory
 from orchestrator.engine.memory.store import MEMORIES, MemoryStore
@@ -177,11 +177,12 @@ def test_who_may_only_look_does_not_write(tmp_path: Path) -> None:
 @given(st.text("ab .\n?!", max_size=400), st.integers(10, 60), st.data())
 def test_chunks_lose_no_word_and_are_never_too_long(text: str, size: int, data: st.DataObject) -> None:
     overlap = data.draw(st.integers(0, (size - 1) // 2))
-    found = list(chunks(text, size, overlap))
+    found = list(pieces_of(text, size, overlap))
     assert all(0 < len(chunk) <= size and chunk.strip() for chunk in found)
     place = 0
     for chunk in found:  # in order, and what is between two of them is blank
-        start = text.find(chunk, max(place - size, 0))
+        said = next((at for at in range(place, len(text)) if text[at].strip()), len(text))
+        start = text.rfind(chunk, 0, said + len(chunk))
         assert start >= 0
         assert not text[place:start].strip()
         place = max(place, start + len(chunk))
