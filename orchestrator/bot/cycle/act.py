@@ -38,6 +38,7 @@ from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
+from orchestrator.engine.mcp.base import is_mcp_tool
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
@@ -93,7 +94,11 @@ class SessionEvidence:
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
-        if isinstance(event, ToolCallStarted) and "command" in event.arguments:
+        if (
+            isinstance(event, ToolCallStarted)
+            and "command" in event.arguments
+            and not is_mcp_tool(event.name)
+        ):
             line = " ".join(str(event.arguments["command"])[:_MOST_READ_CHARACTERS].split())
             self._running[event.call_id] = (
                 one_line(self.redact(line), limit=_COMMAND_CHARACTERS) or "(nothing)"
