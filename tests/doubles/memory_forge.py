@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.forge.base import (
+    AttachmentPlace,
     Check,
     Comment,
     Credential,
@@ -42,12 +43,15 @@ class MemoryForge:
     Attributes:
         branch_commit: a branch's head, or None where there is no such branch.
         people: permission by login; others have none.
+        attachments: how those are fetched that there are; `signed` has other places of images.
     """
 
     name: str
     clone_url: str
     branch_commit: Callable[[str], str | None]
     people: dict[str, Permission] = field(default_factory=dict)
+    attachments: dict[str, AttachmentPlace] = field(default_factory=dict)
+    signed: dict[str, AttachmentPlace] = field(default_factory=dict)
     _issues: dict[int, Issue] = field(default_factory=dict)
     _labelled: dict[tuple[int, str], tuple[str, datetime]] = field(default_factory=dict)
     _comments: dict[int, dict[str, Comment]] = field(default_factory=dict)
@@ -97,6 +101,13 @@ class MemoryForge:
     def comments(self, number: int) -> list[Comment]:
         self._require(number)
         return list(self._comments.get(number, {}).values())
+
+    def attachment(self, url: str) -> AttachmentPlace | None:
+        return self.attachments.get(url)
+
+    def signed_image(self, number: int, url: str) -> AttachmentPlace | None:
+        del number
+        return self.signed.get(url)
 
     def read_file(self, path: str) -> str | None:
         del path

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import Guards, MayFinish, Propose, RunTests
+    from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.messages import Spent
@@ -206,7 +207,16 @@ def make_parts(
         verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         recall=shared.long_term.recall_block if shared.long_term else recalls_nothing,
+        download=_download,
     )
+
+
+async def _download(place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
+    """Fetch an attachment from where the forge keeps it."""
+    from orchestrator.engine.web.client import HttpWeb
+
+    web = HttpWeb(allowed_private=place.private)
+    return await web.download(place.url, place.hosts, bearer=credential, max_bytes=most_bytes)
 
 
 def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:
@@ -487,5 +497,5 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
         # It needs room for its thoughts, and comes to repeat itself where they are the likeliest ones.
         profile = replace(profile, max_output_tokens=None, temperature=None)
     known = facts(chosen.api_url, chosen.ref.name)
-    known = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming)
+    known = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming, images=chosen.images)
     return profile.for_model(chosen.model, known)

@@ -201,6 +201,7 @@ class ChosenModel:
         reply_tokens: the longest reply, as far as the catalog knows it; the longest of all with fallbacks.
         reasoning: it takes a reasoning effort, as far as that is known; with fallbacks, one of all does.
         streaming: its replies can be had in pieces; with fallbacks, those of all.
+        images: it is known to read pictures; with fallbacks, all of them are.
         is_small: it is known to have few parameters; with fallbacks, all of them are.
         tests: of a recorded run, what was said of the tests in it.
     """
@@ -213,6 +214,7 @@ class ChosenModel:
     reply_tokens: int = DEFAULT_OUTPUT_TOKENS
     reasoning: bool | None = None
     streaming: bool = True
+    images: bool = True
     is_small: bool = False
     tests: RecordedTests | None = None
 
@@ -292,6 +294,7 @@ def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
         reply_tokens=max(one.reply_tokens for one in models),
         reasoning=any(one.reasoning is not False for one in models),
         streaming=all(one.streaming for one in models),
+        images=all(one.images for one in models),
         is_small=all(one.is_small for one in models),
     )
 
@@ -328,6 +331,7 @@ def connected(
         known.output_tokens,
         known.reasoning,
         known.streaming,
+        known.images,
     )
 
 

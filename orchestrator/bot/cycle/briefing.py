@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.cycle.attachments import MAX_TEXT_CHARACTERS, Attachments
 from orchestrator.bot.cycle.relevance import (
     NAMES,
     Library,
@@ -20,7 +21,7 @@ from orchestrator.bot.cycle.relevance import (
 from orchestrator.core.changes import is_test_path
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.fence import fenced, one_line
-from orchestrator.core.messages import Message
+from orchestrator.core.messages import Message, Role, Text
 from orchestrator.core.prompts import render
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 from orchestrator.engine.tools.base import Order
@@ -28,6 +29,7 @@ from orchestrator.engine.tools.base import Order
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from orchestrator.bot.cycle.attachments import Attached
     from orchestrator.bot.cycle.earlier import Brought, Earlier
     from orchestrator.bot.cycle.parts import Attempt
     from orchestrator.bot.cycle.tasks import Task
@@ -80,6 +82,7 @@ async def first_message(  # noqa: PLR0913  all by name
     tests: str = "",
     brief: bool = False,
     whole_file: bool = False,
+    attached: Sequence[Attached] = (),
 ) -> Briefing:
     """Write the first message.
 
@@ -97,6 +100,7 @@ async def first_message(  # noqa: PLR0913  all by name
             is shown, and no more than 12,000 characters of file text.
         whole_file: the reply has to be a changed file, so the message has those alone that the task is about. It has
             no word of the tests either: a small model that sees them fail copies the file as it is.
+        attached: files that are attached to the task.
     """
     budget = min(budget, _BRIEF_CHARS) if brief else budget
     library = Library(files, read, documents, visible, brought)
@@ -135,9 +139,11 @@ async def first_message(  # noqa: PLR0913  all by name
         brought=_listed(brought, visible),
         conflicts=_listed(conflicts, visible),
         tests=tests,
+        attached=attached,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
-    told = f"{render('cycle/task', **about)}\n\n{render('cycle/task_end', looks_only=looks_only)}"
+    words = [one for one in attached if one.image is None]  # a picture is not words
+    told = f"{render('cycle/task', **about, attached=words)}\n\n{render('cycle/task_end', looks_only=looks_only)}"
     rules = "\n\n".join(f"`{page.path}`:\n{page.block}" for page in instructions)
     return Briefing(text, {page.path for page in pages} | whole | empty, subject, told, rules)
 
@@ -244,6 +250,7 @@ class Opening:
         """
         parts = self.attempt.parts
         commits = await asyncio.to_thread(self.attempt.clone.recent_commits, _RECENT_COMMITS)
+        attached = [] if whole_file else await self._attachments(profile).of(self.attempt.task)
         briefing = await first_message(
             task=self.attempt.task,
             files=self.files,
@@ -261,12 +268,26 @@ class Opening:
             tests=tests,
             brief=profile.is_brief,
             whole_file=whole_file,
+            attached=attached,
         )
         self.attempt.ledger.shown |= briefing.shown
         text = briefing.text
         if parts.limits.rounds == 1 and not whole_file:
             text = f"{text}\n\n{render('agent/last_round')}"
-        return Message.user(text), briefing
+        images = [one.image for one in attached if one.image is not None]
+        return Message(Role.USER, (Text(text), *images)), briefing
+
+    def _attachments(self, profile: Profile) -> Attachments:
+        parts, attempt = self.attempt.parts, self.attempt
+        room = min(MAX_TEXT_CHARACTERS, parts.options.context_characters)
+        return Attachments(
+            parts.forge,
+            parts.download,
+            attempt.sanitizer,
+            attempt.emit,
+            profile.supports_images,
+            min(room, _BRIEF_CHARS) if profile.is_brief else room,
+        )
 
     def go_on(self, earlier: Earlier, brought: Brought) -> Message:
         """What has changed since the conversation that the model has before it."""

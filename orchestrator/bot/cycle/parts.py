@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.budget import Caps, CycleBudget
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.attachments import Download
     from orchestrator.bot.cycle.claim import TaskSource
     from orchestrator.bot.cycle.claimer import Claimer
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
@@ -403,6 +404,7 @@ class CycleParts:
         repository: what people and journals call it.
         verifier: runs the tests of a clone; None without a test command, or where none is found.
         recall: see `Host`.
+        download: fetches what people attached to a task; None fetches nothing.
         recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
@@ -446,6 +448,7 @@ class CycleParts:
     verifier: Callable[[Clone], Verifier | None] | None = None
     recorded_tests: RecordedTests | None = None
     recall: Callable[[str], Awaitable[str]] = recalls_nothing
+    download: Download | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,26 @@ class Comment:
     updated_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AttachmentPlace:
+    """Where a file is that somebody attached to an issue, a pull request or a comment.
+
+    Attributes:
+        url: of the forge's own server. It is asked without a credential first.
+        hosts: to which it may lead by redirects: the forge's own stores. No other host is asked.
+        credential: shown to the host of `url` alone, where it does not give the file to everybody; empty for none.
+        private: places (`host:port`) that the operator named, and that may be private.
+    """
+
+    url: str
+    hosts: frozenset[str]
+    credential: str = ""
+    private: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"AttachmentPlace(url={self.url!r}, hosts={sorted(self.hosts)!r}, credential={REPLACEMENT!r})"
+
+
 class PullRequestState(StrEnum):
     """`closed` means closed without being merged."""
 
@@ -304,6 +324,18 @@ class Forge(Protocol):
 
         Raises:
             ForgeNotFoundError: there is none of this number.
+        """
+
+    def attachment(self, url: str) -> AttachmentPlace | None:
+        """Tell how the attachment at an address is fetched; None if it is no attachment of this forge."""
+
+    def signed_image(self, number: int, url: str) -> AttachmentPlace | None:
+        """Tell where an image of an issue's body is for some minutes, for anybody; None where the forge does not say.
+
+        It is for tokens that the forge takes for its interface, and not for attachments.
+
+        Raises:
+            ForgeNotFoundError: there is no such issue.
         """
 
     def read_file(self, path: str) -> str | None:

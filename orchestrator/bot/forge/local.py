@@ -379,6 +379,12 @@ class LocalForge:
         """Return None: nobody is known."""
         self._records.pull(number)
 
+    def attachment(self, url: str) -> None:
+        """Return None: nothing can be attached to a folder."""
+
+    def signed_image(self, number: int, url: str) -> None:
+        """Return None: nothing can be attached to a folder."""
+
     def read_file(self, path: str) -> str | None:
         """Return a file's text on the default branch, or None where there is none."""
         heads = self._heads()

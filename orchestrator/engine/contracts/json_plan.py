@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.core.fence import fenced_unless_blank, one_line
-from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
+from orchestrator.core.messages import FinishReason, JsonObject, Message, Role, Text, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Malformed, Running
 from orchestrator.engine.contracts.find_plan import FoundPlan, call_of, find_plan, plan_of
@@ -86,7 +86,7 @@ class JsonPlan:
         return Actions(value["plan"], calls, withheld, repaired=repaired, cut_off=found.cut_off)
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
-        """The results in order, each in a block which its text cannot close."""
+        """The results in order, each in a block which its text cannot close; their images come behind them."""
         shown = [
             {
                 "name": one_line(result.name, limit=_NAME_CHARS),
@@ -96,7 +96,8 @@ class JsonPlan:
             for result in results
         ]
         failed = any(result.is_error for result in results)
-        return Message.user(render("contracts/json_plan_results", results=shown, failed=failed, note=note))
+        text = render("contracts/json_plan_results", results=shown, failed=failed, note=note)
+        return Message(Role.USER, (Text(text), *(image for result in results for image in result.images)))
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """The problems, a line each, and the request to send the whole reply again."""

@@ -69,7 +69,8 @@ class Native:
                 {"name": one.name, "is_error": one.is_error, "block": fenced_unless_blank(one.content)}
                 for one in results
             ]
-            return Message.user(render("contracts/written_results", results=shown, note=note))
+            text = render("contracts/written_results", results=shown, note=note)
+            return Message(Role.USER, (Text(text), *(image for one in results for image in one.images)))
         return Message(Role.TOOL, (*results, Text(note)) if note else results)
 
     def complain(self, problems: tuple[str, ...]) -> Message:

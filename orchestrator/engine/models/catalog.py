@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.models.known_models import family_of, known_model, reasons, streams
+from orchestrator.engine.models.known_models import family_of, known_model, reads_images, reasons, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,7 +217,7 @@ class ModelFacts:
     Attributes:
         context_tokens: what it can read and write in one request.
         output_tokens: what it can write of that.
-        images: it reads pictures.
+        images: it is known to read pictures.
         reasoning: it thinks before it answers, and takes an effort; None if unknown.
         tools: it can be given functions to call.
         knowledge_cutoff: the month up to which it knows the world, as `YYYY-MM`; empty if unknown.
@@ -250,11 +250,17 @@ def facts(where: str, model: str) -> ModelFacts:
     if row is None:
         context = window or DEFAULT_CONTEXT_TOKENS
         least = min(DEFAULT_OUTPUT_TOKENS, context)
-        return ModelFacts(context, least, reasoning=reasons(model), streaming=streams(model))
+        return ModelFacts(
+            context,
+            least,
+            images=reads_images(model),
+            reasoning=reasons(model),
+            streaming=streams(model),
+        )
     return ModelFacts(
         window or row.context_tokens,
         row.output_tokens,
-        images=True,
+        images=reads_images(model),
         reasoning=reasons(model),
         knowledge_cutoff=row.knowledge_cutoff,
         streaming=streams(model),

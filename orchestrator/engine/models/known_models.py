@@ -147,6 +147,23 @@ def reasons(model: str) -> bool | None:
     return True if known_model(model) else None
 
 
+_SEEING = re.compile(
+    r"(chatgpt-4o|gpt-4o|gpt-4\.1|gpt-4-turbo|gpt-4\.5|o1(?!-mini|-preview)|o3-pro|claude-|gemini-)"
+    r"|.*(?<![a-z])(vl|vision|llava|pixtral|multimodal|omni|moondream|gemma-?[34]|llama-?4|mistral-small-?3\.[12])(?![a-z])"
+)
+_NOT_SEEING = re.compile(
+    r"gpt-5\.3-codex-spark|gpt-4o-(audio|realtime|transcribe|mini-tts)|claude-(instant|v?[12](?!\d))"
+)
+
+
+def reads_images(model: str) -> bool:
+    """Whether a model is known to read pictures, by its name: those of the table, older ones, and some of no vendor."""
+    name = _plain(model)
+    if _NOT_SEEING.match(name):
+        return False
+    return known_model(model) is not None or _SEEING.match(name) is not None
+
+
 def streams(model: str) -> bool:
     """Whether a reply of this model can be had in pieces, as almost every one can."""
     return _NOT_STREAMING.match(_plain(model)) is None

@@ -58,6 +58,7 @@ class Profile:
         model: the model that the profile was made for; a session may be given another one.
         supports_reasoning: that model takes a reasoning effort; else none is sent to it.
         supports_streaming: its replies can be had in pieces; else they are asked for whole.
+        supports_images: it reads pictures; else it is told of them in words.
         context_window_size: how many tokens it can read; None where that is not known, and no warning is due.
         is_brief: its models are given no more than they need.
         has_role: its prompt tells how a task is done and proposed; else the bot adds that.
@@ -81,6 +82,7 @@ class Profile:
     model: Model | None = None
     supports_reasoning: bool = True
     supports_streaming: bool = True
+    supports_images: bool = True
     context_window_size: int | None = None
     knowledge_cutoff: str = ""
     is_brief: bool = False
@@ -99,6 +101,7 @@ class Profile:
             model=model,
             supports_reasoning=facts.reasoning is not False,
             supports_streaming=facts.streaming,
+            supports_images=facts.images,
             context_window_size=facts.known_window,
             knowledge_cutoff=facts.knowledge_cutoff,
         )

@@ -167,6 +167,7 @@ class ToolRunner:
         budget: counts the calls that are refused; None counts nothing.
         clean: a text as the model may see it, by what it is and what it says.
         todos: the model's list; each change of it is told by an event.
+        images: the model reads pictures; else it is told of them in words.
     """
 
     tools: ToolRegistry
@@ -182,6 +183,7 @@ class ToolRunner:
     clean: Callable[[str, str], str] = unchanged
     todos: TodoList = field(default_factory=TodoList)
     clock: Clock = field(default_factory=SystemClock)
+    images: bool = True
     failures: FailedCalls = field(default_factory=FailedCalls)
     _told_todos: tuple[TodoItem, ...] = ()
 
@@ -296,6 +298,8 @@ class ToolRunner:
         self.tell_todos()
         # After the cut, so that its cost does not grow with what a program prints.
         shown = self.clean(f"the answer of {call.name}", self._cut(output, cut_as, full))
+        if images and not self.images:
+            shown, images = f"{shown}\n\n{render('agent/image_not_shown', count=len(images))}", ()
         result = ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK, images=images)
         return CallEnd(result, outcome if isinstance(outcome, Ends) else None)
 

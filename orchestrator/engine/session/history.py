@@ -23,6 +23,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.core.todos import TodoList
+from orchestrator.engine.mcp.base import is_mcp_tool
 from orchestrator.engine.models.usage import (
     BYTES_PER_TOKEN,
     CHARACTERS_PER_TOKEN,

@@ -212,6 +212,7 @@ async def make_template(
         clean=host.clean,
         todos=host.todos,
         clock=parts.clock,
+        images=profile.supports_images,
     )
     request = parts.contract.shape(request, shown)
     return RequestTemplate(request, runner, parts, shown, fixed_bytes(request))

@@ -1,4 +1,4 @@
-"""Tools that read and write whole files: numbered lines, images, several files in one answer, guarded replacement."""
+"""Tools that read and write whole files: numbered lines, PDF pages, images, several files at once, guarded replacement."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
 from orchestrator.core.messages import Image
 from orchestrator.core.redaction import REPLACEMENT
+from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, is_pdf, read_pdf, shown_pages
 from orchestrator.engine.policy.file_syntax import newly_unreadable
 from orchestrator.engine.tools.base import (
     DEFAULT_MAX_CHARS,
@@ -60,19 +61,17 @@ class ReadBounds:
         whole_max_bytes: a larger file needs a range.
         slice_max_bytes: a larger file is not read.
         max_line_chars: where a line is cut; None leaves that to the limit of the whole output.
-        images: images are shown, not refused as binary.
     """
 
     whole_max_bytes: int
     slice_max_bytes: int
     max_line_chars: int | None
-    images: bool
 
 
-SHORT_ANSWERS = ReadBounds(10_000_000, 50_000_000, LONG_LINE_CHARS, images=False)
+SHORT_ANSWERS = ReadBounds(10_000_000, 50_000_000, LONG_LINE_CHARS)
 """Of the planner, whose answers stay short."""
 
-WHOLE_ANSWERS = ReadBounds(25_000_000, 50_000_000, None, images=True)
+WHOLE_ANSWERS = ReadBounds(25_000_000, 50_000_000, None)
 """Of the specification: a long output is cut when the model is shown it, and complete in the event."""
 
 
@@ -84,7 +83,7 @@ async def read_path(
     *,
     bounds: ReadBounds = SHORT_ANSWERS,
 ) -> ToolOutcome:
-    """Show lines of a text file as `NNN | text`, 2,000 at most where no limit is given.
+    """Show lines of a text file as `NNN | text`, 2,000 at most where no limit is given; or pages of a PDF document.
 
     A handle such as `output:3` shows a long output that was kept. The file counts as shown if all of it is.
 
@@ -93,12 +92,14 @@ async def read_path(
     """
     first, most = offset or 1, limit or DEFAULT_LINES
     if first < 1 or most < 1:
-        raise ToolError("offset and limit count lines from 1")
+        raise ToolError("offset and limit count lines, or pages of a PDF document, from 1")
     if (kept := context.ledger.outputs.get(path)) is not None:
         return await _kept_output(path.strip(), kept, first, most)
     name = context.environment.relative(path)
     data = await _load(context, path, bounds, whole=offset is None and limit is None)
-    if bounds.images and (media_type := image_type(data)):
+    if is_pdf(data):
+        return await _pdf(path, name, data, first, limit or MAX_PAGES)
+    if media_type := image_type(data):
         return _image(path, name, data, media_type)
     page = await asyncio.to_thread(_page, path, data, first, most, bounds.max_line_chars)
     if not page.total:
@@ -136,6 +137,14 @@ async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: b
             "use grep, or read a part of it with offset and limit"
         )
     return data
+
+
+async def _pdf(path: str, name: str, data: bytes, first: int, most: int) -> ToolOutcome:
+    found = await read_pdf(path, data, PageRange(first, most, MAX_ANSWER_CHARS))
+    pages = "1 page" if found.total == 1 else f"{found.total:,} pages"
+    if first > found.total:
+        return Ok(f"{name} is a PDF document of {pages}, so there is nothing from page {first} on.")
+    return Ok(f"{name} is a PDF document of {pages}.\n\n{shown_pages(found)}")
 
 
 def _image(path: str, name: str, data: bytes, media_type: str) -> ToolOutcome:

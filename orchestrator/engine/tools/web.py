@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import sys
 import unicodedata
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -13,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.commands import start_program
+from orchestrator.engine.environments.limited_child import in_child
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     OTHER_MAX_CHARS,
@@ -115,7 +112,8 @@ async def find_in(text: PageText, pattern: str, *, seconds: float = FIND_SECONDS
     Raises:
         ToolError: the expression is invalid, or takes too long.
     """
-    answer = await _in_child(
+    answer = await in_child(
+        _CHILD,
         {"do": "find", "pattern": pattern, "paragraphs": [part.text for part in text.paragraphs]},
         seconds,
     )
@@ -157,7 +155,9 @@ def wrapped(paragraphs: Sequence[str]) -> tuple[Paragraph, ...]:
 async def _page_text(page: WebPage) -> PageText:
     title, text = "", page.text
     if page.kind is PageKind.HTML:
-        answer = await _in_child({"do": "extract", "page": page.text, "url": page.url}, EXTRACT_SECONDS)
+        answer = await in_child(
+            _CHILD, {"do": "extract", "page": page.text, "url": page.url}, EXTRACT_SECONDS
+        )
         if answer is None:
             raise ToolError(f"the page at {page.url} is too large or too tangled to be read")
         title, text = answer["title"], answer["text"]
@@ -177,32 +177,6 @@ def _is_seen(character: str) -> bool:
     if unicodedata.category(character) in _UNSEEN or character in _UNSEEN_LETTERS:
         return False
     return not any(ord(character) in variations for variations in _VARIATIONS)
-
-
-async def _in_child(asked: dict[str, Any], seconds: float) -> dict[str, Any] | None:
-    """Have the child process do it; None where it failed or was stopped after `seconds`.
-
-    The process has none of our environment's variables: some of them are keys.
-    """
-    process = await start_program(
-        sys.executable,
-        "-P",
-        str(_CHILD),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-    try:
-        async with asyncio.timeout(seconds):
-            output, _ = await process.communicate(json.dumps(asked).encode())
-    except TimeoutError:
-        return None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return json.loads(output) if process.returncode == 0 else None
 
 
 DEFAULT_HITS = 5

@@ -1,23 +1,17 @@
 """Works on what strangers wrote, in a process of its own that can be stopped: readable text, and matches.
 
-It is run as a program by its path, with nothing of this package imported: it reads one JSON object from
-standard input and answers with one.
+`limited_child` runs it, with nothing of this package imported.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import resource
-import sys
 from collections import Counter
 from contextlib import suppress
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urljoin
 
-CPU_SECONDS = 30
-MEMORY_BYTES = 2 * 1024**3
 MAX_MATCHES = 2_000
 MAX_EXTRACTED_CHARACTERS = 5_000_000
 MAIN_CHARACTERS = 200
@@ -294,15 +288,5 @@ def find_matches(pattern: str, paragraphs: list[str]) -> dict[str, Any]:
     return {"found": found, "more": False}
 
 
-def main() -> None:
-    """Do what standard input asks for."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    with suppress(OSError, ValueError):  # macOS has no such limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    asked = json.load(sys.stdin.buffer)
-    work = extract if asked.pop("do") == "extract" else find_matches
-    json.dump(work(**asked), sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+WORK = {"extract": extract, "find": find_matches}
+"""What can be asked for."""

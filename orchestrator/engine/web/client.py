@@ -405,6 +405,37 @@ class HttpWeb:
             self._keep(address.url, page)
             return page
 
+    async def download(
+        self, url: str, hosts: frozenset[str], *, bearer: str = "", max_bytes: int = 10_000_000
+    ) -> tuple[int, bytes]:
+        """A file as it is, from one of these hosts alone, over redirects too; its status, and nothing but for 200.
+
+        Args:
+            bearer: shown to the host of the address itself, and to no other.
+
+        Raises:
+            ToolError: an address is refused, the server failed, or the file is too large.
+        """
+        address = parse_address(url, self._allowed_private)
+        return await self._within(address.host, self._stored(address, hosts, bearer, max_bytes))
+
+    async def _stored(
+        self, address: WebAddress, hosts: frozenset[str], bearer: str, max_bytes: int
+    ) -> tuple[int, bytes]:
+        first, scheme = address.place, address.scheme
+        for _ in range(self._options.max_redirects + 1):
+            if address.host not in hosts or address.scheme != scheme:
+                raise ToolError(f"{address.host} is no host from which files are taken")
+            headers = {"authorization": f"Bearer {bearer}"} if bearer and address.place == first else {}
+            async with self._open(address, "GET", {"accept": "*/*", **headers}) as response:
+                location = response.headers.get("location", "")
+                if response.status_code not in _REDIRECTS or not location:
+                    if response.status_code != HTTPStatus.OK:
+                        return response.status_code, b""
+                    return HTTPStatus.OK, await self._body(address.host, response, max_bytes)
+            address = joined(address, location, self._allowed_private)
+        raise ToolError(f"{address.host} redirects more than {self._options.max_redirects} times")
+
     def _keep(self, url: str, page: WebPage) -> None:
         """Remember a page as the latest used, and forget the oldest ones beyond the bounds."""
         self._pages[url] = page
@@ -472,9 +503,9 @@ class HttpWeb:
         async with self._open(address, method, headers, params=params, content=body) as response:
             return response.status_code, await self._body(address.host, response)
 
-    async def _body(self, host: str, response: httpx2.Response) -> bytes:
+    async def _body(self, host: str, response: httpx2.Response, most: int | None = None) -> bytes:
         """The body, unpacked piece by piece, so that a small one cannot become a huge one."""
-        most = self._options.max_bytes
+        most = most or self._options.max_bytes
         if response.headers.get("content-encoding", "").strip().lower() not in _KNOWN_ENCODINGS:
             raise ToolError(f"{host} sent a body packed in a way that was not asked for")
         data = bytearray()

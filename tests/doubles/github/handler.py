@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 import socket
 import struct
 import threading
@@ -88,6 +89,12 @@ class Handler(BaseHTTPRequestHandler):
             reply = _scripted(fault)
         elif path == GRAPHQL:
             reply = self._graphql()
+        elif path in self.github.attachments:
+            reply = (
+                _Reply(200, {}, self.github.attachments[path])
+                if self._shown_token()
+                else _Reply(404, {}, b"")
+            )
         else:
             reply = self._rest(path) if is_rest else self._git(url.path, url.query)
         self._record(path, reply.status)
@@ -195,6 +202,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             call = Call(self.command, path, self._query, body, self._caller())
             answer = self.github.routes.answer(call)
+            if "full+json" in self._headers.get("accept", "") and "body" in answer.body:
+                answer.body["body_html"] = _as_html(answer.body["body"] or "")
         except Rejected as no:
             answer = _rejection(no)
         return answer, list(github_contract().reply_problems(operation, answer.status, answer.body))
@@ -307,3 +316,11 @@ def _git_refusal(status: int, text: str) -> _Reply:
     if status == 401:
         headers["WWW-Authenticate"] = 'Basic realm="GitHub"'
     return _Reply(status, headers, text.encode())
+
+
+def _as_html(body: str) -> str:
+    """A body as GitHub renders it, as far as pictures go: those that were dropped into it have signed addresses."""
+    signed = r'<img src="https://private-user-images.githubusercontent.com/1/2-\1.png?jwt=a&amp;b=c">'
+    return (
+        "<p>" + re.sub(r"!\[[^]]*\]\([^)]*/user-attachments/assets/([0-9a-f-]{36})\)", signed, body) + "</p>"
+    )

@@ -69,6 +69,7 @@ class GitHub:
         requests: every REST and git request that arrived, in order.
         probes: how often it was asked, without a credential, whether it is GitHub.
         queries: every GraphQL query that arrived, in order.
+        attachments: files by path, as people drop them into an issue; who shows no token gets none.
         nobodies: logins that no account has, in lower case.
         violations: requests and replies that GitHub's own description does not allow.
         now: the time by which installation tokens expire; the machine's unless a test sets it.
@@ -88,6 +89,7 @@ class GitHub:
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.repositories: list[Repo] = []
         self.grants: dict[str, Grant] = {}
+        self.attachments: dict[str, bytes] = {}
         self.apps: list[App] = []
         self._ticks = 0
         self._ids = 1000

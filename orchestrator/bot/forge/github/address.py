@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 from orchestrator.core.addresses import holds_credential
@@ -68,6 +69,56 @@ def is_githubs_own(api_url: str) -> bool:
     """Tell whether GitHub itself runs the server: github.com, or a company's part of ghe.com."""
     host = urlsplit(api_url).hostname or ""
     return api_url == DEFAULT_API_URL or (urlsplit(api_url).scheme == "https" and host.endswith(".ghe.com"))
+
+
+_ASSET_HOSTS = frozenset({"user-images.githubusercontent.com", "private-user-images.githubusercontent.com"})
+"""GitHub's stores of pictures, which an issue may name itself."""
+
+STORES = frozenset(
+    {
+        *_ASSET_HOSTS,
+        "objects.githubusercontent.com",
+        "objects-origin.githubusercontent.com",
+        "github-production-user-asset-6210df.s3.amazonaws.com",
+        "github-production-repository-file-5c1aeb.s3.amazonaws.com",
+    }
+)
+"""Where github.com keeps what people attach. The names of other buckets are anybody's, so these are whole names."""
+
+_ATTACHED = re.compile(
+    r"/user-attachments/(?:assets/[0-9A-Fa-f-]{36}|files/[0-9]+/[^/]+)"
+    r"|/(?P<repository>[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+)/(?:assets/[0-9]+/[0-9A-Fa-f-]{36}|files/[0-9]+/[^/]+)"
+    r"|/storage/user/[0-9]+/files/[0-9A-Fa-f-]{36}"
+)
+"""The last form is an Enterprise server's."""
+
+
+def is_attachment(url: str, api_url: str, repository: str) -> bool:
+    """Tell whether a file that somebody attached is at an address, on the server of a REST interface.
+
+    Where the address names a repository, it has to be this one: our token may read others.
+    """
+    try:
+        parts = urlsplit(url)
+        server = urlsplit(f"{urlsplit(api_url).scheme}://{git_host_of(api_url)}")
+        same_place = (parts.scheme, parts.hostname, parts.port) == (
+            server.scheme,
+            server.hostname,
+            server.port,
+        )
+    except ValueError:
+        return False
+    if parts.username is not None or parts.password is not None:
+        return False
+    if (
+        api_url == DEFAULT_API_URL
+        and parts.scheme == "https"
+        and parts.port is None
+        and parts.hostname in _ASSET_HOSTS
+    ):
+        return True
+    found = _ATTACHED.fullmatch(parts.path) if same_place else None
+    return found is not None and (found["repository"] or repository).lower() == repository.lower()
 
 
 def refuse_other_forge(host: str) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from orchestrator.bot.forge.base import Credential, TokenKind, Traffic
-from orchestrator.bot.forge.github.address import DEFAULT_API_URL, TOKEN_VARIABLE, git_host_of
-from orchestrator.bot.forge.github.parsing import to_text
+from orchestrator.bot.forge.base import AttachmentPlace, Credential, TokenKind, Traffic
+from orchestrator.bot.forge.github.address import (
+    DEFAULT_API_URL,
+    STORES,
+    TOKEN_VARIABLE,
+    git_host_of,
+    is_attachment,
+    is_githubs_own,
+)
+from orchestrator.bot.forge.github.parsing import to_signed_image, to_text
 from orchestrator.bot.forge.github.pull_requests import RestPullRequests
 from orchestrator.bot.forge.github.token import token_kind_of
 from orchestrator.bot.forge.github.transport import (
@@ -79,6 +87,32 @@ class GitHubForge(RestPullRequests):
         """Tell what git shows to the server; None without a token."""
         token = self._app.token() if self._app else self._token
         return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
+
+    def attachment(self, url: str) -> AttachmentPlace | None:
+        """Tell how the attachment at an address is fetched: by our token only at the server that it is for."""
+        if not is_attachment(url, self._api_url, self._name):
+            return None
+        own, place = git_host_of(self._api_url), urlsplit(url)
+        at_server = place.netloc.lower() == own.lower()
+        credential = self.credential() if at_server else None
+        if is_githubs_own(self._api_url):
+            return AttachmentPlace(url, STORES | {own}, credential.password if credential else "")
+        port = place.port or (443 if place.scheme == "https" else 80)
+        trusted = frozenset({f"{place.hostname}:{port}"})
+        host = place.hostname or ""
+        return AttachmentPlace(url, frozenset({host}), credential.password if credential else "", trusted)
+
+    def signed_image(self, number: int, url: str) -> AttachmentPlace | None:
+        """Find an image in GitHub's HTML of an issue, which has signed addresses.
+
+        A fine-grained token and an app's may read a private issue, and not what is attached to it:
+        github.com/josegonzalez/python-github-backup/issues/477
+        """
+        as_html = {"Accept": "application/vnd.github.full+json"}
+        request = replace(self._request("GET", f"/issues/{number}", f"read issue #{number}"), headers=as_html)
+        name = urlsplit(url).path.rpartition("/")[2]
+        found = self._calls.read(request, lambda data: to_signed_image(data, name))
+        return AttachmentPlace(found, STORES) if found else None
 
     def read_file(self, path: str) -> str | None:
         """Return a file's text on the default branch, or None where there is none."""

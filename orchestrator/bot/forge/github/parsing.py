@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from orchestrator.bot.forge.base import (
     Comment,
@@ -103,6 +105,15 @@ def to_time(text: str) -> datetime:
 def to_time_or_none(text: str | None) -> datetime | None:
     """Do as `to_time`, or return None where there is no text."""
     return to_time(text) if text else None
+
+
+_SIGNED = re.compile(r"""src="(https://private-user-images\.githubusercontent\.com/[^"\s]+)\"""")
+
+
+def to_signed_image(data: Mapping[str, Any], name: str) -> str | None:
+    """Find where GitHub's HTML of an issue has the image of this name; None where it has not."""
+    found = (html.unescape(url) for url in _SIGNED.findall(str(data.get("body_html") or "")))
+    return next((url for url in found if name and name in urlsplit(url).path), None)
 
 
 def to_comment(data: Mapping[str, Any]) -> Comment:

@@ -92,8 +92,8 @@ tool events: 3
   2026-11-21 03:32:04 UTC  error run_shell_command make test
   2026-11-21 03:32:08 UTC  denied rm
 denials: 1
-summary: none
-context: 2 chat turns of 2 messages, 1,234 tokens, not summarised
+summary: # Task Count the x
+context: 2 chat turns of 7 messages, 12,300 tokens, summarised
 list: 3 items
   [x] Read calc.py
   [~] Mend add()

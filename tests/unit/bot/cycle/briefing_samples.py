@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.briefing import Briefing, first_message
 from orchestrator.bot.cycle.tasks import Task
 from orchestrator.bot.git.base import FileKind, TrackedFile
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.bot.cycle.attachments import Attached
 
 
 def tracked_file(path: str, size: int, kind: FileKind = "file") -> TrackedFile:
@@ -57,6 +63,7 @@ async def brief(  # noqa: PLR0913  the usual case has none
     *,
     is_brief: bool = False,
     whole_file: bool = False,
+    attached: Sequence[Attached] = (),
 ) -> Briefing:
     return await first_message(
         task=work,
@@ -67,4 +74,5 @@ async def brief(  # noqa: PLR0913  the usual case has none
         documents=documents,
         brief=is_brief,
         whole_file=whole_file,
+        attached=attached,
     )

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.forge.github.address import api_url_for, git_host_of
-from orchestrator.bot.forge.github.transport import GitHubApp
-from orchestrator.core.clock import ManualClock
+from orchestrator.bot.forge.base import AttachmentPlace
+from orchestrator.bot.forge.github.address import STORES, api_url_for, git_host_of, is_attachment
+from orchestrator.bot.forge.github.calls import CallTiming
+from orchestrator.bot.forge.github.forge import GitHubForge
+from orchestrator.bot.forge.github.parsing import to_signed_image
+from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
+from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeAuthenticationError, ForgeNotFoundError
 from tests.tables import table
 from tests.unit.bot.forge.conftest import PROPOSAL
@@ -162,3 +166,102 @@ def test_neither_key_nor_token_is_in_a_log(bench: Bench, caplog: pytest.LogCaptu
     assert credential.password not in shown
     assert app.private_key.splitlines()[1] not in shown
     assert not [seen.token for seen in bench.github.requests if seen.token and seen.token in shown]
+
+
+UUID = "12345678-1234-1234-1234-123456789abc"
+
+
+@table(
+    "url, is_one",
+    [
+        (f"https://github.com/user-attachments/assets/{UUID}", True),
+        ("https://github.com/user-attachments/files/123/a%20b.pdf", True),
+        (f"https://github.com/Octo/Demo/assets/12/{UUID}", True),
+        ("https://github.com/octo/demo/files/12/log.txt", True),
+        ("https://user-images.githubusercontent.com/1/2.png", True),
+        # Our token may read other repositories too.
+        ("https://github.com/octo/other/files/12/log.txt", False),
+        ("https://github.com/octo/demo/blob/main/README.md", False),
+        ("https://github.com/octo/demo/files/12/x/../../../../settings", False),
+        (f"http://github.com/user-attachments/assets/{UUID}", False),
+        (f"https://github.com:8443/user-attachments/assets/{UUID}", False),
+        (f"https://github.com.evil.test/user-attachments/assets/{UUID}", False),
+        (f"https://me@github.com/user-attachments/assets/{UUID}", False),
+        (f"https://evil.test/github.com/user-attachments/assets/{UUID}", False),
+        (f"https://api.github.com/user-attachments/assets/{UUID}", False),
+        ("https://[github.com/user-attachments/files/1/a", False),
+        ("", False),
+    ],
+)
+def test_what_is_an_attachment(url: str, *, is_one: bool) -> None:
+    assert is_attachment(url, "https://api.github.com", "octo/demo") is is_one
+
+
+def test_an_attachment_of_another_server() -> None:
+    api_url = "https://git.example.com/api/v3"
+    for url, is_one in (
+        (f"https://git.example.com/user-attachments/assets/{UUID}", True),
+        (f"https://git.example.com/storage/user/7/files/{UUID}", True),
+        (f"https://github.com/user-attachments/assets/{UUID}", False),
+        ("https://user-images.githubusercontent.com/1/2.png", False),
+    ):
+        assert is_attachment(url, api_url, "octo/demo") is is_one
+
+
+@table(
+    "server, url, credential, hosts, private",
+    [
+        (
+            "github.com",
+            f"https://github.com/user-attachments/assets/{UUID}",
+            "t0ken",
+            STORES | {"github.com"},
+            (),
+        ),
+        ("github.com", "https://user-images.githubusercontent.com/1/2.png", "", STORES | {"github.com"}, ()),
+        (
+            "https://git.example.com:8443",
+            "https://git.example.com:8443/octo/demo/files/1/a.pdf",
+            "t0ken",
+            {"git.example.com"},
+            ("git.example.com:8443",),
+        ),
+    ],
+)
+def test_how_an_attachment_is_fetched(
+    server: str, url: str, credential: str, hosts: set[str], private: tuple[str, ...]
+) -> None:
+    timing = CallTiming(SystemClock(), lambda _seconds: None, lambda _seconds, _why: None)
+    forge = GitHubForge("octo/demo", GitHubToken("t0ken"), timing, api_url_for(server))
+    place = forge.attachment(url)
+    assert place == AttachmentPlace(url, frozenset(hosts), credential, frozenset(private))
+    assert "t0ken" not in repr(place)
+    assert forge.attachment("https://example.com/a.png") is None
+
+
+@table(
+    "html, place",
+    [
+        (
+            f'<p><img src="https://private-user-images.githubusercontent.com/1/2-{UUID}.png?jwt=a&amp;b=c" alt="x"></p>',
+            f"https://private-user-images.githubusercontent.com/1/2-{UUID}.png?jwt=a&b=c",
+        ),
+        (f'<img src="https://evil.test/1/2-{UUID}.png">', None),
+        (f'<img src="https://private-user-images.githubusercontent.com.evil.test/{UUID}.png">', None),
+        ('<img src="https://private-user-images.githubusercontent.com/1/other.png">', None),
+        (None, None),
+    ],
+)
+def test_the_signed_address_of_an_image(html: str | None, place: str | None) -> None:
+    assert to_signed_image({"body_html": html}, UUID) == place
+    assert to_signed_image({"body_html": html}, "") is None
+
+
+def test_an_image_is_found_in_the_html_of_its_issue(bench: Bench) -> None:
+    url = f"{bench.github.web_url}/user-attachments/assets/{UUID}"
+    issue = bench.github.add_issue(bench.repo, "It breaks", f"See ![shot]({url}).")
+    signed = f"https://private-user-images.githubusercontent.com/1/2-{UUID}.png?jwt=a&b=c"
+    forge = bench.forge()
+    assert forge.signed_image(issue.number, url) == AttachmentPlace(signed, STORES)
+    assert forge.signed_image(issue.number, f"{url}/other") is None
+    assert bench.github.violations == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.core.messages import FinishReason, Role, ToolDefinition, ToolResult
+from orchestrator.core.messages import FinishReason, Image, Role, Text, ToolDefinition, ToolResult
 from orchestrator.engine.contracts.base import Actions
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from tests.tables import table
@@ -24,6 +24,13 @@ GOOD = plan(WRITE, FINISH)
 EXPECTED = [("write_file", {"path": "a.py", "content": "print('x')\n"}), ("finish", {"reason": "done"})]
 TEXT = json.dumps(GOOD)
 PRETTY = json.dumps(GOOD, indent=2)
+
+
+def test_images_come_behind_the_results() -> None:
+    picture = Image(b"png", "image/png")
+    answer = CONTRACT.answer((ToolResult("r1c1", "read_file", "a.png", images=(picture,)),))
+    assert answer.parts == (Text(answer.text), picture)
+    assert answer.role is Role.USER
 
 
 def test_a_good_reply_is_taken_as_it_is() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.messages import (
     FinishReason,
+    Image,
     Message,
     Role,
     Text,
@@ -168,6 +169,12 @@ def test_the_contract_runs_them_and_answers_in_text() -> None:
     assert "`read_file`: ok" in answer.text
     assert "A note." in answer.text
     assert json.dumps(answer.text).count("```") >= 3
+
+
+def test_images_of_written_calls_come_behind_the_results() -> None:
+    picture = Image(b"png", "image/png")
+    answer = Native().answer((ToolResult("written_r3c1", "read_file", "a.png", images=(picture,)),))
+    assert answer.parts == (Text(answer.text), picture)
 
 
 def test_a_reply_that_was_cut_off_has_no_written_call() -> None:

@@ -167,8 +167,37 @@ def test_facts(where: str, model: str, known: ModelFacts) -> None:
 
 
 def test_facts_of_models_of_which_the_price_list_alone_knows() -> None:
-    assert facts("openai", "gpt-4o") == ModelFacts(128_000, DEFAULT_OUTPUT_TOKENS, reasoning=False)
+    assert facts("openai", "gpt-4o") == ModelFacts(
+        128_000, DEFAULT_OUTPUT_TOKENS, images=True, reasoning=False
+    )
     assert facts("openai", "gpt-4").output_tokens == 8_192
+
+
+@table(
+    "model, does",
+    [
+        ("gpt-5", True),
+        ("openai/gpt-4o-mini", True),
+        ("gpt-3.5-turbo", False),
+        ("gpt-5.3-codex-spark", False),
+        ("o1-mini", False),
+        ("o1", True),
+        ("us.anthropic.claude-3-haiku-20240307-v1:0", True),
+        ("claude-2.1", False),
+        ("models/gemini-1.5-flash", True),
+        ("qwen2.5-vl:7b", True),
+        ("qwen3-coder:30b", False),
+        ("Llama-3.2-11B-Vision-Instruct", True),
+        ("llama3.3:70b", False),
+        ("llava:13b", True),
+        ("gemma-3-12b-it", True),
+        ("gemma-2-9b", False),
+        ("devlin-7b", False),
+        ("", False),
+    ],
+)
+def test_which_models_read_images(model: str, *, does: bool) -> None:
+    assert facts("http://localhost:8080/v1", model).images is does
 
 
 def test_what_is_assumed_of_unknown_models() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import SessionState
-from orchestrator.core.messages import ToolCall, ToolDefinition, ToolResult
+from orchestrator.core.messages import Image, ToolCall, ToolDefinition, ToolResult
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.session.calls import FailedCalls
@@ -43,10 +43,10 @@ def broken(outcome: Any, schema: Any = None) -> Tool:
     return Tool(ToolDefinition("mine", "Of the host.", schema or {"type": "object"}), execute)
 
 
-async def told_last(folder: Path, tool: Tool) -> ToolResult:
+async def told_last(folder: Path, tool: Tool, *, sees: bool = True) -> ToolResult:
     """What the model is told about a call of it."""
     steps = [says("", ("mine", {"a": "x"})), says("I see.")]
-    async with session_in(folder, *steps, tools=[tool]) as (session, _model):
+    async with session_in(folder, *steps, tools=[tool], supports_images=sees) as (session, _model):
         assert (await session.run("Go")).text == "I see."
         assert session.state is SessionState.IDLE
         (result,) = session.history.turns[2].results
@@ -69,6 +69,15 @@ async def test_what_is_no_outcome_is_told(tmp_path: Path, outcome: Any) -> None:
     result = await told_last(tmp_path, broken(outcome))
     assert result.is_error
     assert "mine broke: TypeError: it gave back" in result.content
+
+
+async def test_a_model_that_reads_no_images_is_told_that_there_is_one(tmp_path: Path) -> None:
+    picture = Image(b"png", "image/png")
+    shows = broken(Ok("a.png is an image.", images=(picture,)))
+    assert (await told_last(tmp_path, shows)).images == (picture,)
+    result = await told_last(tmp_path, shows, sees=False)
+    assert result.images == ()
+    assert result.content.startswith("a.png is an image.\n\n[The image is not shown to you")
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError("of another task"), MemoryError()])

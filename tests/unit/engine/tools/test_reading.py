@@ -13,8 +13,15 @@ import pytest
 
 from orchestrator.core.messages import Image
 from orchestrator.engine.tools.base import Failed, Ok, ToolContext, truncate
-from orchestrator.engine.tools.files import MAX_FILES, MAX_IMAGE_BYTES, read_many_files, read_text_or_image
+from orchestrator.engine.tools.files import (
+    MAX_FILES,
+    MAX_IMAGE_BYTES,
+    read_file,
+    read_many_files,
+    read_text_or_image,
+)
 from orchestrator.engine.tools.search import grep
+from tests.doubles.pdf_files import pdf
 from tests.unit.engine.tools.test_profile_tools import checked, failure, told
 
 if TYPE_CHECKING:
@@ -50,6 +57,7 @@ async def test_an_image_is_handed_over_whatever_its_name(
     assert outcome == Ok(
         f"logo.txt is an image ({media_type}, {len(data)} bytes).", images=(Image(data, media_type),)
     )
+    assert await checked(read_file(), context, {"path": "logo.txt"}) == outcome
     assert context.ledger.shown == set()
 
 
@@ -77,7 +85,7 @@ def database(path: Path) -> None:
         (archive, "a ZIP archive"),
         (database, "an SQLite database"),
         (lambda path: path.write_bytes(gzip.compress(b"text")), "gzip data"),
-        (lambda path: path.write_bytes(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"), "a PDF document"),
+        (lambda path: path.write_bytes(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"), "a is a damaged PDF document: "),
         (lambda path: path.write_bytes(b"\x7fELF\x02\x01\x01\0"), "an ELF program"),
         (lambda path: path.write_bytes("text".encode("utf-16")), "UTF-16 text"),
         (lambda path: path.write_bytes(b"RIFF\x24\x00\x00\x00WAVEfmt "), "binary file ("),
@@ -99,6 +107,20 @@ async def test_the_beginning_of_a_binary_file_does_not_make_text_binary(
     (tmp_path / "b").write_text("%PDF-1.7 written by hand\n")
     for name in ("a", "b"):
         assert (await told(read_text_or_image(), context, file_path=name)).startswith("1 | ")
+
+
+async def test_a_pdf_document_comes_in_numbered_pages(context: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "manual").write_bytes(pdf(["one\ntwo", "x" * 40_000, "y" * 40_000]))
+    answer = await told(read_file(), context, path="manual")
+    assert answer.startswith(
+        "manual is a PDF document of 3 pages.\n\n=== page 1 of 3 ===\none\ntwo\n\n=== page 2 of 3"
+    )
+    assert answer.endswith("x\n\n[pages 1 to 2 of 3; go on with offset 3]")
+    assert truncate(answer, "read_file") == answer
+    second = await told(read_text_or_image(), context, file_path="manual", offset=1, limit=1)
+    assert second.endswith("=== page 1 of 3 ===\none\ntwo\n\n[pages 1 to 1 of 3; go on with offset 2]")
+    assert "nothing from page 4 on" in await told(read_file(), context, path="manual", offset=4)
+    assert context.ledger.shown == set()
 
 
 async def test_a_long_line_is_whole_in_the_answer_and_cut_when_shown(

@@ -247,6 +247,33 @@ async def test_a_server_that_does_not_finish_is_left() -> None:
         gate.set()
 
 
+async def test_a_file_comes_from_the_named_hosts_alone_and_the_credential_goes_to_the_first() -> None:
+    with (
+        WebServer({"/kept": Answer(b"\x89PNG"), "/big": Answer(b"x" * 101)}) as store,
+        WebServer({}) as forge,
+    ):
+        access = web(store, forge)
+        forge.routes["/a"] = redirect(f"{store.url}/kept")
+        forge.routes["/b"] = redirect(f"{store.url}/big")
+        forge.routes["/away"] = redirect(f"http://localhost:{store.place.rpartition(':')[2]}/kept")
+        hosts = frozenset({"127.0.0.1"})
+        assert await access.download(f"{forge.url}/a", hosts, bearer="s3cret") == (200, b"\x89PNG")
+        assert await access.download(f"{forge.url}/gone", hosts) == (404, b"")
+        with pytest.raises(ToolError, match="over 100 bytes"):
+            await access.download(f"{forge.url}/b", hosts, max_bytes=100)
+        refused = HttpWeb(
+            allowed_private=frozenset({forge.place, f"localhost:{store.place.rpartition(':')[2]}"})
+        )
+        with pytest.raises(ToolError, match="localhost is no host from which files are taken"):
+            await refused.download(f"{forge.url}/away", hosts)
+        with pytest.raises(ToolError, match=r"127\.0\.0\.1 is no host"):
+            await access.download(f"{forge.url}/a", frozenset({"example.com"}))
+        with pytest.raises(ToolError, match="private or reserved"):
+            await HttpWeb(allowed_private=frozenset({forge.place})).download(f"{forge.url}/a", hosts)
+    assert [request.headers.get("authorization") for request in forge.requests][:2] == ["Bearer s3cret", None]
+    assert not any("authorization" in request.headers for request in store.requests)
+
+
 async def test_no_server_at_all() -> None:
     with WebServer({}) as site:
         access = web(site)

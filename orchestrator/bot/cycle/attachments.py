@@ -1,0 +1,148 @@
+"""Files that people attached to a task: the host fetches them, and tells by their content what they are.
+
+Only what the task's words and those of trusted people link is fetched, and only from the forge's own hosts. What a
+file says is other people's words: it is shown without what a reader would not see, as the text of files is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.core.errors import ForgeError, ToolError
+from orchestrator.core.events import Warned
+from orchestrator.core.fence import fenced, one_line
+from orchestrator.core.messages import Image
+from orchestrator.engine.documents.pdf import PageRange, is_pdf, read_pdf, shown_pages
+from orchestrator.engine.tools.textfile import decode_text, image_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.bot.cycle.parts import Sanitizer
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.forge.base import AttachmentPlace, Forge
+    from orchestrator.core.events import Emit
+
+
+MOST_FILES = 5
+MAX_FILE_BYTES = 10_000_000
+MAX_IMAGE_BYTES = 5_000_000
+"""What every provider takes for one image."""
+
+MAX_TEXT_CHARACTERS = 20_000
+"""Of all files together."""
+
+_LEAST_CHARACTERS = 500
+_NAME_CHARACTERS = 100
+_ADDRESS = re.compile(r"https?://[^\s<>\"'()\[\]`\\]+")
+
+Download: TypeAlias = Callable[["AttachmentPlace", str, int], Awaitable[tuple[int, bytes]]]
+"""Gives the status and the bytes at a place, by a credential (empty for none), up to so many bytes. May raise `ToolError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A file that somebody attached.
+
+    Attributes:
+        name: the last part of its address, on one line.
+        block: its text between marks; empty where there is none.
+        image: the picture that it is.
+        remark: why it is not shown; empty where it is.
+    """
+
+    name: str
+    block: str = ""
+    image: Image | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """Fetches them for one session.
+
+    Attributes:
+        download: None where nothing is fetched.
+        shows_images: the model reads pictures.
+        characters: of all text together.
+    """
+
+    forge: Forge
+    download: Download | None
+    sanitizer: Sanitizer
+    emit: Emit
+    shows_images: bool
+    characters: int = MAX_TEXT_CHARACTERS
+
+    async def of(self, task: Task) -> list[Attached]:
+        """Those of a task, in the order of its words, each once. What cannot be fetched says so."""
+        attached: list[Attached] = []
+        left = self.characters
+        places = await asyncio.to_thread(lambda: list(self._places(task)))  # may renew a token
+        for url, place in places[: MOST_FILES + 1]:
+            name = self.sanitizer.words(one_line(url.rstrip("/").rpartition("/")[2], limit=_NAME_CHARACTERS))
+            if len(attached) == MOST_FILES:
+                attached.append(
+                    Attached(name, remark=f"only {MOST_FILES} of {len(places)} files are fetched")
+                )
+                break
+            try:
+                one = await self._shown(name, await self._fetched(place, task.number), left)
+            except (ToolError, ForgeError) as error:
+                why = one_line(str(error), limit=300)
+                self.emit(Warned(f"the attachment {name} is not shown to the model: {why}"))
+                one = Attached(name, remark=self.sanitizer.words(why))
+            left -= len(one.block)
+            attached.append(one)
+        return attached
+
+    def _places(self, task: Task) -> Iterator[tuple[str, AttachmentPlace]]:
+        said = [task.body, *(remark.text for remark in task.remarks if remark.trusted)]
+        found = dict.fromkeys(url.rstrip(".,;:!?") for text in said for url in _ADDRESS.findall(text))
+        for url in found:
+            place = self.forge.attachment(url)
+            if place is not None:
+                yield url, place
+
+    async def _fetched(self, place: AttachmentPlace, number: int | None) -> bytes:
+        """The file's bytes. Our credential is shown only where the forge does not give it to everybody."""
+        if self.download is None:
+            raise ToolError("nothing is fetched here")
+        status, data = await self.download(place, "", MAX_FILE_BYTES)
+        if status != HTTPStatus.OK and place.credential:
+            status, data = await self.download(place, place.credential, MAX_FILE_BYTES)
+        if status != HTTPStatus.OK and number is not None:
+            signed = await asyncio.to_thread(self.forge.signed_image, number, place.url)
+            if signed is not None:
+                status, data = await self.download(signed, "", MAX_FILE_BYTES)
+        if status != HTTPStatus.OK:
+            raise ToolError(f"the forge did not give it out (HTTP {status})")
+        return data
+
+    async def _shown(self, name: str, data: bytes, room: int) -> Attached:
+        if media_type := image_type(data):
+            return self._image(name, data, media_type)
+        if room < _LEAST_CHARACTERS:
+            return Attached(name, remark="not shown: there is no room for its text")
+        if is_pdf(data):
+            found = await read_pdf(name, data, PageRange(characters=room))
+            return Attached(name, self._block(name, shown_pages(found), room))
+        return Attached(name, self._block(name, decode_text(name, data).text, room))
+
+    def _image(self, name: str, data: bytes, media_type: str) -> Attached:
+        if len(data) > MAX_IMAGE_BYTES:
+            return Attached(name, remark=f"an image of {len(data):,} bytes, too large to be shown")
+        if not self.shows_images:
+            return Attached(name, remark="an image, and you are not known to read images")
+        return Attached(name, image=Image(data, media_type))
+
+    def _block(self, name: str, text: str, room: int) -> str:
+        shown = self.sanitizer.text(f"the attachment {name}", text)
+        if len(shown) > room:
+            shown = f"{shown[:room]}\n[{len(shown) - room:,} more characters are not shown]"
+        return fenced(shown)

@@ -1,0 +1,1 @@
+"""Tests of documents that are no plain text."""
