@@ -224,6 +224,16 @@ class Options:
         "Folders beside the system's that commands may read.", ONE_LINE, Reach.NEVER
     )
     allow_host: Hosts = several("Hosts that commands may reach.", A_HOST, Reach.NEVER)
+    mcp_config: Line | None = option(
+        None,
+        "A file with MCP servers in the common JSON form, beside those of your own file.",
+        ONE_LINE,
+        Reach.NEVER,
+        begins="MCP servers, whose tools the model may use",
+    )
+    mcp_unconfined: Texts = several(
+        "Names of MCP servers that run as you, without a sandbox.", ONE_LINE, Reach.TYPED
+    )
     allow_path: Patterns = several(
         "Protected paths that may be changed.", A_PATTERN, Reach.NEVER, begins="what goes out"
     )

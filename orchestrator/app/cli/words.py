@@ -17,6 +17,7 @@ from orchestrator.core.events import (
     CycleStarted,
     ErrorOccurred,
     Event,
+    ForeignToolsOffered,
     ForgeUsed,
     Guarded,
     InputReceived,
@@ -345,13 +346,19 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
             sign, text, style = "plan", f"{_intention(event)}{repair_note(event)}", "bold"
         case ToolCallEnded():
             return narrator.call(event)
-        case TodosChanged():
-            text = f"list: {todos_in_words(event.items)}"
+        case ForeignToolsOffered() | TodosChanged():
+            text = _list_line(event)
         case SubagentEvent():
             return narrator.of_subagent(event)
         case _:
             return _story_line(event, narrator)
     return EventLine(narrator.sign(sign), text, style)
+
+
+def _list_line(event: ForeignToolsOffered | TodosChanged) -> str:
+    if isinstance(event, TodosChanged):
+        return f"list: {todos_in_words(event.items)}"
+    return f"MCP server {short_line(event.server, 80)}: {counted(len(event.tools), 'tool')}"
 
 
 def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:

@@ -96,6 +96,10 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
     """
     values, notes = _values(text, place)
     changes: dict[str, Any] = {}
+    if _SERVERS in values:
+        notes.append(
+            f"[{_SERVERS}] in {place} has no effect: only the person who runs this configures servers"
+        )
     for key in [key for key in KEYS if key in values]:
         match OPTIONS[key].reach:
             case Reach.TIGHTEN if key in _OF_THE_WHOLE_RUN:
@@ -157,6 +161,9 @@ SUITE_VARIABLES = frozenset(
 """Variables of the program's own test suite; no run reads them."""
 
 _NAMES = frozenset({*KEYS, *RENAMED})
+_SERVERS = "mcp"
+"""A table of the user's own file."""
+_PERSONS = "your own config.toml"
 
 _WORDS = {
     "true": True,
@@ -347,6 +354,12 @@ def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Sour
         if required:
             raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist")
         return {}
+    if _SERVERS in values:
+        if kind is not SourceKind.USER_FILE:
+            raise ConfigurationError(
+                f"[{_SERVERS}] in {path} has no effect there{_BROUGHT}write it into {_PERSONS}, or pass --mcp-config FILE"
+            )
+        del values[_SERVERS]  # see `orchestrator.app.config.mcp`
     for key in values:
         if key not in _NAMES:
             raise ConfigurationError(unknown_key(key, path))

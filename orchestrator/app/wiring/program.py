@@ -23,6 +23,7 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
 )
 from orchestrator.app.wiring.library import choose_web
+from orchestrator.app.wiring.mcp import open_mcp
 from orchestrator.app.wiring.memory import open_memory
 from orchestrator.app.wiring.model import ChosenModel, choose_model
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
@@ -235,10 +236,13 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
-    settings, redactor = context.settings, Redactor(secret_values(environ))
+    settings = context.settings
+    # A run that is replayed or shown asks no server.
+    mcp = open_mcp(context) if chosen.foreign is None and not request.demo else None
+    redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
-    _tell(context)
+    _tell(context, mcp.config.notices if mcp else ())
     refuse_tracing(settings)
     site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
@@ -249,13 +253,14 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         _request(request, site, context),
         web=None if request.demo else choose_web(context),
         long_term=open_memory(context) if settings.memory and not request.demo else None,
+        mcp=mcp,
     )
     return Program(shared, bus)
 
 
-def _tell(context: BuildContext) -> None:
+def _tell(context: BuildContext, more: Sequence[str]) -> None:
     """Tell what a person should know of the configuration."""
-    for notice in context.loaded.notices:
+    for notice in (*context.loaded.notices, *more):
         context.emit(Warned(notice))
     if found := open_rules(context.settings):
         context.emit(Warned(f"{found}: {NAME_COMMANDS}"))

@@ -283,6 +283,8 @@ class CycleSession:
             self._environment, clone.base_commit, parts.guards.holds_secret, self._emit, earlier=said
         )
         self._sanitizer = Sanitizer(parts.guards, self._emit)
+        make = parts.foreign_tools
+        self._foreign = make(clone.tree, self._sanitizer.text, self._emit) if make else None
         attempt = self.attempt = Attempt(
             parts, choice.task, clone, self.ledger, self._sanitizer, result, self._emit
         )
@@ -355,7 +357,8 @@ class CycleSession:
         """The session, and what is said to its model first."""
         parts, brought = self._parts, self.brought
         run_tests = self.verification.run_tests if self.verification.can_run else None
-        profile = parts.profile(self._ask, self._ending.may_finish, run_tests)
+        foreign = await self._foreign.open() if self._foreign else ()
+        profile = parts.profile(self._ask, self._ending.may_finish, run_tests, foreign)
         contract = parts.contract
         turns: list[Turn] = []
         todos = TodoList()
@@ -529,6 +532,8 @@ class CycleSession:
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""
+        if self._foreign:
+            await self._foreign.close()
         if self._session:
             await self._session.close()
             spent = self._session.budget

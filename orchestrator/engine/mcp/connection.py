@@ -9,7 +9,7 @@ import json
 import logging
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, PullwrightError
@@ -42,11 +42,8 @@ _ASKS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"}
 _LIST_CHANGED = "notifications/tools/list_changed"
 
 
-class MakeTransport(Protocol):
-    """Makes the transport to a server, once."""
-
-    def __call__(self, voice: ServerVoice) -> Transport:
-        """Make it; `voice` takes what is known of the server."""
+MakeTransport: TypeAlias = "Callable[[ServerVoice], Transport]"
+"""Makes the transport to a server, once, given what takes how the server fares."""
 
 
 @dataclass(frozen=True, slots=True)

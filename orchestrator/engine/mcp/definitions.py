@@ -317,7 +317,7 @@ def _shown_value(schema: JsonObject, key: str, clean: Callable[[str], str], word
 
 def _shown_choices(schema: JsonObject, clean: Callable[[str], str], words: list[str]) -> JsonObject:
     """What names values, where all are plain words; else they go into the description, and any value is allowed."""
-    shown: JsonObject = {}
+    shown: dict[str, Any] = {}
     for key in _CHOICES & schema.keys():
         value = schema[key]
         choices = value if isinstance(value, list) else [value]

@@ -12,6 +12,7 @@ import shlex
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,7 @@ class _Running:
             reading, end = os.pipe()
             writing.append(end)
             transport, _ = await loop.connect_read_pipe(
-                lambda reader=reader: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
+                partial(asyncio.StreamReaderProtocol, reader), os.fdopen(reading, "rb", 0)
             )
             stack.callback(transport.close)
         stack.push_async_callback(self._launch.close)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict, deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from orchestrator.engine.tools.base import Failed, Ok, Order, Tool
 from orchestrator.engine.tools.registry import check_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.core.events import Emit, Event
     from orchestrator.core.messages import ToolDefinition
