@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
     from orchestrator.app.forms import (
         Address,
@@ -449,16 +450,21 @@ SETTING_KEYS = frozenset((*KEYS, *RENAMED))
 _AS_DANGEROUS = "--allow-dangerous-tools"
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: argparse.ArgumentParser, only: Collection[str] = ()) -> None:
     """Add a flag for each option, in groups. The flag of a list may be given several times, one item each.
 
     Values are read as text here: the configuration knows what each may be.
+
+    Args:
+        only: the options that get one, without groups; all where none is named.
     """
     import argparse
 
     group: argparse._ActionsContainer = parser
     for key, option in OPTIONS.items():
-        if option.begins:
+        if only and key not in only:
+            continue
+        if option.begins and not only:
             group = parser.add_argument_group(option.begins)
         group.add_argument(flag_of(key), default=argparse.SUPPRESS, help=_help(key), **_shape(key))
         if key == "permission":
@@ -470,7 +476,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
                 default=argparse.SUPPRESS,
                 help="the same as --permission dangerous",
             )
-    for old, new in RENAMED.items():
+    for old, new in () if only else RENAMED.items():
         parser.add_argument(flag_of(old), default=argparse.SUPPRESS, help=argparse.SUPPRESS, **_shape(new))
 
 

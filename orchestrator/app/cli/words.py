@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
@@ -104,6 +105,17 @@ def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> lis
     ]
     rest = len(lines) - len(shown)
     return [*shown, f"… {rest:,} more lines"] if rest else shown
+
+
+_YES = frozenset({"y", "yes"})
+
+
+def agreed(question: str) -> bool:
+    """Ask the person at the terminal. Without a terminal the answer is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{clean(question)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in _YES
 
 
 def environment_redactor() -> Redactor:
