@@ -126,9 +126,13 @@ def shown_names(tools: Iterable[RawName]) -> dict[RawName, str]:
     """
     plain = {raw: PREFIX + "_".join(_UNKNOWN.sub("_", part) for part in raw) for raw in tools}
     names = list(plain.values())
+    longer = {raw: _with_digest(name, raw) for raw, name in plain.items()}
+    taken = {
+        longer[raw] for raw, name in plain.items() if len(name) > MAX_NAME_CHARS or names.count(name) > 1
+    }
+    # A name may also be chosen so that it is what another one becomes.
     return {
-        raw: name if len(name) <= MAX_NAME_CHARS and names.count(name) == 1 else _with_digest(name, raw)
-        for raw, name in plain.items()
+        raw: longer[raw] if longer[raw] in taken or name in taken else name for raw, name in plain.items()
     }
 
 

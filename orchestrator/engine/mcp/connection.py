@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from orchestrator import __version__
-from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.core.errors import PullwrightError
 from orchestrator.core.fence import one_line
 from orchestrator.engine.mcp.base import McpError
 from orchestrator.engine.mcp.definitions import as_definition
@@ -76,6 +76,7 @@ class McpConnection:
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
     _live: asyncio.Task[None] | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_open: bool = False
     _why: str = ""
 
     async def open(self) -> None:
@@ -125,8 +126,9 @@ class McpConnection:
         self._closing.set()
         if self._live is None:
             return
-        done, _ = await asyncio.wait([self._live], timeout=END_SECONDS)
-        if not done:
+        if self._is_open:
+            await asyncio.wait([self._live], timeout=END_SECONDS)
+        if not self._live.done():  # it is not even greeted, or does not end
             self._live.cancel()
             await asyncio.wait([self._live], timeout=END_SECONDS)
 
@@ -154,6 +156,7 @@ class McpConnection:
                 self.found = await self._listed(client)
                 self.about = _about(client)
                 async with _running(self._relist(client), self._listen(client)):
+                    self._is_open = True
                     if not opened.done():
                         opened.set_result(None)
                     await self._closing.wait()
@@ -286,14 +289,10 @@ def _reason(error: BaseException) -> str:
     """Why something failed, in one line: the first error of a group, in the library's words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, ConfigurationError | McpError):
+    if isinstance(error, PullwrightError):
         return str(error)
     said = one_line(" ".join(str(error).split()), limit=_REASON_CHARS, keep="`")
-    return (
-        said
-        if said and isinstance(error, PullwrightError)
-        else f"{type(error).__name__}: {said}".rstrip(": ")
-    )
+    return said or type(error).__name__
 
 
 def _quiet_library() -> None:

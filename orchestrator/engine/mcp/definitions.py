@@ -311,7 +311,8 @@ def _shown_value(schema: JsonObject, key: str, clean: Callable[[str], str], word
         return f"The server's words: `{one_line(clean(str(value)), limit=_PARAMETER_CHARS)}`"
     if key == "required" and isinstance(value, list):
         known = schema.get("properties")
-        return [name for name in value if isinstance(known, dict) and name in known]
+        names = known if isinstance(known, dict) else {}
+        return [name for name in value if isinstance(name, str) and name in names]
     return _shown_schema(value, clean, words)
 
 
