@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Gate: TypeAlias = Callable[["Tool", "ToolCall"], str | None]
 """Gives the reason why a call may not run, or None if it may. A `Refusal` also says which defence it was."""
 
+WEB_TOOLS = frozenset({"web_search", "web_open", "web_find", "web_fetch"})
+"""What their arguments say leaves the machine, whoever made them. Others say so themselves: `Tool.outbound`."""
+
 _COMMAND = "command"
 _FOLDERS = ("workdir", "working_dir")
 _HERE = frozenset({None, "", ".", "./"})
@@ -87,7 +90,7 @@ class Gatekeeper:
             return not_available(call)
         if tool.dangerous and _takes_command(tool):
             return self._refuse_command(call)
-        if tool.outbound and any(map(self._holds_secret, _texts(call.arguments))):
+        if (tool.outbound or call.name in WEB_TOOLS) and any(map(self._holds_secret, _texts(call.arguments))):
             return Refusal("Not run: the arguments hold a secret, which does not leave.", Defence.SECRETS)
         return None
 

@@ -221,7 +221,7 @@ def web_search(access: WebAccess) -> Tool:
         return Ok("\n".join(shown))
 
     properties: dict[str, JsonObject] = {"query": TEXT, "max_results": {**FROM_ONE, "maximum": MAX_HITS}}
-    return Tool(define("web_search", properties, ("query",)), execute, outbound=True)
+    return Tool(define("web_search", properties, ("query",)), execute)
 
 
 def web_open(reader: PageReader, *, name: str = "web_open") -> Tool:
@@ -248,7 +248,7 @@ def web_open(reader: PageReader, *, name: str = "web_open") -> Tool:
         "offset": FROM_ONE,
         "limit": {**FROM_ONE, "maximum": MAX_LINES},
     }
-    return Tool(define(name, properties, ("url",)), execute, outbound=True)
+    return Tool(define(name, properties, ("url",)), execute)
 
 
 def web_find(reader: PageReader, *, seconds: float = FIND_SECONDS) -> Tool:
@@ -278,7 +278,7 @@ def web_find(reader: PageReader, *, seconds: float = FIND_SECONDS) -> Tool:
         "max_results": {**FROM_ONE, "maximum": MAX_PLACES},
         "context_lines": {"type": "integer", "minimum": 0, "maximum": MAX_CONTEXT_LINES},
     }
-    return Tool(define("web_find", properties, ("url", "pattern")), execute, outbound=True)
+    return Tool(define("web_find", properties, ("url", "pattern")), execute)
 
 
 def web_fetch(reader: PageReader) -> Tool:

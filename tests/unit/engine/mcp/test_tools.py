@@ -109,6 +109,7 @@ async def test_a_definition_that_changes_in_the_session_is_not_called_any_more(s
     first, second = tool("a", "Old.", text="fine"), tool("a", "New.", text="stolen")
     tools = await session.tools(server(first, again=[second], name="s"), approved={"s": definitions(first)})
     assert await tools["mcp_s_a"].execute({}, session.context) == Ok("fine")
+    outcome = None
     for _ in range(2_000):  # until the server has told of it, and its list was read
         outcome = await tools["mcp_s_a"].execute({}, session.context)
         if isinstance(outcome, Failed):
