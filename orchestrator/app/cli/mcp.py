@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +52,16 @@ def mcp(options: argparse.Namespace) -> int:
     server = maker.config.server(options.name)
     redact = Redactor([*secret_values(os.environ), *maker.config.secrets]).redact
     tree = Path(options.repo).resolve() if options.repo else None
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        maker = replace(maker, show=_show_page)
     try:
         return asyncio.run(_Trial(maker, server, options, _Listener(redact), tree).run())
     except McpError as error:
         raise McpError(redact(f"the MCP server {server.name}: {error}")) from None
+
+
+def _show_page(page: str) -> None:
+    print(f"sign in at: {clean(page)}", file=sys.stderr, flush=True)
 
 
 def _list(maker: McpMaker, *, as_json: bool) -> int:

@@ -24,6 +24,7 @@ from orchestrator.engine.mcp.base import (
     MOST_SECONDS,
     REPOSITORY,
     START_SECONDS,
+    BrowserLogin,
     ClientLogin,
     McpServer,
     ServerAddress,
@@ -73,6 +74,7 @@ class _Entry(BaseModel):
     read: list[_Text] = []
     repository: bool = False
     pin: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    login: Literal["browser"] | None = None
     client_id: _Text = ""
     client_secret: _Text = ""
     issuer: _Text = ""
@@ -212,7 +214,7 @@ class _Reader:
         return McpServer(name, place, tuple(entry.allow), entry.pin, entry.start_seconds, entry.call_seconds)
 
     def _program(self, name: str, entry: _Entry, where: str) -> ServerProgram:
-        if entry.url or entry.headers or entry.client_id or entry.type not in {None, "stdio"}:
+        if entry.url or entry.headers or entry.client_id or entry.login or entry.type not in {None, "stdio"}:
             raise ConfigurationError(
                 f"{where}: has command, so url, headers, client_id and another type make no sense"
             )
@@ -312,8 +314,14 @@ def _entry(values: Mapping[str, Any], where: str) -> _Entry:
         raise ConfigurationError(f"{where}: {key} is not as it should be: {first['msg'].lower()}") from None
 
 
-def _login(entry: _Entry, where: str) -> ClientLogin | None:
+def _login(entry: _Entry, where: str) -> ClientLogin | BrowserLogin | None:
     given = (entry.client_id, entry.client_secret, entry.issuer)
+    if entry.login == "browser":
+        if entry.issuer or (entry.client_secret and not entry.client_id):
+            raise ConfigurationError(
+                f"{where}: login = browser takes client_id, client_secret and scope only"
+            )
+        return BrowserLogin(entry.client_id, entry.client_secret, entry.scope)
     if not any((*given, entry.scope)):
         return None
     if not all(given):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox
     from orchestrator.engine.mcp.base import ForeignTools, McpServer
+    from orchestrator.engine.mcp.sign_in import ShowPage
     from orchestrator.engine.mcp.stdio import ServerVoice
 
 INSTALL = "pip install 'pullwright[mcp]'"
@@ -44,11 +45,13 @@ class McpMaker:
 
     Attributes:
         connect: opens connections to allowed hosts, in the place of those to public addresses.
+        show: shows a person where to sign in; None where nobody is there.
     """
 
     config: McpConfig
     context: BuildContext
     connect: Connect | None = None
+    show: ShowPage | None = None
 
     @property
     def approvals(self) -> Approvals:
@@ -70,7 +73,7 @@ class McpMaker:
         """
         place = server.place
         if not isinstance(place, ServerProgram):
-            return partial(_remote, server)
+            return partial(_remote, server, self.show)
         settings = self.context.settings
         is_confined = place.is_confined and settings.sandbox != "off"
         start = ProgramStart(
@@ -110,9 +113,9 @@ def _program(start: ProgramStart, voice: ServerVoice) -> Transport:
     return stdio_transport(start, voice)
 
 
-def _remote(server: McpServer, voice: ServerVoice) -> Transport:
+def _remote(server: McpServer, show: ShowPage | None, voice: ServerVoice) -> Transport:
     assert not isinstance(server.place, ServerProgram)  # noqa: S101  for the type checker
-    return remote_transport(server.place, voice, server.call_seconds)
+    return remote_transport(server.place, voice, server.call_seconds, show)
 
 
 def _find_sandbox(

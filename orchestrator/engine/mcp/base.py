@@ -76,6 +76,19 @@ class ClientLogin:
 
 
 @dataclass(frozen=True, slots=True)
+class BrowserLogin:
+    """A person signs in at a browser: OAuth 2.1, grant `authorization_code`. So it needs a person at a terminal.
+
+    Attributes:
+        client_id: of a client that was registered by hand; empty registers one each time.
+    """
+
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerAddress:
     """A server that is reached over HTTP.
 
@@ -87,7 +100,7 @@ class ServerAddress:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     events: bool = False
-    login: ClientLogin | None = None
+    login: ClientLogin | BrowserLogin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from orchestrator import __version__
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.fence import one_line
-from orchestrator.engine.mcp.base import McpError
+from orchestrator.engine.mcp.base import BrowserLogin, McpError, ServerAddress
 from orchestrator.engine.mcp.definitions import as_definition
+from orchestrator.engine.mcp.sign_in import PAGE_SECONDS
 from orchestrator.engine.mcp.stdio import ServerVoice
 from orchestrator.engine.tools.base import Mode, truncate_chars
 
@@ -86,7 +87,9 @@ class McpConnection:
             McpError: it is not there, does not answer in time, or not as it should.
         """
         _quiet_library()
-        seconds = self.server.start_seconds
+        place = self.server.place
+        waits = isinstance(place, ServerAddress) and isinstance(place.login, BrowserLogin)
+        seconds = self.server.start_seconds + (PAGE_SECONDS if waits else 0.0)
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._live = asyncio.create_task(self._live_on(opened))
         try:

@@ -1,10 +1,11 @@
-"""A server that is reached over HTTP: bounded answers, no redirect to elsewhere, and a sign-in of its own."""
+"""A server that is reached over HTTP: answers of bounded length, and no redirect to elsewhere."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.engine.mcp.sign_in import signing_in
 from orchestrator.engine.mcp.stdio import MAX_MESSAGE_BYTES, MAX_UNASKED_BYTES
 
 if TYPE_CHECKING:
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
     import httpx2
     from mcp.client import Transport
     from mcp.client._transport import TransportStreams
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
     from orchestrator.engine.mcp.base import ServerAddress
+    from orchestrator.engine.mcp.sign_in import ShowPage
     from orchestrator.engine.mcp.stdio import ServerVoice
 
 _Hook: TypeAlias = "Callable[[httpx2.Response], Awaitable[None]]"
@@ -24,53 +25,60 @@ CONNECT_SECONDS = 20.0
 _EVENTS = "text/event-stream"
 
 
-def remote_transport(address: ServerAddress, voice: ServerVoice, call_seconds: float) -> Transport:
+def remote_transport(
+    address: ServerAddress, voice: ServerVoice, call_seconds: float, show: ShowPage | None = None
+) -> Transport:
     """The transport to a server over HTTP.
 
     Args:
         call_seconds: the longest silence.
+        show: see `signing_in`.
     """
-    return _streams(address, voice, call_seconds)
+    return _streams(address, voice, call_seconds, show)
 
 
 @asynccontextmanager
 async def _streams(
-    address: ServerAddress, voice: ServerVoice, call_seconds: float
+    address: ServerAddress, voice: ServerVoice, call_seconds: float, show: ShowPage | None
 ) -> AsyncGenerator[TransportStreams]:
     import httpx2
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
     times = httpx2.Timeout(CONNECT_SECONDS, read=call_seconds)
+    async with signing_in(address, show) as login:
 
-    def client(
-        headers: dict[str, str] | None = None,
-        timeout: httpx2.Timeout | None = None,
-        auth: httpx2.Auth | None = None,
-    ) -> httpx2.AsyncClient:
-        # Packed answers are refused below, so none is asked for.
-        given = {**address.headers, **(headers or {}), "Accept-Encoding": "identity"}
-        return httpx2.AsyncClient(
-            headers=given,
-            timeout=timeout or times,
-            auth=auth or _login(address),
-            event_hooks={"response": [_bounding(voice)]},
-            follow_redirects=False,
-        )
+        def client(
+            headers: dict[str, str] | None = None,
+            timeout: httpx2.Timeout | None = None,
+            auth: httpx2.Auth | None = None,
+        ) -> httpx2.AsyncClient:
+            # Packed answers are refused below, so none is asked for.
+            given = {**address.headers, **(headers or {}), "Accept-Encoding": "identity"}
+            return httpx2.AsyncClient(
+                headers=given,
+                timeout=timeout or times,
+                auth=auth or login,
+                event_hooks={"response": [_bounding(voice)]},
+                follow_redirects=False,
+            )
 
-    if address.events:
-        async with sse_client(
-            address.url, timeout=CONNECT_SECONDS, sse_read_timeout=call_seconds, httpx_client_factory=client
-        ) as streams:
-            yield streams
-    else:
-        async with (
-            client() as http,
-            streamable_http_client(
-                address.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
-            ) as streams,
-        ):
-            yield streams
+        if address.events:
+            async with sse_client(
+                address.url,
+                timeout=CONNECT_SECONDS,
+                sse_read_timeout=call_seconds,
+                httpx_client_factory=client,
+            ) as streams:
+                yield streams
+        else:
+            async with (
+                client() as http,
+                streamable_http_client(
+                    address.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
+                ) as streams,
+            ):
+                yield streams
 
 
 def _bounding(voice: ServerVoice) -> _Hook:
@@ -104,39 +112,3 @@ def _bounding(voice: ServerVoice) -> _Hook:
             response.stream = Bounded(response.stream, most)
 
     return bound
-
-
-def _login(address: ServerAddress) -> httpx2.Auth | None:
-    """What signs in, if the server asks for it; the token stays in memory."""
-    if (login := address.login) is None:
-        return None
-    from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-
-    return ClientCredentialsOAuthProvider(
-        address.url,
-        _TokenMemory(),
-        login.client_id,
-        login.client_secret,
-        scope=login.scope or None,
-        issuer=login.issuer,
-    )
-
-
-class _TokenMemory:
-    """Keeps a token as long as the connection."""
-
-    def __init__(self) -> None:
-        self._tokens: OAuthToken | None = None
-        self._client: OAuthClientInformationFull | None = None
-
-    async def get_tokens(self) -> OAuthToken | None:
-        return self._tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self._tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return self._client
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self._client = client_info

@@ -168,6 +168,8 @@ def test_no_file_and_no_variable_lets_a_server_out_of_the_sandbox(files: Files) 
         ({"url": "https://user:pw@a.example"}, "url is not as it should be"),
         ({"url": "http://a.example", "headers": {"X": "1"}}, "over https:// only"),
         ({"url": "https://a.example", "client_id": "x"}, "needs client_id, client_secret and issuer"),
+        ({"url": "https://a.example", "login": "browser", "issuer": "https://b.example"}, "takes client_id"),
+        ({"command": "x", "login": "browser"}, "make no sense"),
         ({"command": ["x"]}, "command is not as it should be"),
         ({"command": ""}, "command is not as it should be"),
         ({"command": "x", "args": "--flag"}, "args is not as it should be"),
