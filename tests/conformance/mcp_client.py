@@ -13,6 +13,7 @@ import sys
 import urllib.request
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from orchestrator.engine.mcp.base import BrowserLogin, ClientLogin, McpServer, ServerAddress
 from orchestrator.engine.mcp.connection import McpConnection
@@ -24,12 +25,21 @@ SECONDS = 20.0
 def address(url: str, scenario: str, context: dict[str, Any]) -> ServerAddress:
     """How a scenario's server is reached."""
     if scenario == "auth/client-credentials-basic":
-        issuer = url.rpartition("/")[0]
-        return ServerAddress(url, login=ClientLogin(context["client_id"], context["client_secret"], issuer))
+        return ServerAddress(
+            url, login=ClientLogin(context["client_id"], context["client_secret"], issuer_of(url))
+        )
     if scenario.startswith("auth/"):
         known = BrowserLogin(context.get("client_id", ""), context.get("client_secret", ""))
         return ServerAddress(url, login=known)
     return ServerAddress(url)
+
+
+def issuer_of(url: str) -> str:
+    """The authorization server, which a person would have written into the configuration."""
+    parts = urlsplit(url)
+    place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}"
+    with urllib.request.urlopen(place, timeout=SECONDS) as answer:  # noqa: S310  the suite's own server
+        return str(json.load(answer)["authorization_servers"][0])
 
 
 def browser(tasks: set[asyncio.Task[None]], page: str) -> None:
@@ -49,12 +59,15 @@ async def main(url: str) -> None:
     server = McpServer("suite", place, start_seconds=SECONDS, call_seconds=SECONDS)
     show = partial(browser, set())
     connection = McpConnection(
-        server, lambda voice: remote_transport(place, voice, SECONDS, show), lambda _method: None, lambda: None
+        server,
+        lambda voice: remote_transport(place, voice, SECONDS, show),
+        lambda _method: None,
+        lambda: None,
     )
     await connection.open()
     try:
         for one in connection.found:
-            arguments = {name: 1 for name in one.parameters.get("properties", {})}
+            arguments = dict.fromkeys(one.parameters.get("properties", {}), 1)
             sys.stdout.write(f"{one.name}: {await connection.call(one.name, arguments)}\n")
     finally:
         await connection.close()

@@ -156,6 +156,7 @@ SUITE_VARIABLES = frozenset(
         "PULLWRIGHT_TEST_CHAOS",
         "PULLWRIGHT_TEST_ENGINE",
         "PULLWRIGHT_TEST_EVERY_RECORD",
+        "PULLWRIGHT_TEST_MCP",
     }
 )
 """Variables of the program's own test suite; no run reads them."""
