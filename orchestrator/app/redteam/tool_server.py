@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -51,7 +52,7 @@ def answer(does: dict[str, Any], arguments: dict[str, Any]) -> str:
     """Do what a tool does.
 
     That is to say `text`, to `flood` so many bytes, to `ask` something of the client, to `read` a file, to list the
-    `variables`, to `hang` so many seconds, to `exit`, or to `echo` its arguments.
+    `variables`, to `reach` a server on the network, to `hang` so many seconds, to `exit`, or to `echo` its arguments.
     """
     if "flood" in does:
         return "x" * int(does["flood"]) + str(does.get("text", ""))
@@ -61,6 +62,8 @@ def answer(does: dict[str, Any], arguments: dict[str, Any]) -> str:
         return encoded(Path(does["read"]))
     if "variables" in does:
         return json.dumps(dict(os.environ))
+    if "reach" in does:
+        return reached(*str(does["reach"]).split("/"))
     if "hang" in does:
         time.sleep(float(does["hang"]))
     if "exit" in does:
@@ -74,6 +77,16 @@ def encoded(path: Path) -> str:
         return base64.b64encode(path.read_bytes()).decode()
     except OSError as error:
         return str(error)
+
+
+def reached(host: str, port: str) -> str:
+    """Say something to a server on the network, or tell why that did not work."""
+    try:
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            connection.sendall(b"here I am")
+    except OSError as error:
+        return str(error)
+    return "reached"
 
 
 def result(method: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -74,17 +74,20 @@ class McpMaker:
         place = server.place
         if not isinstance(place, ServerProgram):
             return partial(_remote, server, self.show)
+        return partial(_program, self.start(server.name, place, tree, emit))
+
+    def start(self, name: str, place: ServerProgram, tree: Path | None, emit: Emit) -> ProgramStart:
+        """Return what starts a server that is a program."""
         settings = self.context.settings
         is_confined = place.is_confined and settings.sandbox != "off"
-        start = ProgramStart(
+        return ProgramStart(
             place,
-            self.context.home.mcp / "servers" / folder_name(server.name),
+            self.context.home.mcp / "servers" / folder_name(name),
             str(tree) if tree else "",
             self.context.environ,
             partial(_find_sandbox, place, settings, tree, self.connect) if is_confined else None,
-            lambda refused: _tell_refused(emit, server.name, refused),
+            lambda refused: _tell_refused(emit, name, refused),
         )
-        return partial(_program, start)
 
 
 def open_mcp(context: BuildContext) -> McpMaker | None:
@@ -96,11 +99,19 @@ def open_mcp(context: BuildContext) -> McpMaker | None:
     config = load_mcp(context.settings, context.environ)
     if not config.servers and not config.notices:
         return None
-    if config.servers and importlib.util.find_spec("mcp") is None:
-        raise ConfigurationError(
-            f"MCP servers are configured, which need an extra of this program: {INSTALL}"
-        )
+    if config.servers:
+        check_installed()
     return McpMaker(config, context)
+
+
+def check_installed() -> None:
+    """Refuse to go on without what speaks to servers.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise ConfigurationError(f"MCP servers need an extra of this program: {INSTALL}")
 
 
 def folder_name(server: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.engine.mcp.sign_in import signing_in
-from orchestrator.engine.mcp.stdio import MAX_MESSAGE_BYTES, MAX_UNASKED_BYTES
+from orchestrator.engine.mcp.stdio import MAX_MESSAGE_BYTES, UNASKED_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -108,7 +108,7 @@ def _bounding(voice: ServerVoice) -> _Hook:
             raise httpx2.StreamError(voice.problem)
         is_stream = response.headers.get("content-type", "").startswith(_EVENTS)
         if isinstance(response.stream, httpx2.AsyncByteStream):
-            most = MAX_UNASKED_BYTES if is_stream else MAX_MESSAGE_BYTES
+            most = MAX_MESSAGE_BYTES * (UNASKED_MESSAGES if is_stream else 1)
             response.stream = Bounded(response.stream, most)
 
     return bound

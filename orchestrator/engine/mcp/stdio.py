@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_BYTES = 8 << 20
 """Of one message."""
-MAX_UNASKED_BYTES = 64 << 20
-"""That a server says between two messages of ours."""
+UNASKED_MESSAGES = 8
+"""Of the longest, that a server may send between two messages of ours."""
 _SAID_CHARS = 2_000
 _PIECE_BYTES = 1 << 16
 _END_SECONDS = 2.0
@@ -79,6 +79,7 @@ class ProgramStart:
         folder: the server's own, which it may change and where it starts; made if it is not there.
         find_sandbox: for the clone's path, if it may be read; None where the server runs as this user does.
         on_refused: is told `host:port` for each connection that was not allowed.
+        max_message_bytes: of one message.
     """
 
     program: ServerProgram
@@ -87,6 +88,7 @@ class ProgramStart:
     inherited: Mapping[str, str] = field(repr=False)
     find_sandbox: Callable[[], Sandbox] | None
     on_refused: Callable[[str], None]
+    max_message_bytes: int = MAX_MESSAGE_BYTES
 
 
 class _Running:
@@ -95,7 +97,7 @@ class _Running:
     def __init__(self, launch: Launch, start: ProgramStart, voice: ServerVoice) -> None:
         self._launch, self._start, self._voice = launch, start, voice
         self._stdin = self._kept = -1
-        self.stdout = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
+        self.stdout = asyncio.StreamReader(limit=start.max_message_bytes)
         self._stderr = asyncio.StreamReader()
         self._unasked = 0
 
@@ -130,10 +132,11 @@ class _Running:
         except asyncio.IncompleteReadError as error:
             return error.partial
         except asyncio.LimitOverrunError:
-            return self._end_for(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
+            return self._end_for(f"it sent a message of more than {self._start.max_message_bytes >> 20} MiB")
         self._unasked += len(line)
-        if self._unasked > MAX_UNASKED_BYTES:
-            return self._end_for(f"it sent more than {MAX_UNASKED_BYTES >> 20} MiB that nobody asked for")
+        most = UNASKED_MESSAGES * self._start.max_message_bytes
+        if self._unasked > most:
+            return self._end_for(f"it sent more than {most >> 20} MiB that nobody asked for")
         return line
 
     async def write(self, data: bytes) -> None:
