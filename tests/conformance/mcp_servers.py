@@ -1,7 +1,6 @@
 """Published MCP servers and the official conformance suite, where `PULLWRIGHT_TEST_MCP` names a folder that has them.
 
-`npm install --prefix FOLDER` with `PACKAGES` makes it, beside a Python environment with `mcp-server-git`, `-time`
-and `-fetch` in `FOLDER/python`. The suite needs Node 22: `FOLDER/bin/node`, or the one on the path.
+`npm install --prefix FOLDER` with `PACKAGES` makes it, beside a Python environment with `PROGRAMS` in `FOLDER/python`. The suite needs Node 22: `FOLDER/bin/node`, or the one on the path.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ PACKAGES = (
     "@modelcontextprotocol/server-filesystem@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",
 )
+PROGRAMS = ("mcp-server-fetch==2026.10.24", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19")
 FOLDER = os.environ.get("PULLWRIGHT_TEST_MCP", "")
 
 

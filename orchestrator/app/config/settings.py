@@ -223,11 +223,16 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, the origin of each, and what the person should know of them: a line for each thing."""
+    """The settings, the origin of each, and what the person should know of them: a line for each thing.
+
+    Attributes:
+        has_servers: the user's own file configures MCP servers, which `orchestrator.app.config.mcp` reads.
+    """
 
     settings: Settings
     origin: Mapping[str, Origin]
     notices: tuple[str, ...] = ()
+    has_servers: bool = False
 
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
@@ -282,7 +287,7 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
         notices.append(
             f"{', '.join(proposed)}: counts only with --test-command {AUTO}, and as it is on the default branch"
         )
-    return Loaded(Settings(**values), origin, tuple(notices))
+    return Loaded(Settings(**values), origin, tuple(notices), _SERVERS in (read_toml(users) or {}))
 
 
 _Source: TypeAlias = dict[str, tuple[Any, Origin]]

@@ -23,7 +23,6 @@ from orchestrator.app.wiring.guards import (
     refuse_tracing,
 )
 from orchestrator.app.wiring.library import choose_web
-from orchestrator.app.wiring.mcp import open_mcp
 from orchestrator.app.wiring.memory import open_memory
 from orchestrator.app.wiring.model import ChosenModel, choose_model
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
@@ -238,7 +238,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         )
     settings = context.settings
     # A run that is replayed or shown asks no server.
-    mcp = open_mcp(context) if chosen.foreign is None and not request.demo else None
+    mcp = _open_servers(context) if chosen.foreign is None and not request.demo else None
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
@@ -256,6 +256,16 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         mcp=mcp,
     )
     return Program(shared, bus)
+
+
+def _open_servers(context: BuildContext) -> McpMaker | None:
+    """Read which MCP servers there are, if a person named any."""
+    settings = context.settings
+    if not (context.loaded.has_servers or settings.mcp_config or settings.mcp_unconfined):
+        return None
+    from orchestrator.app.wiring.mcp import open_mcp
+
+    return open_mcp(context)
 
 
 def _tell(context: BuildContext, more: Sequence[str]) -> None:
