@@ -104,6 +104,7 @@ def test_what_nobody_approved_is_not_offered_and_the_run_goes_on(servers: Server
     assert any("1 new: get_issue" in line and "pullwright mcp test tickets" in line for line in guarded)
 
 
+@pytest.mark.slow(reason="a whole cycle or several, with servers")
 def test_a_server_that_is_gone_costs_a_warning(servers: Servers, stage: Stage) -> None:
     servers.path.write_text('{"mcpServers": {"tickets": {"command": "no-such-server"}}}')
     stage.script(do(FIX), do(PROPOSE, FINISH))
@@ -112,6 +113,7 @@ def test_a_server_that_is_gone_costs_a_warning(servers: Servers, stage: Stage) -
     assert any(line.startswith("the MCP server tickets is not used") for line in warned)
 
 
+@pytest.mark.slow(reason="a whole cycle or several, with servers")
 def test_a_dangerous_tool_is_there_at_the_level_dangerous_only(servers: Servers, stage: Stage) -> None:
     servers.write(CREATE)
     assert servers.approve().code == 0
@@ -127,6 +129,7 @@ def test_a_dangerous_tool_is_there_at_the_level_dangerous_only(servers: Servers,
         assert ("done" in stage.told(1)) is expected
 
 
+@pytest.mark.slow(reason="a whole cycle or several, with servers")
 def test_no_secret_leaves_by_an_argument(
     servers: Servers, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +141,7 @@ def test_no_secret_leaves_by_an_argument(
     assert "the arguments hold a secret" in stage.told(1)
 
 
+@pytest.mark.slow(reason="a whole cycle or several, with servers")
 def test_a_tool_with_an_argument_called_command_runs_no_command_and_is_told_as_none(
     servers: Servers, stage: Stage
 ) -> None:

@@ -73,6 +73,7 @@ async def test_a_long_answer_comes_whole(opened: Opened) -> None:
     assert (await connection.call("long", {})).text == "x" * 1_000_000 + "end"
 
 
+@pytest.mark.slow(reason="a server that says 200 MB")
 async def test_an_answer_of_200_mb_ends_the_server_and_nothing_else(opened: Opened) -> None:
     connection = await opened(server(tool("flood", flood=MANY), tool("echo", echo=True)), confined=True)
     with pytest.raises(McpError, match="a message of more than 8 MiB"):
@@ -91,6 +92,7 @@ while True:
 """
 
 
+@pytest.mark.slow(reason="a server that says 64 MB")
 async def test_a_server_that_says_what_nobody_asked_for_is_ended(opened: Opened) -> None:
     flooding = McpServer("one", ServerProgram(sys.executable, ("-c", FLOOD)))
     with pytest.raises(McpError, match="more than 64 MiB that nobody asked for"):
@@ -118,6 +120,7 @@ async def test_a_server_that_cannot_be_used_says_why(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow(reason="it waits for what never comes")
 async def test_a_server_that_never_answers_is_given_up(opened: Opened) -> None:
     silent = ServerProgram(sys.executable, ("-c", "import time; time.sleep(600)"))
     with pytest.raises(McpError, match=r"did not answer within 0\.5 seconds"):
