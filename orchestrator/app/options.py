@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
     from orchestrator.app.forms import (
         Address,
@@ -224,6 +225,16 @@ class Options:
         "Folders beside the system's that commands may read.", ONE_LINE, Reach.NEVER
     )
     allow_host: Hosts = several("Hosts that commands may reach.", A_HOST, Reach.NEVER)
+    mcp_config: Line | None = option(
+        None,
+        "A file with MCP servers in the common JSON form, beside those of your own file.",
+        ONE_LINE,
+        Reach.NEVER,
+        begins="MCP servers, whose tools the model may use",
+    )
+    mcp_unconfined: Texts = several(
+        "Names of MCP servers that run as you, without a sandbox.", ONE_LINE, Reach.TYPED
+    )
     allow_path: Patterns = several(
         "Protected paths that may be changed.", A_PATTERN, Reach.NEVER, begins="what goes out"
     )
@@ -448,16 +459,21 @@ SETTING_KEYS = frozenset((*KEYS, *RENAMED))
 _AS_DANGEROUS = "--allow-dangerous-tools"
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: argparse.ArgumentParser, only: Collection[str] = ()) -> None:
     """Add a flag for each option, in groups. The flag of a list may be given several times, one item each.
 
     Values are read as text here: the configuration knows what each may be.
+
+    Args:
+        only: the options that get one, without groups; all where none is named.
     """
     import argparse
 
     group: argparse._ActionsContainer = parser
     for key, option in OPTIONS.items():
-        if option.begins:
+        if only and key not in only:
+            continue
+        if option.begins and not only:
             group = parser.add_argument_group(option.begins)
         group.add_argument(flag_of(key), default=argparse.SUPPRESS, help=_help(key), **_shape(key))
         if key == "permission":
@@ -469,7 +485,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
                 default=argparse.SUPPRESS,
                 help="the same as --permission dangerous",
             )
-    for old, new in RENAMED.items():
+    for old, new in () if only else RENAMED.items():
         parser.add_argument(flag_of(old), default=argparse.SUPPRESS, help=argparse.SUPPRESS, **_shape(new))
 
 

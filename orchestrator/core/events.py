@@ -17,7 +17,7 @@ from orchestrator.core.messages import Spent
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.core.messages import FinishReason, JsonObject, Message, Usage
+    from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolDefinition, Usage
     from orchestrator.core.todos import TodoItem
 
 
@@ -58,6 +58,8 @@ class Defence(StrEnum):
     """Rounds, tokens, money and minutes have an end."""
     MEMORY = "memory"
     """What is remembered counts in its repository alone, and only while what it cites is there and its author may write."""
+    MCP = "mcp"
+    """MCP servers offer what a person approved, say so much at a time, and are given nothing but calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,6 +480,20 @@ class ToolCallEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignToolsOffered:
+    """Tools of an MCP server take part in the session.
+
+    Attributes:
+        tools: as the model is shown them.
+        dangerous: the names of those that only the level `dangerous` shows.
+    """
+
+    server: str
+    tools: tuple[ToolDefinition, ...]
+    dangerous: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TodosChanged:
     """The model changed its list of what is to be done, or goes on with one: this is the whole list now.
 
@@ -600,6 +616,7 @@ Event: TypeAlias = (
     | ToolCallStarted
     | ToolOutputDelta
     | ToolCallEnded
+    | ForeignToolsOffered
     | TodosChanged
     | LimitReached
     | LoopDetected

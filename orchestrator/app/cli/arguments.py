@@ -87,6 +87,7 @@ COMMANDS = {
     "retry": "let the next cycle take a task again",
     "close": "close a pull request of Pullwright's, so that its task is not taken again",
     "forget": "drop what is kept of a task: unfinished work, conversation, failures",
+    "mcp": "list the MCP servers, try one, approve its tools",
     "memory": "look at what is remembered for later sessions, change it, take it along",
     "doctor": "try what a run needs, and say how to mend what is missing",
     "config": "print the effective configuration and where it comes from",
@@ -140,7 +141,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:
         raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {"run", "redteam", "worker", "doctor", "claims", *_EXAMPLES}:
+    if options.command in {"run", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
         _refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
@@ -189,6 +190,7 @@ def _build(first: str) -> _Parser:
         "claims": _add_claims,
         **{name: partial(_add_decision, command=name) for name in _EXAMPLES},
         "memory": _add_memory,
+        "mcp": _add_mcp,
         "doctor": _add_doctor,
         "config": partial(_add_json, text="print one JSON object"),
     }
@@ -314,6 +316,27 @@ _MEMORY_ACTIONS: dict[str, tuple[str, tuple[tuple[str, dict[str, Any]], ...]]] =
     "import": ("take in what export printed", (("file", {}),)),
     "embed": ("make the vectors of an index anew, by the embeddings of now", (("index", {"nargs": "?"}),)),
 }
+
+
+_OF_MCP = frozenset({"mcp_config", "mcp_unconfined", "sandbox"})
+
+
+def _add_mcp(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    listing = actions.add_parser(
+        "list", help="the servers that are configured; none is started", allow_abbrev=False
+    )
+    trial = actions.add_parser("test", help="start one server, and show what it offers", allow_abbrev=False)
+    trial.add_argument("name", type=_text, metavar="NAME", help="the server's name")
+    trial.add_argument(
+        "--approve", action="store_true", help="let runs use its tools as they are now, without asking"
+    )
+    trial.add_argument(
+        "--repo", type=_text, metavar="PATH", help="the folder that it may read, if it may read one"
+    )
+    for action in (listing, trial):
+        _add_json(action, "print JSON")
+        add_settings(action, _OF_MCP)
 
 
 def _add_memory(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, environment_redactor, short_line
+from orchestrator.app.cli.words import agreed, as_json_text, clean, environment_redactor, short_line
 from orchestrator.app.wiring.repository import open_tasks
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
@@ -169,9 +169,6 @@ def _fields(record: ClaimRecord, now: datetime, times: LeaseTimes) -> dict[str, 
     }
 
 
-_YES = frozenset({"y", "yes"})
-
-
 def retry(options: argparse.Namespace) -> int:
     """Let the next cycle take a task again.
 
@@ -209,21 +206,13 @@ def _forget(desk: OpenTasks, options: argparse.Namespace) -> DecisionResult:
     by_hand = desk.by_hand
     state = by_hand.find(options.task)
     lost = by_hand.would_lose(state)
-    if lost and not options.yes and not _agreed(f"{state.key}: this drops {lost}"):
+    if lost and not options.yes and not agreed(f"{state.key}: this drops {lost}"):
         again = f"{by_hand.commands.forget(state.key)} --yes"
         raise ConfigurationError(f"{state.key} was not forgotten: this drops {lost}; to do so: {again}")
     decided = by_hand.forget(state)
     if decided.changed:
         desk.close_dead_runs(state.key)
     return decided
-
-
-def _agreed(question: str) -> bool:
-    """Ask the person at the terminal. Without a terminal the answer is no."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    print(f"{clean(question)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in _YES
 
 
 def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], DecisionResult]) -> int:

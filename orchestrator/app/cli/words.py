@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
@@ -18,6 +19,7 @@ from orchestrator.core.events import (
     CycleStarted,
     ErrorOccurred,
     Event,
+    ForeignToolsOffered,
     ForgeUsed,
     Guarded,
     InputReceived,
@@ -104,6 +106,17 @@ def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> lis
     ]
     rest = len(lines) - len(shown)
     return [*shown, f"… {rest:,} more lines"] if rest else shown
+
+
+_YES = frozenset({"y", "yes"})
+
+
+def agreed(question: str) -> bool:
+    """Ask the person at the terminal. Without a terminal the answer is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{clean(question)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in _YES
 
 
 def environment_redactor() -> Redactor:
@@ -347,13 +360,19 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
             sign, text, style = "plan", f"{_intention(event)}{repair_note(event)}", "bold"
         case ToolCallEnded():
             return narrator.call(event)
-        case TodosChanged():
-            text = f"list: {todos_in_words(event.items)}"
+        case ForeignToolsOffered() | TodosChanged():
+            text = _list_line(event)
         case SubagentEvent():
             return narrator.of_subagent(event)
         case _:
             return _story_line(event, narrator)
     return EventLine(narrator.sign(sign), text, style)
+
+
+def _list_line(event: ForeignToolsOffered | TodosChanged) -> str:
+    if isinstance(event, TodosChanged):
+        return f"list: {todos_in_words(event.items)}"
+    return f"MCP server {short_line(event.server, 80)}: {counted(len(event.tools), 'tool')}"
 
 
 def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:

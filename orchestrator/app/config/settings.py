@@ -96,6 +96,10 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
     """
     values, notes = _values(text, place)
     changes: dict[str, Any] = {}
+    if _SERVERS in values:
+        notes.append(
+            f"[{_SERVERS}] in {place} has no effect: only the person who runs this configures servers"
+        )
     for key in [key for key in KEYS if key in values]:
         match OPTIONS[key].reach:
             case Reach.TIGHTEN if key in _OF_THE_WHOLE_RUN:
@@ -152,11 +156,15 @@ SUITE_VARIABLES = frozenset(
         "PULLWRIGHT_TEST_CHAOS",
         "PULLWRIGHT_TEST_ENGINE",
         "PULLWRIGHT_TEST_EVERY_RECORD",
+        "PULLWRIGHT_TEST_MCP",
     }
 )
 """Variables of the program's own test suite; no run reads them."""
 
 _NAMES = frozenset({*KEYS, *RENAMED})
+_SERVERS = "mcp"
+"""A table of the user's own file."""
+_PERSONS = "your own config.toml"
 
 _WORDS = {
     "true": True,
@@ -215,11 +223,16 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, the origin of each, and what the person should know of them: a line for each thing."""
+    """The settings, the origin of each, and what the person should know of them: a line for each thing.
+
+    Attributes:
+        has_servers: the user's own file configures MCP servers, which `orchestrator.app.config.mcp` reads.
+    """
 
     settings: Settings
     origin: Mapping[str, Origin]
     notices: tuple[str, ...] = ()
+    has_servers: bool = False
 
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
@@ -274,7 +287,7 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
         notices.append(
             f"{', '.join(proposed)}: counts only with --test-command {AUTO}, and as it is on the default branch"
         )
-    return Loaded(Settings(**values), origin, tuple(notices))
+    return Loaded(Settings(**values), origin, tuple(notices), _SERVERS in (read_toml(users) or {}))
 
 
 _Source: TypeAlias = dict[str, tuple[Any, Origin]]
@@ -347,6 +360,12 @@ def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Sour
         if required:
             raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist")
         return {}
+    if _SERVERS in values:
+        if kind is not SourceKind.USER_FILE:
+            raise ConfigurationError(
+                f"[{_SERVERS}] in {path} has no effect there{_BROUGHT}write it into {_PERSONS}, or pass --mcp-config FILE"
+            )
+        del values[_SERVERS]  # see `orchestrator.app.config.mcp`
     for key in values:
         if key not in _NAMES:
             raise ConfigurationError(unknown_key(key, path))

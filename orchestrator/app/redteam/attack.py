@@ -37,6 +37,7 @@ class AttackPlace(StrEnum):
     REVIEW = "review"
     MEMORY = "memory"
     ATTACHMENT = "attachment"
+    MCP_SERVER = "mcp-server"
 
 
 class Sign(StrEnum):
@@ -172,6 +173,8 @@ class World(_Part):
         variables: of the program's environment.
         settings_file: text of the `pullwright.toml` in the folder where the program is started.
         lead: what the task itself makes the model do first, so that it comes to read the words.
+        server: what the MCP server `tickets` does, see `tool_server`; there is none where this is empty.
+        approved: the tools of it that were approved, as `tools/list` gives them; those that it has, where None.
     """
 
     files: dict[str, str] = {}
@@ -203,6 +206,8 @@ class World(_Part):
     variables: dict[str, str] = {}
     settings_file: str | None = None
     lead: dict[str, Any] = {}
+    server: dict[str, Any] = {}
+    approved: list[dict[str, Any]] | None = None
 
 
 class Attack(_Part):

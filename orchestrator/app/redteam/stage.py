@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import json
 import os
+import sys
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config.keys import ApiKeys, secret_values
+from orchestrator.app.config.mcp import McpConfig
 from orchestrator.app.config.settings import Loaded
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, look_at_scene, outside_files
@@ -25,9 +29,10 @@ from orchestrator.app.redteam.world import (
     borrowed_environment,
     open_scene,
 )
-from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring import BuildContext, ignore_event
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
+from orchestrator.app.wiring.mcp import McpMaker, check_installed
 from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import EventBus, Program
@@ -38,12 +43,13 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
 from orchestrator.core.events import Defence
 from orchestrator.engine.environments.wrappers import Wrapper
+from orchestrator.engine.mcp.base import McpServer, ServerProgram
+from orchestrator.engine.mcp.definitions import as_definition
 from orchestrator.engine.models.catalog import parse_model
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
     from typing import Any
 
     from orchestrator.app.config.settings import Settings
@@ -61,6 +67,8 @@ _LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {
     AttackPlace.TOOL_OUTPUT: {"tool": "grep", "pattern": "OBEY", "path": "docs/deep"},
 }
 """What the task makes the model do first, so that it comes to read the words."""
+_SERVER = "tickets"
+_TOOL_SERVER = Path(__file__).with_name("tool_server.py")
 _HOW_TO_TEST = ("test_command", "setup_command", "test_report")
 _FEW_ROUNDS = 8
 """With fewer, a model that does one thing at a time would not come to the end."""
@@ -199,6 +207,36 @@ class Stage:
         """Tell what a program reads in a pull request's text as the host's report on the tests."""
         return host_reports(body)
 
+    def servers(self, settings: Settings) -> McpMaker:
+        """Return the MCP server of the attack's world, whose tools the user has approved.
+
+        Raises:
+            ConfigurationError: what speaks to such servers is not installed.
+        """
+        check_installed()
+        scene, world = self.scene, self.attack.world
+        words = json.dumps(self.attack.text)[1:-1]
+        plan = scene.fill(json.dumps(world.server)).replace("{{text}}", words)
+        place = ServerProgram(
+            os.path.realpath(sys.executable),
+            ("-I", str(_TOOL_SERVER), plan),
+            readable=(str(_TOOL_SERVER.parent),),
+        )
+        config = McpConfig((McpServer(_SERVER, place, allow=("*",)),), {_SERVER: scene.started_in})
+        context = BuildContext(
+            Loaded(settings, {}),
+            ApiKeys(),
+            Home(scene.state),
+            SystemClock(),
+            ignore_event,
+            Stop(),
+            dict(os.environ),
+        )
+        maker = McpMaker(config, context, scene.sink.connect)
+        listed = json.loads(plan)["tools"] if world.approved is None else world.approved
+        maker.approvals.approve(_SERVER, [one for tool in listed if (one := as_definition(tool))])
+        return maker
+
     def _pages(self) -> dict[str, str]:
         pages = dict(self.attack.world.pages)
         if self.attack.place in {AttackPlace.WEB_PAGE, AttackPlace.WEB_SEARCH}:
@@ -236,6 +274,7 @@ class Stage:
             ),
             web=web if settings.web else None,
             long_term=LazyMemory(partial(self.memory, context)),
+            mcp=self.servers(settings) if self.attack.world.server else None,
         )
         return self.program(shared, bus, change=lambda parts: self.parts(parts, settings))
 

@@ -50,12 +50,13 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.app.wiring.memory import LazyMemory
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import Guards, MayFinish, Propose, RunTests
+    from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, MayFinish, Propose, RunTests
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
 
 
@@ -136,6 +138,7 @@ class RunParts:
     web: WebAccess | None = None
     memory: BacklogMemory = field(default_factory=BacklogMemory)
     long_term: LazyMemory | None = None
+    mcp: McpMaker | None = None
 
     @property
     def settings(self) -> Settings:
@@ -216,6 +219,7 @@ def make_parts(
         verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
+        foreign_tools=_foreign_tools(shared),
         download=_download,
     )
 
@@ -226,6 +230,14 @@ async def _download(place: AttachmentPlace, credential: str, most_bytes: int) ->
 
     web = HttpWeb(allowed_private=place.private)
     return await web.download(place.url, place.hosts, bearer=credential, max_bytes=most_bytes)
+
+
+def _foreign_tools(shared: RunParts) -> MakeForeignTools | None:
+    """Who runs the tools of others: MCP servers, or the record of the run that is replayed."""
+    recorded = shared.chosen.foreign
+    if recorded is not None:
+        return lambda _tree, _clean, _emit: recorded
+    return shared.mcp
 
 
 def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:
@@ -520,12 +532,13 @@ def profile_name(settings: Settings, chosen: ChosenModel) -> str:
     return family_of(chosen.ref.name) or _FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
 
 
-def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle brings
+def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the cycle brings
     name: str,
     chosen: ChosenModel,
     propose: Propose,
     may_finish: MayFinish,
     tests: RunTests | None = None,
+    foreign: tuple[Tool, ...] = (),
     *,
     dangerous: bool,
     web: WebAccess | None = None,
@@ -541,7 +554,7 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     remembering = memory_tools(memory) if memory else ()
     if memory and name in DOCUMENT_PROFILES:
         remembering += document_tools(memory)
-    controls = (*remembering, *running, proposing, ask_question(), finish(may_finish))
+    controls = (*remembering, *foreign, *running, proposing, ask_question(), finish(may_finish))
     profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
     if not profile.has_role:
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")

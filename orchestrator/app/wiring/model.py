@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Usage
+    from orchestrator.engine.mcp.tools import RecordedTools
     from orchestrator.engine.models.base import Model, OnWait
     from orchestrator.engine.models.fallback import Switch
     from orchestrator.engine.models.wire import Wire
@@ -205,6 +206,7 @@ class ChosenModel:
         window: how many tokens it can read, where that is known; with fallbacks, the fewest of all.
         is_small: it is known to have few parameters; with fallbacks, all of them are.
         tests: of a recorded run, what was said of the tests in it.
+        foreign: of a recorded run, the tools of others and what they answered.
     """
 
     model: Model
@@ -219,6 +221,7 @@ class ChosenModel:
     window: int | None = None
     is_small: bool = False
     tests: RecordedTests | None = None
+    foreign: RecordedTools | None = None
 
 
 def choose_model(context: BuildContext) -> ChosenModel:
@@ -346,12 +349,17 @@ def replayed(run: str, home: Home) -> ChosenModel:
         JournalError: there is no such run, or it has no replies.
     """
     from orchestrator.bot.cycle.verify import RecordedTests
+    from orchestrator.engine.mcp.tools import RecordedTools
     from orchestrator.engine.models.replay import ReplayModel
 
     record = read_run(find_run(home, run))
     replies = [Response(reply.message, reply.finish, reply.usage, reply.model) for reply in replay_of(record)]
-    tests = RecordedTests(record.events)
-    return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0, tests=tests)
+    return ChosenModel(
+        ReplayModel(f"replay:{record.id}", replies),
+        lambda _usage: 0.0,
+        tests=RecordedTests(record.events),
+        foreign=RecordedTools(record.events),
+    )
 
 
 def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
@@ -237,10 +238,13 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
-    settings, redactor = context.settings, Redactor(secret_values(environ))
+    settings = context.settings
+    # A run that is replayed or shown asks no server.
+    mcp = _open_servers(context) if chosen.foreign is None and not request.demo else None
+    redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
-    _tell(context)
+    _tell(context, mcp.config.notices if mcp else ())
     refuse_tracing(settings)
     site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
@@ -251,6 +255,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         _request(request, site, context),
         web=None if request.demo else choose_web(context),
         long_term=None if request.demo else LazyMemory(partial(_open_memory, context, site.label)),
+        mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
         shared.long_term()  # what is wrong with it is said now
@@ -265,9 +270,19 @@ def _open_memory(context: BuildContext, repository: str) -> LongTermMemory:
     return memory
 
 
-def _tell(context: BuildContext) -> None:
+def _open_servers(context: BuildContext) -> McpMaker | None:
+    """Read which MCP servers there are, if a person named any."""
+    settings = context.settings
+    if not (context.loaded.has_servers or settings.mcp_config or settings.mcp_unconfined):
+        return None
+    from orchestrator.app.wiring.mcp import open_mcp
+
+    return open_mcp(context)
+
+
+def _tell(context: BuildContext, more: Sequence[str]) -> None:
     """Tell what a person should know of the configuration."""
-    for notice in context.loaded.notices:
+    for notice in (*context.loaded.notices, *more):
         context.emit(Warned(notice))
     if found := open_rules(context.settings):
         context.emit(Warned(f"{found}: {NAME_COMMANDS}"))

@@ -38,6 +38,7 @@ from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Image, Message, Role, Spent
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
+from orchestrator.engine.mcp.base import is_mcp_tool
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import images_of, todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
@@ -96,7 +97,11 @@ class SessionEvidence:
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
-        if isinstance(event, ToolCallStarted) and "command" in event.arguments:
+        if (
+            isinstance(event, ToolCallStarted)
+            and "command" in event.arguments
+            and not is_mcp_tool(event.name)
+        ):
             line = " ".join(str(event.arguments["command"])[:_MOST_READ_CHARACTERS].split())
             self._running[event.call_id] = (
                 one_line(self.redact(line), limit=_COMMAND_CHARACTERS) or "(nothing)"
@@ -284,6 +289,8 @@ class CycleSession:
             self._environment, clone.base_commit, parts.guards.holds_secret, self._emit, earlier=said
         )
         self._sanitizer = Sanitizer(parts.guards, self._emit)
+        make = parts.foreign_tools
+        self._foreign = make(clone.tree, self._sanitizer.text, self._emit) if make else None
         attempt = self.attempt = Attempt(
             parts, choice.task, clone, self.ledger, self._sanitizer, result, self._emit
         )
@@ -356,7 +363,8 @@ class CycleSession:
         """The session, and what is said to its model first."""
         parts, brought = self._parts, self.brought
         run_tests = self.verification.run_tests if self.verification.can_run else None
-        profile = parts.profile(self._ask, self._ending.may_finish, run_tests)
+        foreign = await self._foreign.open() if self._foreign else ()
+        profile = parts.profile(self._ask, self._ending.may_finish, run_tests, foreign)
         contract = parts.contract
         turns: list[Turn] = []
         todos = TodoList()
@@ -540,6 +548,8 @@ class CycleSession:
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""
+        if self._foreign:
+            await self._foreign.close()
         if self._session:
             await self._session.close()
             spent = self._session.budget

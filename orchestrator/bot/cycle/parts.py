@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import CycleStarted, Emit
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.mcp.base import ForeignTools
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.budget import Limits
@@ -292,6 +293,7 @@ class Sanitizer:
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
+MakeForeignTools: TypeAlias = Callable[["Path", Callable[[str, str], str], "Emit"], "ForeignTools"]
 RunTests: TypeAlias = Callable[["Sequence[str]"], Awaitable[str]]
 
 
@@ -403,14 +405,16 @@ class CycleParts:
         repository: what people and journals call it.
         verifier: runs the tests of a clone; None without a test command, or where none is found.
         memory: what was learned about the repository; None without.
+        foreign_tools: makes the tools that others run, for a work tree, what the model may see of a text, and who
+            is told; None where there are none.
         download: fetches what people attached to a task; None fetches nothing.
         recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
         open_clone: clones into a folder of its own below the one given.
         environment: the place where tools act, for a work tree and the submodules in it.
-        profile: the tools and words, given what `create_pull_request`, `finish` and `run_tests` ask the host; the
-            last is None where no tests are run.
+        profile: the tools and words, given what `create_pull_request`, `finish` and `run_tests` ask the host (the
+            last is None where no tests are run), and the tools that others run.
         reply_tokens: the longest reply that the model can give.
         price: what a reply cost in USD, or None where the model's price is unknown.
         stop: whether somebody asked for an end.
@@ -427,7 +431,7 @@ class CycleParts:
     contract: Contract
     open_clone: Callable[[Path], Clone]
     environment: Callable[[Path, list[str]], ExecutionEnvironment]
-    profile: Callable[[Propose, MayFinish, RunTests | None], Profile]
+    profile: Callable[[Propose, MayFinish, RunTests | None, tuple[Tool, ...]], Profile]
     guards: Guards
     profile_name: str
     limits: Limits
@@ -447,6 +451,7 @@ class CycleParts:
     verifier: Callable[[Clone], Verifier | None] | None = None
     recorded_tests: RecordedTests | None = None
     memory: CycleMemory | None = None
+    foreign_tools: MakeForeignTools | None = None
     download: Download | None = None
 
 

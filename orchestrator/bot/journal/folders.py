@@ -67,6 +67,11 @@ class Home:
         return self.root / "memories"
 
     @property
+    def mcp(self) -> Path:
+        """What was approved of MCP servers, and a folder for each that is a program."""
+        return self.root / "mcp"
+
+    @property
     def cache(self) -> Path:
         """What may be deleted at any time."""
         return self.root / "cache"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
-    from orchestrator.engine.environments.base import Launch, OpenSandbox
+    from orchestrator.engine.environments.base import Launch, OpenSandbox, Sandbox
 
 
 class EnvPolicy(StrEnum):
@@ -91,6 +91,17 @@ def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str
 
 def _is_core(name: str) -> bool:
     return name in CORE or name.startswith("LC_")
+
+
+def command_variables(
+    sandbox: Sandbox | None, asked: EnvPolicy, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """What commands are given: in a sandbox only harmless variables, and those of the sandbox."""
+    if sandbox is None:
+        return child_variables(inherited, asked)
+    policy = EnvPolicy.SANDBOXED if asked in {EnvPolicy.FILTERED, EnvPolicy.CORE} else asked
+    tools = sandbox.tools() if policy is EnvPolicy.SANDBOXED else {}
+    return {**child_variables(inherited, policy), **tools, **sandbox.variables()}
 
 
 _MAX_KEPT_CHARS = 10_000_000
@@ -192,18 +203,30 @@ class _Pipe:
 async def until_readable(descriptor: int) -> None:
     """Wait until a descriptor can be read. One of a process (`os.pidfd_open`) can be read when the process has ended."""
     loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
+    await _until_ready(descriptor, loop.add_reader, loop.remove_reader)
+
+
+async def until_writable(descriptor: int) -> None:
+    """Wait until a descriptor takes more."""
+    loop = asyncio.get_running_loop()
+    await _until_ready(descriptor, loop.add_writer, loop.remove_writer)
+
+
+async def _until_ready(
+    descriptor: int, add: Callable[[int, Callable[[], None]], None], remove: Callable[[int], bool]
+) -> None:
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def set_ready() -> None:
-        loop.remove_reader(descriptor)
+        remove(descriptor)
         if not ready.done():  # cancelled meanwhile
             ready.set_result(None)
 
-    loop.add_reader(descriptor, set_ready)
+    add(descriptor, set_ready)
     try:
         await ready
     finally:
-        loop.remove_reader(descriptor)
+        remove(descriptor)
 
 
 async def start_program(*argv: str, **options: Any) -> asyncio.subprocess.Process:

@@ -22,7 +22,13 @@ from orchestrator.engine.environments.base import (
     Sandbox,
     WritableFolder,
 )
-from orchestrator.engine.environments.commands import Command, EnvPolicy, RunningCommand, child_variables
+from orchestrator.engine.environments.commands import (
+    Command,
+    EnvPolicy,
+    RunningCommand,
+    child_variables,
+    command_variables,
+)
 from orchestrator.engine.environments.files import ConfinedTree, shown
 from orchestrator.engine.environments.host_view import HostView
 from orchestrator.engine.environments.sandbox.find import find_sandbox
@@ -174,7 +180,7 @@ class LocalEnvironment:
         sandbox = await self._found_sandbox()
         if self._given is None:
             inherited = os.environ if self._inherited is None else self._inherited
-            self._given = _variables(sandbox, self._env_policy, inherited)
+            self._given = command_variables(sandbox, self._env_policy, inherited)
         variables = {**self._given, **(env or {})}
         if sandbox is not None and self._opened is None:
             self._opened = sandbox.open(WritableFolder(self._tree.root, self._protected))
@@ -254,19 +260,10 @@ def conditions(sandbox: Sandbox | None, inherited: Mapping[str, str]) -> str:
 
     Results of commands are comparable only under equal conditions.
     """
-    given = _variables(sandbox, EnvPolicy.FILTERED, inherited)
+    given = command_variables(sandbox, EnvPolicy.FILTERED, inherited)
     variables = sorted(one for one in given.items() if one[0] not in _SHELL_VARIABLES)
     facts = (sandbox.name, sandbox.options) if sandbox else ()
     return hashlib.sha256(repr((variables, facts)).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _variables(sandbox: Sandbox | None, asked: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What commands are given: in a sandbox only harmless variables, and those of the sandbox."""
-    if sandbox is None:
-        return child_variables(inherited, asked)
-    policy = EnvPolicy.SANDBOXED if asked in {EnvPolicy.FILTERED, EnvPolicy.CORE} else asked
-    tools = sandbox.tools() if policy is EnvPolicy.SANDBOXED else {}
-    return {**child_variables(inherited, policy), **tools, **sandbox.variables()}
 
 
 def _check_arguments(

@@ -21,7 +21,7 @@ Gate: TypeAlias = Callable[["Tool", "ToolCall"], str | None]
 """Gives the reason why a call may not run, or None if it may. A `Refusal` also says which defence it was."""
 
 WEB_TOOLS = frozenset({"web_search", "web_open", "web_find", "web_fetch"})
-"""What their arguments say leaves the machine."""
+"""What their arguments say leaves the machine, whoever made them. Others say so themselves: `Tool.outbound`."""
 
 _COMMAND = "command"
 _FOLDERS = ("workdir", "working_dir")
@@ -67,7 +67,7 @@ class Gatekeeper:
     Attributes:
         level: what the session may do.
         rules: which commands are granted and denied.
-        holds_secret: whether a text holds a secret; such a text is not sent to the web.
+        holds_secret: whether a text holds a secret; such a text is not sent to the web or to an MCP server.
     """
 
     level: Level = Level.SAFE
@@ -90,7 +90,7 @@ class Gatekeeper:
             return not_available(call)
         if tool.dangerous and _takes_command(tool):
             return self._refuse_command(call)
-        if call.name in WEB_TOOLS and any(map(self._holds_secret, _texts(call.arguments))):
+        if (tool.outbound or call.name in WEB_TOOLS) and any(map(self._holds_secret, _texts(call.arguments))):
             return Refusal("Not run: the arguments hold a secret, which does not leave.", Defence.SECRETS)
         return None
 
@@ -112,8 +112,9 @@ def safe_mode(tool: Tool, call: ToolCall) -> str | None:
 
 
 def _takes_command(tool: Tool) -> bool:
+    """Whether its argument `command` is for the shell here. Rules for commands say nothing of somebody else's."""
     properties = tool.definition.parameters.get("properties")
-    return isinstance(properties, dict) and _COMMAND in properties
+    return not tool.outbound and isinstance(properties, dict) and _COMMAND in properties
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -23,6 +23,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult, Usage
 from orchestrator.core.todos import TodoList
+from orchestrator.engine.mcp.base import is_mcp_tool
 from orchestrator.engine.models.usage import (
     BYTES_PER_TOKEN,
     CHARACTERS_PER_TOKEN,
@@ -292,8 +293,8 @@ _COMMANDS = frozenset({"run_tests"})
 
 
 def ran_command(name: str, arguments: JsonObject, output: str, *, ok: bool) -> RanCommand | None:
-    """A call as the command that it ran; None if it ran none."""
-    command = arguments.get("command")
+    """A call as the command that it ran here; None if it ran none."""
+    command = None if is_mcp_tool(name) else arguments.get("command")
     if not isinstance(command, str):
         if name not in _COMMANDS:
             return None

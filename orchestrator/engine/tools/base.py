@@ -169,6 +169,7 @@ class Tool:
 
     Attributes:
         is_timed: it is stopped where it takes longer than any tool should; else its host sees to that.
+        outbound: what its arguments say leaves this program for somebody else's, so it may hold no secret.
     """
 
     definition: ToolDefinition
@@ -176,6 +177,7 @@ class Tool:
     dangerous: bool = False
     order: Order = Order.TOGETHER
     is_timed: bool = True
+    outbound: bool = False
 
     @property
     def name(self) -> str:

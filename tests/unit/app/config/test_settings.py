@@ -268,6 +268,7 @@ _A_VALUE_OF = {
     "web": "'exa'",
     "github_app_id": "'7'",
     "allow_actor": "['mallory']",
+    "mcp_config": "'servers.json'",
     "allow_command": "['sh *']",
     "allow_host": "['collect.example']",
     "allow_link": "['collect.example']",

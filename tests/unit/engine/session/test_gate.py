@@ -31,6 +31,7 @@ WRITE = tool("change", lambda _: "changed", order=Order.ALONE)
 ENDS = tool("publish", lambda _: "published", order=Order.LAST)
 RAW = replace(tool("raw", lambda _: "done"), dangerous=True)
 WEB = tool("web_search", lambda _: "found")
+OUTBOUND = replace(tool("mcp_tickets_find", lambda _: "found"), outbound=True)
 SHELLS = (shell(), run_shell_command(), shell_command())
 
 
@@ -108,14 +109,26 @@ def test_git_does_not_run_in_a_folder_that_the_call_names() -> None:
     "arguments",
     [{"query": "is sk-1 known"}, {"url": "http://a/?q=s%6B-1"}, {"a": [{"sk-1": 1}]}, {"a": ["sk-1"]}],
 )
-def test_a_secret_does_not_leave_by_a_web_tool(level: Level, arguments: dict[str, Any]) -> None:
+def test_a_secret_does_not_leave_by_a_tool_that_reaches_out(level: Level, arguments: dict[str, Any]) -> None:
     keeper = Gatekeeper(level, holds_secret=lambda text: "sk-1" in text)
-    refusal = keeper(WEB, ToolCall("1", "web_search", arguments))
-    assert isinstance(refusal, Refusal)
-    assert refusal.defence is Defence.SECRETS
-    assert "sk-1" not in refusal
+    for one in (WEB, OUTBOUND):
+        refusal = keeper(one, ToolCall("1", one.name, arguments))
+        assert isinstance(refusal, Refusal)
+        assert refusal.defence is Defence.SECRETS
+        assert "sk-1" not in refusal
     assert keeper(WEB, ToolCall("1", "web_search", {"query": "python"})) is None
     assert keeper(READ, ToolCall("1", "look", arguments)) is None
+
+
+def test_rules_for_commands_say_nothing_of_somebody_elses_command() -> None:
+    keeper = Gatekeeper(Level.SAFE, CommandRules.parse(["ls *"]))
+    schema = {"type": "object", "properties": {"command": {"type": "string"}}}
+    other = replace(OUTBOUND, definition=replace(OUTBOUND.definition, parameters=schema), dangerous=True)
+    assert not keeper.shows(other)
+    assert keeper.shows(replace(other, outbound=False))
+    assert keeper(other, ToolCall("1", other.name, {"command": "ls ."})) is not None
+    anything = Gatekeeper(Level.DANGEROUS, CommandRules.parse(["ls *"], ["rm *"]))
+    assert anything(other, ToolCall("1", other.name, {"command": "rm x"})) is None
 
 
 async def test_arguments_are_checked_before_the_gate_and_nothing_is_said_of_a_hidden_tool(

@@ -1,0 +1,213 @@
+"""`pullwright mcp`: which MCP servers are configured, whether one answers, and what of its tools is approved."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.cli.arguments import DONE, NOTHING, QUESTION, given_settings
+from orchestrator.app.cli.words import agreed, as_json_text, clean, counted, short_line
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.mcp import open_mcp
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import Guarded, Warned
+from orchestrator.engine.mcp.base import McpError, ServerProgram, shown_names
+from orchestrator.engine.mcp.connection import McpConnection
+from orchestrator.engine.mcp.definitions import compare, for_model, pin_of
+from orchestrator.engine.policy.secrets import Redactor
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from orchestrator.app.wiring.mcp import McpMaker
+    from orchestrator.core.events import Event
+    from orchestrator.engine.mcp.base import McpServer
+    from orchestrator.engine.mcp.definitions import Drift, McpDefinition
+
+_NONE = "no MCP server is configured: write [mcp.servers.NAME] into your own file, or pass --mcp-config FILE"
+
+
+def mcp(options: argparse.Namespace) -> int:
+    """Do what was asked for.
+
+    Raises:
+        ConfigurationError: the configuration is wrong, or there is no such server.
+        McpError: the server does not answer.
+    """
+    context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
+    maker = open_mcp(context)
+    if maker is None or not (maker.config.servers or maker.config.notices):
+        print(_NONE, file=sys.stderr)
+        return NOTHING
+    for notice in maker.config.notices:
+        print(f"! {short_line(notice, 400)}", file=sys.stderr)
+    if options.action != "test":
+        return _list(maker, as_json=options.json)
+    server = maker.config.server(options.name)
+    redact = Redactor([*secret_values(os.environ), *maker.config.secrets]).redact
+    tree = Path(options.repo).resolve() if options.repo else None
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        maker = replace(maker, show=_show_page)
+    try:
+        return asyncio.run(_Trial(maker, server, options, _Listener(redact), tree).run())
+    except McpError as error:
+        raise McpError(redact(f"the MCP server {server.name}: {error}")) from None
+
+
+def _show_page(page: str) -> None:
+    print(f"sign in at: {clean(page)}", file=sys.stderr, flush=True)
+
+
+def _list(maker: McpMaker, *, as_json: bool) -> int:
+    rows = [_row(maker, one) for one in maker.config.servers]
+    if as_json:
+        print(as_json_text(rows, indent=2))
+        return DONE
+    widths = [max(len(str(row[key])) for row in rows) for key in ("name", "kind")] if rows else []
+    for row in rows:
+        approved = f"{counted(row['approved'], 'tool')} approved" if row["approved"] is not None else "pinned"
+        head = f"{row['name']:{widths[0]}}  {row['kind']:{widths[1]}}  {approved}"
+        print(
+            clean(
+                f"{head}, {row['confined']}; allow: {', '.join(row['allow']) or '-'}\n    {row['place']}  ({row['file']})"
+            )
+        )
+    return DONE
+
+
+def _row(maker: McpMaker, server: McpServer) -> dict[str, Any]:
+    place = server.place
+    if isinstance(place, ServerProgram):
+        off = maker.context.settings.sandbox == "off" or not place.is_confined
+        confined = "WITHOUT a sandbox" if off else f"in a sandbox, hosts: {', '.join(place.hosts) or 'none'}"
+        where, kind = " ".join((place.command, *place.arguments)), "stdio"
+    else:
+        confined, where, kind = "elsewhere", place.url, "sse" if place.events else "http"
+    return {
+        "name": server.name,
+        "kind": kind,
+        "place": where,
+        "confined": confined,
+        "allow": list(server.allow),
+        "approved": None if server.pin else len(maker.approvals.of(server.name)),
+        "file": str(maker.config.sources[server.name]),
+    }
+
+
+@dataclass(slots=True)
+class _Listener:
+    """Prints what is told of a server, and cleans its words as a session would."""
+
+    redact: Callable[[str], str]
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Guarded | Warned):
+            print(f"! {self.redact(short_line(event.message, 400))}", file=sys.stderr)
+
+    def clean(self, _where: str, text: str) -> str:
+        return self.redact(text)
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One server, started once: what it offers, what of it is approved, and the question whether to approve it."""
+
+    maker: McpMaker
+    server: McpServer
+    options: argparse.Namespace
+    listener: _Listener
+    tree: Path | None
+
+    async def run(self) -> int:
+        tree, server = self.tree, self.server
+        if isinstance(server.place, ServerProgram) and server.place.repository and tree is None:
+            raise ConfigurationError(
+                f"the MCP server {server.name} reads a repository: name one with --repo PATH"
+            )
+        connection = McpConnection(
+            server,
+            self.maker.transport(server, tree, self.listener),
+            on_asked=lambda method: self._say(f"! it asked for {method}, which it does not get"),
+            on_change=lambda: None,
+        )
+        try:
+            await connection.open()
+            found, about = connection.found, connection.about
+        finally:
+            await connection.close()
+        drift = compare(found, self.maker.approvals.of(server.name), server.pin)
+        if self.options.json:
+            print(as_json_text(self._as_json(about, found, drift), indent=2))
+        else:
+            self._print(about, found, drift)
+        return self._approve(found, drift)
+
+    def _approve(self, found: tuple[McpDefinition, ...], drift: Drift) -> int:
+        """Approve the tools if the person says so; a pin in the configuration is changed there."""
+        server = self.server
+        if server.pin:
+            if drift.waits:
+                self._say(f'! they are not as pinned; to approve them write: pin = "{pin_of(found)}"')
+            return QUESTION if drift.waits else DONE
+        if not (drift.waits or drift.gone):
+            return DONE
+        question = (
+            f"{drift.in_words()}. From now on runs use the tools of {server.name} as they are shown here"
+        )
+        if not (self.options.approve or agreed(question)):
+            self._say(f"! not approved; approve them with: pullwright mcp test {server.name} --approve")
+            return QUESTION
+        self.maker.approvals.approve(server.name, found)
+        self._say(f"approved: {counted(len(found), 'tool')} of {server.name}")
+        return DONE
+
+    def _print(self, about: str, found: tuple[McpDefinition, ...], drift: Drift) -> None:
+        self._out(f"{self.server.name}: {about}; {counted(len(found), 'tool')}")
+        for row in self._tools(found):
+            problem = f"; not used: {row['problem']}" if row["problem"] else ""
+            self._out(f"  {row['shown']}  {'dangerous' if row['dangerous'] else 'allowed'}{problem}")
+        for line in drift.diff():
+            self._out(f"  {line}")
+        self._out(f'  pin = "{pin_of(found)}"')
+
+    def _as_json(self, about: str, found: tuple[McpDefinition, ...], drift: Drift) -> dict[str, Any]:
+        return {
+            "server": self.server.name,
+            "about": about,
+            "tools": self._tools(found),
+            "approved": [one.name for one in drift.approved],
+            "new": [one.name for one in drift.new],
+            "changed": [one.name for _, one in drift.changed],
+            "gone": [one.name for one in drift.gone],
+            "pin": pin_of(found),
+        }
+
+    def _tools(self, found: tuple[McpDefinition, ...]) -> list[dict[str, Any]]:
+        server = self.server
+        names = shown_names((server.name, one.name) for one in found)
+        rows = []
+        for one in found:
+            shown = names[server.name, one.name]
+            made = for_model(server.name, one, shown, self.listener.clean)
+            problem = made if isinstance(made, str) else ""
+            rows.append(
+                {
+                    "name": one.name,
+                    "shown": shown,
+                    "dangerous": not server.allows(one.name),
+                    "problem": problem,
+                }
+            )
+        return rows
+
+    def _out(self, line: str) -> None:
+        print(self.listener.redact(clean(line)))
+
+    def _say(self, line: str) -> None:
+        print(self.listener.redact(clean(line)), file=sys.stderr)

@@ -1,0 +1,331 @@
+"""The MCP servers that a person has configured: `[mcp.servers.NAME]` of their own file, and `--mcp-config FILE`.
+
+No repository configures one: a server is a program that runs here, or a place to which words of the task go.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from orchestrator.app.config.settings import nearest_to, read_toml, user_file
+from orchestrator.app.forms import Address, Hosts  # noqa: TC001  pydantic reads the annotations
+from orchestrator.core.addresses import is_loopback
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.redaction import MIN_SECRET_CHARS, is_secret, is_secret_name, parts_to_hide
+from orchestrator.engine.mcp.base import (
+    CALL_SECONDS,
+    MOST_SECONDS,
+    REPOSITORY,
+    START_SECONDS,
+    BrowserLogin,
+    ClientLogin,
+    McpServer,
+    ServerAddress,
+    ServerProgram,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.app.config.settings import Settings
+
+TABLE = "mcp"
+_MAX_FILE_BYTES = 1_000_000
+_MOST_SERVERS = 50
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_OF_OTHERS = frozenset(
+    {"autoApprove", "alwaysAllow", "trust", "description", "gallery", "cwd", "timeout", "envFile"}
+)
+"""Keys of the common form that say nothing here: what a tool may do is said by `allow` alone."""
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9])?", value):
+        raise ValueError
+    return value
+
+
+_Seconds = Annotated[float, Field(gt=0, le=MOST_SECONDS, strict=False)]
+_Text = Annotated[str, Field(max_length=10_000, pattern=r"^[^\x00]*$")]
+_Name = TypeAdapter(Annotated[str, AfterValidator(_name)])
+
+
+class _Entry(BaseModel):
+    """One server as a file has it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
+    command: _Text | None = Field(None, min_length=1)
+    args: list[_Text] = []
+    env: dict[str, _Text] = {}
+    url: Address | None = None
+    headers: dict[str, _Text] = {}
+    disabled: bool = False
+    allow: list[_Text] = []
+    hosts: Hosts = ()
+    read: list[_Text] = []
+    repository: bool = False
+    pin: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    login: Literal["browser"] | None = None
+    client_id: _Text = ""
+    client_secret: _Text = ""
+    issuer: _Text = ""
+    scope: _Text = ""
+    start_seconds: _Seconds = START_SECONDS
+    call_seconds: _Seconds = CALL_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class McpConfig:
+    """The servers of a run, in the order of their names.
+
+    Attributes:
+        sources: the file that each comes from, by the server's name.
+        notices: what the person should know, a line each.
+        secrets: values that no text may show.
+    """
+
+    servers: tuple[McpServer, ...] = ()
+    sources: Mapping[str, Path] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def server(self, name: str) -> McpServer:
+        """The server of this name.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        for one in self.servers:
+            if one.name == name:
+                return one
+        if not self.servers:
+            raise ConfigurationError(
+                f"no MCP server is configured: write [mcp.servers.{name}] into your own file, or pass --mcp-config FILE"
+            )
+        near = nearest_to(name, [one.name for one in self.servers])
+        raise ConfigurationError(f"there is no MCP server {name!r}; the nearest is {near!r}")
+
+
+def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
+    """Read the servers of the user's own file, and over them those of `mcp_config`.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or says something that makes no sense.
+    """
+    entries: dict[str, tuple[Any, Path]] = {}
+    users = user_file(environ)
+    table = (read_toml(users) or {}).get(TABLE, {})
+    for name, entry in _servers_of(table, users, "servers", f"[{TABLE}]").items():
+        entries[name] = entry, users
+    if settings.mcp_config is not None:
+        path = Path(settings.mcp_config).expanduser()
+        for name, entry in _servers_of(_read_json(path), path, "mcpServers", "").items():
+            entries[name] = entry, path
+    if len(entries) > _MOST_SERVERS:
+        raise ConfigurationError(f"at most {_MOST_SERVERS} MCP servers can be configured, not {len(entries)}")
+    reader = _Reader(environ, frozenset(settings.mcp_unconfined))
+    made = [
+        one for name, (entry, path) in sorted(entries.items()) if (one := reader.server(name, entry, path))
+    ]
+    for name in settings.mcp_unconfined:
+        if name not in entries:
+            raise ConfigurationError(f"--mcp-unconfined {name}: there is no MCP server of this name")
+    return McpConfig(
+        tuple(made),
+        {name: path for name, (_, path) in entries.items()},
+        tuple(reader.notices),
+        tuple(dict.fromkeys(reader.secrets)),
+    )
+
+
+def _servers_of(table: object, path: Path, key: str, where: str) -> dict[str, Any]:
+    place = f"{where} in {path}".strip()
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{place}: must be a table with {key}")
+    if where and (unknown := next((name for name in table if name != key), None)):
+        raise ConfigurationError(
+            f"{place} holds the unknown key {unknown!r}; servers are written [mcp.servers.NAME]"
+        )
+    servers = table.get(key, {} if where else None)
+    if not isinstance(servers, dict):
+        raise ConfigurationError(f'{place}: must hold an object "{key}" with a server each')
+    return servers
+
+
+def _read_json(path: Path) -> object:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"--mcp-config {path} cannot be read: {error.strerror or error}") from error
+    if len(data) > _MAX_FILE_BYTES:
+        raise ConfigurationError(f"--mcp-config {path} has more than {_MAX_FILE_BYTES:,} bytes")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"--mcp-config {path} is not valid JSON: {str(error)[:200]}") from None
+
+
+class _MissingVariableError(Exception):
+    """A variable that a server needs is not set."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Makes servers of entries, and collects what is to be told and hidden."""
+
+    environ: Mapping[str, str]
+    unconfined: frozenset[str]
+    notices: list[str] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
+
+    def server(self, name: str, raw: object, path: Path) -> McpServer | None:
+        """The server of an entry; None where it is switched off, or a variable is missing."""
+        where = f"the MCP server {name!r} in {path}"
+        try:
+            _Name.validate_python(name)
+        except ValidationError:
+            raise ConfigurationError(
+                f"{where}: a name has letters, digits, blanks and . _ - in it, 64 at most"
+            ) from None
+        if not isinstance(raw, dict):
+            raise ConfigurationError(f"{where}: must be a table with command or url")
+        ignored = sorted(_OF_OTHERS & raw.keys())
+        if ignored:
+            self.notices.append(f"{where}: {', '.join(ignored)} says nothing here")
+        known = {key: value for key, value in raw.items() if key not in ignored}
+        try:
+            entry = _entry({**known, **self._expanded(known, where)}, where)
+        except _MissingVariableError as error:
+            self.notices.append(f"{where} is left out: {error}")
+            return None
+        if entry.disabled:
+            return None
+        place = self._program(name, entry, where) if entry.command else self._address(entry, where)
+        return McpServer(name, place, tuple(entry.allow), entry.pin, entry.start_seconds, entry.call_seconds)
+
+    def _program(self, name: str, entry: _Entry, where: str) -> ServerProgram:
+        if entry.url or entry.headers or entry.client_id or entry.login or entry.type not in {None, "stdio"}:
+            raise ConfigurationError(
+                f"{where}: has command, so url, headers, client_id and another type make no sense"
+            )
+        return ServerProgram(
+            entry.command or "",
+            tuple(entry.args),
+            entry.env,
+            entry.hosts,
+            tuple(str(Path(one).expanduser()) for one in entry.read),
+            repository=entry.repository,
+            is_confined=name not in self.unconfined,
+        )
+
+    def _address(self, entry: _Entry, where: str) -> ServerAddress:
+        if entry.url is None:
+            raise ConfigurationError(f"{where}: needs command, for a program, or url")
+        for key in ("args", "env", "hosts", "read", "repository"):
+            if getattr(entry, key):
+                raise ConfigurationError(f"{where}: {key} is for a program; a server with url has none")
+        if entry.type == "stdio":
+            raise ConfigurationError(f"{where}: has url, so it is no stdio server")
+        parts = urlsplit(entry.url)
+        if (
+            parts.scheme != "https"
+            and not is_loopback(parts.hostname or "")
+            and (entry.headers or entry.client_id)
+        ):
+            raise ConfigurationError(f"{where}: headers and secrets go over https:// only")
+        return ServerAddress(entry.url, entry.headers, entry.type == "sse", _login(entry, where))
+
+    def _expanded(self, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """The texts with variables in the place of `${NAME}`; secrets only where nobody else reads them."""
+        found: dict[str, Any] = {}
+        for key in ("command", "url", "issuer", "client_id", "scope"):
+            if isinstance(raw.get(key), str):
+                found[key] = self._filled(raw[key], where, key, secret=False)
+        for key in ("args", "hosts", "read"):
+            if isinstance(raw.get(key), list):
+                found[key] = [self._filled(one, where, key, secret=False) for one in raw[key]]
+        for key in ("env", "headers"):
+            if isinstance(raw.get(key), dict):
+                found[key] = {
+                    name: self._value(name, text, where, always=key == "headers")
+                    for name, text in raw[key].items()
+                }
+        if "client_secret" in raw:
+            found["client_secret"] = self._value("client_secret", raw["client_secret"], where, always=True)
+        return found
+
+    def _value(self, name: str, text: object, where: str, *, always: bool) -> object:
+        """A value that may be a secret."""
+        if not isinstance(text, str):
+            return text
+        filled = self._filled(text, where, name, secret=True)
+        if always or text != filled:
+            self.secrets += [one for one in (filled, *filled.split()) if len(one) >= MIN_SECRET_CHARS]
+        self.secrets += parts_to_hide(name, filled)
+        if text == filled and is_secret_name(name) and filled:
+            self.notices.append(
+                f"{where}: {name} is written into the file; write ${{NAME}} and set that variable"
+            )
+        return filled
+
+    def _filled(self, text: object, where: str, key: str, *, secret: bool) -> Any:
+        if not isinstance(text, str):
+            return text
+
+        def value(match: re.Match[str]) -> str:
+            name, default = match[1], match[2]
+            if match[0] == REPOSITORY:
+                return REPOSITORY
+            found = self.environ.get(name) or default
+            if found is None:
+                raise _MissingVariableError(
+                    f"the variable {name} is not set, and {key} has no default for it"
+                )
+            if not secret and found != default and is_secret(name, found):
+                raise ConfigurationError(
+                    f"{where}: {key} would show the secret {name} to everybody on this machine; use env or headers"
+                )
+            return found
+
+        return _VARIABLE.sub(value, text)
+
+
+def _entry(values: Mapping[str, Any], where: str) -> _Entry:
+    try:
+        return _Entry.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            near = nearest_to(key, _Entry.model_fields)
+            raise ConfigurationError(
+                f"{where} holds the unknown key {key!r}; the nearest known one is {near!r}"
+            ) from None
+        raise ConfigurationError(f"{where}: {key} is not as it should be: {first['msg'].lower()}") from None
+
+
+def _login(entry: _Entry, where: str) -> ClientLogin | BrowserLogin | None:
+    given = (entry.client_id, entry.client_secret, entry.issuer)
+    if entry.login == "browser":
+        if entry.issuer or (entry.client_secret and not entry.client_id):
+            raise ConfigurationError(
+                f"{where}: login = browser takes client_id, client_secret and scope only"
+            )
+        return BrowserLogin(entry.client_id, entry.client_secret, entry.scope)
+    if not any((*given, entry.scope)):
+        return None
+    if not all(given):
+        raise ConfigurationError(f"{where}: to sign in it needs client_id, client_secret and issuer")
+    if urlsplit(entry.issuer).scheme not in {"http", "https"}:
+        raise ConfigurationError(f"{where}: issuer must be the address of the authorization server")
+    return ClientLogin(entry.client_id, entry.client_secret, entry.issuer, entry.scope)

@@ -1,0 +1,148 @@
+"""Makes the MCP servers of a run from the configuration: their sandboxes, their folders, what was approved of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orchestrator.app.config.mcp import load_mcp
+from orchestrator.app.wiring.guards import sandbox_options
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import Defence, Guarded
+from orchestrator.engine.mcp.base import ServerProgram
+from orchestrator.engine.mcp.definitions import Approvals
+from orchestrator.engine.mcp.remote import remote_transport
+from orchestrator.engine.mcp.stdio import ProgramStart, stdio_transport
+from orchestrator.engine.mcp.tools import McpSetup, McpTools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mcp.client import Transport
+
+    from orchestrator.app.config.mcp import McpConfig
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.core.events import Emit
+    from orchestrator.engine.environments.base import Connect, Sandbox
+    from orchestrator.engine.mcp.base import ForeignTools, McpServer
+    from orchestrator.engine.mcp.sign_in import ShowPage
+    from orchestrator.engine.mcp.stdio import ServerVoice
+
+INSTALL = "pip install 'pullwright[mcp]'"
+_KEY_CHARS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class McpMaker:
+    """Makes the MCP servers' tools for one session, and transports to single servers.
+
+    Attributes:
+        connect: opens connections to allowed hosts, in the place of those to public addresses.
+        show: shows a person where to sign in; None where nobody is there.
+    """
+
+    config: McpConfig
+    context: BuildContext
+    connect: Connect | None = None
+    show: ShowPage | None = None
+
+    @property
+    def approvals(self) -> Approvals:
+        """What was approved on this machine."""
+        return Approvals(self.context.home.mcp / "approved.json")
+
+    def __call__(self, tree: Path, clean: Callable[[str, str], str], emit: Emit) -> ForeignTools:
+        """Make them for a session on a work tree. Nothing is started yet."""
+        setups = [McpSetup(one, self.transport(one, tree, emit)) for one in self.config.servers]
+        return McpTools(setups, self.approvals.of, emit, clean)
+
+    def transport(
+        self, server: McpServer, tree: Path | None, emit: Emit
+    ) -> Callable[[ServerVoice], Transport]:
+        """Return what makes the transport to a server.
+
+        Args:
+            tree: the repository that the server may read, if it may.
+        """
+        place = server.place
+        if not isinstance(place, ServerProgram):
+            return partial(_remote, server, self.show)
+        return partial(_program, self.start(server.name, place, tree, emit))
+
+    def start(self, name: str, place: ServerProgram, tree: Path | None, emit: Emit) -> ProgramStart:
+        """Return what starts a server that is a program."""
+        settings = self.context.settings
+        is_confined = place.is_confined and settings.sandbox != "off"
+        return ProgramStart(
+            place,
+            self.context.home.mcp / "servers" / folder_name(name),
+            str(tree) if tree else "",
+            self.context.environ,
+            partial(_find_sandbox, place, settings, tree, self.connect) if is_confined else None,
+            lambda refused: _tell_refused(emit, name, refused),
+        )
+
+
+def open_mcp(context: BuildContext) -> McpMaker | None:
+    """Read which MCP servers there are; None if there is none.
+
+    Raises:
+        ConfigurationError: a file makes no sense, or what speaks to servers is not installed.
+    """
+    config = load_mcp(context.settings, context.environ)
+    if not config.servers and not config.notices:
+        return None
+    if config.servers:
+        check_installed()
+    return McpMaker(config, context)
+
+
+def check_installed() -> None:
+    """Refuse to go on without what speaks to servers.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise ConfigurationError(f"MCP servers need an extra of this program: {INSTALL}")
+
+
+def folder_name(server: str) -> str:
+    """Return a name for the server's own folder; no two servers have the same."""
+    plain = re.sub(r"[^a-z0-9-]", "_", server.lower())
+    return plain if plain == server else f"{plain}-{hashlib.sha256(server.encode()).hexdigest()[:_KEY_CHARS]}"
+
+
+def _program(start: ProgramStart, voice: ServerVoice) -> Transport:
+    return stdio_transport(start, voice)
+
+
+def _remote(server: McpServer, show: ShowPage | None, voice: ServerVoice) -> Transport:
+    assert not isinstance(server.place, ServerProgram)  # noqa: S101  for the type checker
+    return remote_transport(server.place, voice, server.call_seconds, show)
+
+
+def _find_sandbox(
+    program: ServerProgram, settings: Settings, tree: Path | None, connect: Connect | None
+) -> Sandbox:
+    """Find a sandbox with what this server alone is granted."""
+    from orchestrator.engine.environments.sandbox.find import find_sandbox
+
+    shown = (str(tree),) if program.repository and tree else ()
+    options = dataclasses.replace(
+        sandbox_options(settings), hosts=program.hosts, readable=(*program.readable, *shown), connect=connect
+    )
+    return find_sandbox(options)
+
+
+def _tell_refused(emit: Emit, server: str, refused: str) -> None:
+    place, _, why = refused.partition(" ")  # see `ExecResult.refused_hosts`
+    reason = f": {why}" if why else "; write it into its hosts to allow it"
+    emit(Guarded(Defence.NETWORK, f"the MCP server {server} tried to reach {place}{reason}"))

@@ -1,0 +1,1 @@
+"""The client of MCP servers: connections, pinned definitions, and their tools for a session."""

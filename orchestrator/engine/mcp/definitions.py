@@ -1,0 +1,329 @@
+"""The definitions of a server's tools: as they were approved, as they are now, and as a model is shown them.
+
+A server may say anything of its tools, and say something else tomorrow. So a person approves what a model is shown,
+and a definition that has changed since is not used until it is approved anew.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.fence import fenced, one_line
+from orchestrator.core.messages import ToolDefinition
+from orchestrator.core.prompts import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from orchestrator.core.messages import JsonObject
+
+MAX_DEFINITION_CHARS = 40_000
+"""Of one tool: its description and its schema."""
+MAX_DESCRIPTION_CHARS = 4_000
+"""That a model is shown."""
+_PARAMETER_CHARS = 300
+_LINE_CHARS = 200
+_MAX_DIFF_LINES = 200
+_MAX_FILE_BYTES = 50_000_000
+_PIN = "sha256:"
+_PLAIN_WORD = re.compile(r"[\w.:/+@#-]{1,80}", re.ASCII)
+_PARAMETER = re.compile(r"[\w.$-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class McpDefinition:
+    """A tool as its server defines it; `name` is the raw one."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+    def text(self) -> str:
+        """All that a person approves, in lines."""
+        schema = json.dumps(self.parameters, indent=1, sort_keys=True)
+        return f"name: {self.name}\ndescription:\n{self.description}\nparameters:\n{schema}"
+
+    @property
+    def digest(self) -> str:
+        """The same for the same definition."""
+        return hashlib.sha256(self.text().encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def pin_of(definitions: Sequence[McpDefinition]) -> str:
+    """What stands for all definitions of a server in a configuration."""
+    digests = "\n".join(sorted(one.digest for one in definitions))
+    return _PIN + hashlib.sha256(digests.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What a server's definitions are now, compared with what was approved."""
+
+    approved: tuple[McpDefinition, ...]
+    new: tuple[McpDefinition, ...] = ()
+    changed: tuple[tuple[McpDefinition, McpDefinition], ...] = ()
+    gone: tuple[McpDefinition, ...] = ()
+
+    @property
+    def waits(self) -> bool:
+        """Whether something waits for a person."""
+        return bool(self.new or self.changed)
+
+    def in_words(self) -> str:
+        """What waits, in a line."""
+        parts = [
+            f"{len(names)} {word}: {', '.join(one_line(name, limit=60) for name in names[:5])}"
+            f"{' and more' if len(names) > 5 else ''}"  # noqa: PLR2004  as many as are named
+            for word, names in (
+                ("changed", [new.name for _, new in self.changed]),
+                ("new", [one.name for one in self.new]),
+                ("gone", [one.name for one in self.gone]),
+            )
+            if names
+        ]
+        return "; ".join(parts)
+
+    def diff(self) -> list[str]:
+        """The difference, a line each; nothing in it is hidden from a person's eyes."""
+        pairs: list[tuple[str, str, str]] = [(new.name, old.text(), new.text()) for old, new in self.changed]
+        pairs += [(one.name, "", one.text()) for one in self.new]
+        pairs += [(one.name, one.text(), "") for one in self.gone]
+        lines: list[str] = []
+        for name, old, new in pairs:
+            title = one_line(name, limit=_LINE_CHARS)
+            found = difflib.unified_diff(
+                _visible(old), _visible(new), f"approved/{title}", f"now/{title}", lineterm="", n=2
+            )
+            lines += found
+        more = len(lines) - _MAX_DIFF_LINES
+        return lines if more <= 0 else [*lines[:_MAX_DIFF_LINES], f"... {more} more lines"]
+
+
+def compare(found: Sequence[McpDefinition], approved: Mapping[str, McpDefinition], pin: str = "") -> Drift:
+    """Compare what a server offers with what was approved; a pin decides for all of it alone."""
+    if pin:
+        return Drift(tuple(found)) if pin_of(found) == pin else Drift((), new=tuple(found))
+    same, new, changed = [], [], []
+    for one in found:
+        before = approved.get(one.name)
+        if before is None:
+            new.append(one)
+        elif before == one:
+            same.append(one)
+        else:
+            changed.append((before, one))
+    names = {one.name for one in found}
+    gone = tuple(one for name, one in sorted(approved.items()) if name not in names)
+    return Drift(tuple(same), tuple(new), tuple(changed), gone)
+
+
+def _visible(text: str) -> list[str]:
+    """A text in lines of bounded length; a long one is continued, so that nothing of it is left out."""
+    lines = []
+    for line in text.split("\n") if text else ():
+        escaped = one_line(line, limit=10 * len(line) + 1)
+        lines += [escaped[at : at + _LINE_CHARS] for at in range(0, max(len(escaped), 1), _LINE_CHARS)]
+    return lines
+
+
+class Approvals:
+    """The definitions that a person has approved, by server, in one file.
+
+    Args:
+        path: the file; it need not be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def of(self, server: str) -> dict[str, McpDefinition]:
+        """What is approved of a server, by raw name.
+
+        Raises:
+            ConfigurationError: the file is damaged; nothing counts as approved then.
+        """
+        known = self._read().get(server, {})
+        try:
+            return {
+                name: McpDefinition(name, one["description"], one["parameters"])
+                for name, one in known.items()
+            }
+        except (AttributeError, KeyError, TypeError):
+            raise self._damaged() from None
+
+    def approve(self, server: str, definitions: Sequence[McpDefinition]) -> None:
+        """Take these definitions in the place of all that were approved of this server.
+
+        Raises:
+            ConfigurationError: the file is damaged, or cannot be written.
+        """
+        servers = self._read()
+        servers[server] = {
+            one.name: {"description": one.description, "parameters": one.parameters} for one in definitions
+        }
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name)
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    json.dump(servers, file, indent=1, sort_keys=True)
+                Path(name).replace(self.path)
+            except BaseException:
+                with suppress(OSError):
+                    Path(name).unlink()
+                raise
+        except OSError as error:
+            raise ConfigurationError(f"{self.path} cannot be written: {error.strerror or error}") from error
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            with self.path.open("rb") as file:
+                value = json.loads(file.read(_MAX_FILE_BYTES))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigurationError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        except (ValueError, RecursionError):
+            raise self._damaged() from None
+        if not isinstance(value, dict) or not all(isinstance(one, dict) for one in value.values()):
+            raise self._damaged()
+        return value
+
+    def _damaged(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self.path} is damaged: remove it, and approve the tools of your MCP servers again "
+            "(pullwright mcp test NAME)"
+        )
+
+
+_KEPT = frozenset(
+    {
+        "type",
+        "properties",
+        "required",
+        "items",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "additionalProperties",
+    }
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems"}
+    | {"maxItems", "uniqueItems", "format", "$ref", "$defs", "definitions", "description"}
+)
+"""Keywords of a schema that stay. What is left out only allows more, and the server checks its arguments itself; a
+regular expression of a stranger's may take for ever."""
+
+_CHOICES = frozenset({"enum", "const", "format"})
+_OF_SCHEMAS = frozenset({"properties", "$defs", "definitions"})
+
+
+def for_model(
+    server: str, definition: McpDefinition, name: str, clean: Callable[[str, str], str]
+) -> ToolDefinition | str:
+    """The definition as a model is shown it: the server's words stand between markers. Else why it cannot be used.
+
+    Args:
+        name: see `shown_names`.
+        clean: a text as the model may see it, by what it is and what it says.
+    """
+    try:
+        return _for_model(server, definition, name, clean)
+    except RecursionError:
+        return "its schema is nested too deeply"
+
+
+def _for_model(
+    server: str, definition: McpDefinition, name: str, clean: Callable[[str, str], str]
+) -> ToolDefinition | str:
+    schema = definition.parameters
+    if len(definition.description) + len(json.dumps(schema)) > MAX_DEFINITION_CHARS:
+        return f"its definition has more than {MAX_DEFINITION_CHARS:,} characters"
+    if unknown := next((key for key in _parameter_names(schema) if not _PARAMETER.fullmatch(key)), None):
+        return f"it has a parameter {one_line(unknown, limit=40)!r}, which is no plain name"
+    where = f"the definition of {name}"
+    said = clean(where, definition.description.strip()[:MAX_DESCRIPTION_CHARS])
+    words: list[str] = []
+    parameters = _shown_schema({**schema, "type": "object"}, lambda text: clean(where, text), words)
+    parameters.setdefault("properties", {})
+    described = "\n".join(filter(None, (said, *dict.fromkeys(words))))
+    text = render(
+        "mcp/tool",
+        server=server,
+        tool=one_line(definition.name, limit=120),
+        words=fenced(described) if described else "",
+    )
+    return ToolDefinition(name, text.strip(), parameters)
+
+
+def as_definition(listed: Mapping[str, Any]) -> McpDefinition | None:
+    """A definition as `tools/list` gives it; None where it has no name or no schema."""
+    name, schema, description = listed.get("name"), listed.get("inputSchema"), listed.get("description")
+    if not isinstance(name, str) or not name or not isinstance(schema, dict):
+        return None
+    return McpDefinition(name, description if isinstance(description, str) else "", schema)
+
+
+def _parameter_names(schema: Any) -> Iterator[str]:
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield from (name for key in _OF_SCHEMAS if isinstance(node.get(key), dict) for name in node[key])
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+
+
+def _shown_schema(schema: Any, clean: Callable[[str], str], words: list[str]) -> Any:
+    """A schema with the keywords that stay, and its words as quotations of one line.
+
+    Args:
+        words: takes what stands in choices that are no plain words, for the description.
+    """
+    if isinstance(schema, list):
+        return [_shown_schema(item, clean, words) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    shown = {
+        key: _shown_value(schema, key, clean, words) for key in schema if key in _KEPT and key not in _CHOICES
+    }
+    shown |= _shown_choices(schema, clean, words)
+    return shown
+
+
+def _shown_value(schema: JsonObject, key: str, clean: Callable[[str], str], words: list[str]) -> Any:
+    value = schema[key]
+    if key in _OF_SCHEMAS and isinstance(value, dict):
+        return {name: _shown_schema(inner, clean, words) for name, inner in value.items()}
+    if key == "description":
+        return f"The server's words: `{one_line(clean(str(value)), limit=_PARAMETER_CHARS)}`"
+    if key == "required" and isinstance(value, list):
+        known = schema.get("properties")
+        names = known if isinstance(known, dict) else {}
+        return [name for name in value if isinstance(name, str) and name in names]
+    return _shown_schema(value, clean, words)
+
+
+def _shown_choices(schema: JsonObject, clean: Callable[[str], str], words: list[str]) -> JsonObject:
+    """What names values, where all are plain words; else they go into the description, and any value is allowed."""
+    shown: dict[str, Any] = {}
+    for key in _CHOICES & schema.keys():
+        value = schema[key]
+        choices = value if isinstance(value, list) else [value]
+        if all(not isinstance(one, str) or _PLAIN_WORD.fullmatch(one) for one in choices):
+            shown[key] = value
+        else:
+            words += [f"A choice: {clean(str(one))}" for one in choices]
+    return shown

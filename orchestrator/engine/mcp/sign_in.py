@@ -1,0 +1,181 @@
+"""Signs in at the authorization server of an MCP server (OAuth 2.1): by itself, or with a person at a browser.
+
+The library has the protocol. A token stays in memory and ends with the connection: no file holds one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+from orchestrator.engine.mcp.base import BrowserLogin, ClientLogin, McpError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    import httpx2
+    from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
+
+    from orchestrator.engine.mcp.base import ServerAddress
+
+ShowPage: TypeAlias = "Callable[[str], None]"
+"""Shows a person the address of the page where they sign in."""
+
+PAGE_SECONDS = 300.0
+_PATH = "/callback"
+_MAX_HEAD_BYTES = 16_384
+_HEAD_SECONDS = 10.0
+_NAME = "Pullwright"
+
+
+@asynccontextmanager
+async def signing_in(address: ServerAddress, show: ShowPage | None) -> AsyncGenerator[httpx2.Auth | None]:
+    """What signs in if the server asks for it; None where nothing is configured.
+
+    Args:
+        show: None where no person is there.
+
+    Raises:
+        McpError: it takes a person, and none is there.
+    """
+    match address.login:
+        case None:
+            yield None
+        case ClientLogin() as login:
+            yield _as_client(address.url, login)
+        case BrowserLogin() as login:
+            if show is None:
+                raise McpError(
+                    "it wants a person to sign in at a browser, and none is here; "
+                    "use client_id, client_secret and issuer, or a header"
+                )
+            callback = _Callback(show)
+            server = await asyncio.start_server(callback.take, "127.0.0.1", 0, limit=_MAX_HEAD_BYTES)
+            try:
+                port = server.sockets[0].getsockname()[1]
+                yield _at_browser(address.url, login, callback, f"http://127.0.0.1:{port}{_PATH}")
+            finally:
+                server.close()
+
+
+def _as_client(url: str, login: ClientLogin) -> httpx2.Auth:
+    from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+
+    return ClientCredentialsOAuthProvider(
+        url, _Memory(), login.client_id, login.client_secret, scope=login.scope or None, issuer=login.issuer
+    )
+
+
+def _at_browser(url: str, login: BrowserLogin, callback: _Callback, redirect: str) -> httpx2.Auth:
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
+    from pydantic import AnyUrl
+
+    about = OAuthClientMetadata(
+        redirect_uris=[AnyUrl(redirect)],
+        client_name=_NAME,
+        grant_types=["authorization_code", "refresh_token"],
+        scope=login.scope or None,
+    )
+    memory = _Memory()
+    if login.client_id:
+        method = "client_secret_basic" if login.client_secret else "none"
+        memory.client = OAuthClientInformationFull(
+            redirect_uris=[AnyUrl(redirect)],
+            client_id=login.client_id,
+            client_secret=login.client_secret or None,
+            token_endpoint_auth_method=method,
+        )
+    return OAuthClientProvider(
+        url, about, memory, redirect_handler=callback.ask, callback_handler=callback.answer
+    )
+
+
+class _Callback:
+    """The page on this machine to which the browser comes back."""
+
+    def __init__(self, show: ShowPage) -> None:
+        self._show = show
+        self._state = ""
+        self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
+
+    async def ask(self, page: str) -> None:
+        """Show a person where to sign in."""
+        self._state = _first(parse_qs(urlsplit(page).query), "state")
+        self._answer = asyncio.get_running_loop().create_future()
+        self._show(page)
+
+    async def answer(self) -> AuthorizationCodeResult:
+        """What the browser brings.
+
+        Raises:
+            McpError: the person refused, or does nothing.
+        """
+        assert self._answer is not None  # noqa: S101  for the type checker
+        try:
+            async with asyncio.timeout(PAGE_SECONDS):
+                return await self._answer
+        except TimeoutError:
+            raise McpError(f"nobody signed in within {PAGE_SECONDS:g} seconds") from None
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take one request. One without the state that the page was asked with is somebody else's."""
+        try:
+            async with asyncio.timeout(_HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            status = self._take(head.split(b" ", 2)[1].decode("ascii", "replace"))
+            text = "You may close this page.\n" if status == "200 OK" else f"{status}\n"
+            headers = f"Content-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close"
+            writer.write(f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n{text}".encode())
+            await writer.drain()
+        except (OSError, EOFError, IndexError, asyncio.LimitOverrunError):
+            pass  # whoever it was is gone, or speaks something else
+        finally:
+            writer.close()
+
+    def _take(self, target: str) -> str:
+        from mcp.shared.auth import AuthorizationCodeResult
+
+        parts = urlsplit(target)
+        found = parse_qs(parts.query)
+        if parts.path != _PATH:
+            return "404 Not Found"
+        if (
+            self._answer is None
+            or self._answer.done()
+            or not self._state
+            or _first(found, "state") != self._state
+        ):
+            return "400 Bad Request"
+        if code := _first(found, "code"):
+            result = AuthorizationCodeResult(code=code, state=self._state, iss=_first(found, "iss") or None)
+            self._answer.set_result(result)
+        else:
+            self._answer.set_exception(McpError(f"signing in was refused: {_first(found, 'error')[:100]!a}"))
+        return "200 OK"
+
+
+def _first(found: dict[str, list[str]], name: str) -> str:
+    return next(iter(found.get(name, ())), "")
+
+
+class _Memory:
+    """Keeps a token, and who we are at that server, as long as the connection."""
+
+    def __init__(self) -> None:
+        self.client: OAuthClientInformationFull | None = None
+        self._tokens: OAuthToken | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self._tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info

@@ -1,0 +1,273 @@
+"""A server that is a program: started in a sandbox of its own, and spoken to over its standard input and output.
+
+A command in a sandbox has no standard input (`OpenSandbox.launch`). So a server's is a named pipe in its own folder,
+which every sandbox shows, and which its shell opens before the server begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import tempfile
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import PullwrightError
+from orchestrator.engine.environments.base import WritableFolder
+from orchestrator.engine.environments.commands import (
+    Command,
+    EnvPolicy,
+    ProgramLaunch,
+    command_variables,
+    shell_program,
+    until_writable,
+)
+from orchestrator.engine.mcp.base import REPOSITORY, McpError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+    from mcp.client import Transport
+    from mcp.client._transport import TransportStreams
+
+    from orchestrator.engine.environments.base import Launch, Sandbox
+    from orchestrator.engine.mcp.base import ServerProgram
+
+MAX_MESSAGE_BYTES = 8 << 20
+"""Of one message."""
+UNASKED_MESSAGES = 8
+"""Of the longest, that a server may send between two messages of ours."""
+_SAID_CHARS = 2_000
+_PIECE_BYTES = 1 << 16
+_END_SECONDS = 2.0
+"""Between the end of its input and SIGTERM, and between SIGTERM and SIGKILL."""
+_DRAIN_SECONDS = 0.5
+_NO_END_MS = 1
+
+
+@dataclass(slots=True)
+class ServerVoice:
+    """What is known of how a server fares, for messages to a person.
+
+    Attributes:
+        said: the end of what it wrote to its standard error.
+        problem: why it was ended, if we ended it.
+    """
+
+    said: str = ""
+    problem: str = ""
+
+    def note(self, text: str) -> None:
+        """Take a piece of its standard error."""
+        self.said = (self.said + text)[-_SAID_CHARS:]
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its standard error."""
+        return next((line.strip() for line in reversed(self.said.splitlines()) if line.strip()), "")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStart:
+    """What is needed to start a server's program.
+
+    Attributes:
+        folder: the server's own, which it may change and where it starts; made if it is not there.
+        find_sandbox: for the clone's path, if it may be read; None where the server runs as this user does.
+        on_refused: is told `host:port` for each connection that was not allowed.
+        max_message_bytes: of one message.
+    """
+
+    program: ServerProgram
+    folder: Path
+    repository: str
+    inherited: Mapping[str, str] = field(repr=False)
+    find_sandbox: Callable[[], Sandbox] | None
+    on_refused: Callable[[str], None]
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+
+
+class _Running:
+    """A server's program that runs: its three pipes, and the launch."""
+
+    def __init__(self, launch: Launch, start: ProgramStart, voice: ServerVoice) -> None:
+        self._launch, self._start, self._voice = launch, start, voice
+        self._stdin = self._kept = -1
+        self.stdout = asyncio.StreamReader(limit=start.max_message_bytes)
+        self._stderr = asyncio.StreamReader()
+        self._unasked = 0
+
+    async def start(self, fifo: Path, stack: AsyncExitStack) -> None:
+        """Start it; what is to be closed later goes on the stack."""
+        # Both ends are held here, so that neither side waits for the other to open it.
+        self._kept = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        stack.callback(os.close, self._kept)
+        self._stdin = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        stack.callback(self.close_input)
+        loop = asyncio.get_running_loop()
+        writing = []
+        for reader in (self.stdout, self._stderr):
+            reading, end = os.pipe()
+            writing.append(end)
+            transport, _ = await loop.connect_read_pipe(
+                partial(asyncio.StreamReaderProtocol, reader), os.fdopen(reading, "rb", 0)
+            )
+            stack.callback(transport.close)
+        stack.push_async_callback(self._launch.close)
+        try:
+            async with asyncio.timeout(self._launch.start_seconds):
+                await self._launch.start(*writing)
+        finally:
+            for end in writing:
+                os.close(end)
+
+    async def line(self) -> bytes:
+        """The next line; nothing at the end."""
+        try:
+            line = await self.stdout.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
+            return error.partial
+        except asyncio.LimitOverrunError:
+            return self._end_for(f"it sent a message of more than {self._start.max_message_bytes >> 20} MiB")
+        self._unasked += len(line)
+        most = UNASKED_MESSAGES * self._start.max_message_bytes
+        if self._unasked > most:
+            return self._end_for(f"it sent more than {most >> 20} MiB that nobody asked for")
+        return line
+
+    async def write(self, data: bytes) -> None:
+        """Write a message."""
+        self._unasked = 0
+        view = memoryview(data)
+        while view and self._stdin >= 0:
+            try:
+                view = view[os.write(self._stdin, view) :]
+            except BlockingIOError:
+                await until_writable(self._stdin)
+
+    async def listen(self) -> None:
+        """Take note of its standard error until the end."""
+        while piece := await self._stderr.read(_PIECE_BYTES):
+            self._voice.note(piece.decode("utf-8", "replace"))
+
+    async def watch(self) -> None:
+        """Wait for its end; then what it started and left behind says nothing more."""
+        with suppress(PullwrightError):
+            await self._launch.ended()
+        self._voice.problem = self._voice.problem or self._launch.killed_for
+        await asyncio.sleep(_DRAIN_SECONDS)
+        if not self.stdout.at_eof():
+            self.stdout.feed_eof()
+
+    def close_input(self) -> None:
+        """Say that nothing more will be asked. May be called again."""
+        descriptor, self._stdin = self._stdin, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    async def end(self) -> None:
+        """End it: its input, SIGTERM, SIGKILL."""
+        self.close_input()
+        for stop in (self._launch.terminate, self._launch.kill):
+            with suppress(TimeoutError, PullwrightError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await self._launch.ended()
+                break
+            stop()
+        for place in self._launch.refused_hosts:
+            self._start.on_refused(place)
+
+    def _end_for(self, problem: str) -> bytes:
+        self._voice.problem = problem
+        self._launch.kill()
+        return b""
+
+
+@asynccontextmanager
+async def _started(start: ProgramStart, voice: ServerVoice) -> AsyncGenerator[_Running]:
+    """Start the program, and end it."""
+    program, sandbox = start.program, None
+    if start.find_sandbox is not None:
+        sandbox = await asyncio.to_thread(start.find_sandbox)
+    async with AsyncExitStack() as stack:
+        start.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = str(start.folder.resolve())
+        private = stack.enter_context(
+            tempfile.TemporaryDirectory(dir=folder, prefix=".input-", ignore_cleanup_errors=True)
+        )
+        fifo = Path(private) / "input"
+        os.mkfifo(fifo, 0o600)
+        line = f"exec {shlex.join(program.words(start.repository))} < {shlex.quote(str(fifo))}"
+        policy = EnvPolicy.CORE if sandbox is None else EnvPolicy.FILTERED
+        own = {name: value.replace(REPOSITORY, start.repository) for name, value in program.variables.items()}
+        variables = {**command_variables(sandbox, policy, start.inherited), **own}
+        command = Command(line, folder, variables, _NO_END_MS)
+        if sandbox is None:
+            launch: Launch = ProgramLaunch((shell_program(), "-c", line), command)
+        else:
+            opened = sandbox.open(WritableFolder(folder, ()))
+            stack.push_async_callback(opened.close)
+            launch = opened.launch(command)
+        running = _Running(launch, start, voice)
+        await running.start(fifo, stack)
+        try:
+            yield running
+        finally:
+            await running.end()
+
+
+async def _quietly(work: Awaitable[None]) -> None:
+    """Do one side of a conversation; where the other side is gone, that is its end."""
+    import anyio
+
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        await work
+
+
+def stdio_transport(start: ProgramStart, voice: ServerVoice) -> Transport:
+    """The transport to a server's program, which it starts and ends."""
+    return _streams(start, voice)
+
+
+@asynccontextmanager
+async def _streams(start: ProgramStart, voice: ServerVoice) -> AsyncGenerator[TransportStreams]:
+    import anyio
+    from mcp.shared.message import SessionMessage
+    from mcp.types import jsonrpc_message_adapter
+
+    give, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write_stream, take = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def read(running: _Running) -> None:
+        async with give:
+            while line := await running.line():
+                if not line.strip():
+                    continue
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError as error:
+                    await give.send(error)
+                    continue
+                await give.send(SessionMessage(message))
+
+    async def write(running: _Running) -> None:
+        async with take:
+            async for asked in take:
+                text = asked.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await running.write(f"{text}\n".encode("utf-8", "surrogatepass"))
+
+    try:
+        async with _started(start, voice) as running, anyio.create_task_group() as tasks:
+            for work in (read(running), write(running), running.listen(), running.watch()):
+                tasks.start_soon(_quietly, work)
+            yield read_stream, write_stream
+            tasks.cancel_scope.cancel()
+    except OSError as error:
+        raise McpError(f"it cannot be started: {error.strerror or error}") from error
+    finally:
+        for stream in (give, read_stream, write_stream, take):
+            stream.close()

@@ -1,0 +1,231 @@
+"""The MCP servers of a session as tools: started side by side, compared with what was approved, called, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ConfigurationError, ToolError
+from orchestrator.core.events import (
+    CallStatus,
+    Defence,
+    ForeignToolsOffered,
+    Guarded,
+    ToolCallEnded,
+    ToolCallStarted,
+    Warned,
+)
+from orchestrator.core.fence import one_line
+from orchestrator.engine.mcp.base import McpError, shown_names
+from orchestrator.engine.mcp.connection import McpConnection
+from orchestrator.engine.mcp.definitions import compare, for_model
+from orchestrator.engine.tools.base import Failed, Ok, Order, Tool
+from orchestrator.engine.tools.registry import check_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from orchestrator.core.events import Emit, Event
+    from orchestrator.core.messages import ToolDefinition
+    from orchestrator.engine.mcp.base import ForeignTools, McpServer
+    from orchestrator.engine.mcp.connection import MakeTransport
+    from orchestrator.engine.mcp.definitions import Drift, McpDefinition
+    from orchestrator.engine.tools.base import Executor, ToolContext, ToolOutcome
+
+MAX_STARTING = 8
+"""Servers that start at the same time."""
+_DETAILS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class McpSetup:
+    """A server, and what reaches it."""
+
+    server: McpServer
+    make_transport: MakeTransport
+
+
+@dataclass(slots=True)
+class _Offer:
+    """A server that answers, and those of its tools that may be used, by raw name."""
+
+    connection: McpConnection
+    approved: Mapping[str, McpDefinition]
+
+    @property
+    def name(self) -> str:
+        return self.connection.server.name
+
+    def is_as_approved(self, tool: str) -> bool:
+        """Whether the server still defines the tool as it was approved."""
+        return any(one == self.approved[tool] for one in self.connection.found if one.name == tool)
+
+
+@dataclass(slots=True)
+class McpTools:
+    """A `ForeignTools` of MCP servers.
+
+    What the model sees of them never changes within a session. A tool whose definition its server changes meanwhile
+    is not called any more.
+
+    Attributes:
+        approved: what was approved of a server, by raw name.
+        clean: a text as the model may see it, by what it is and what it says.
+    """
+
+    setups: Sequence[McpSetup]
+    approved: Callable[[str], Mapping[str, McpDefinition]]
+    emit: Emit
+    clean: Callable[[str, str], str]
+    _connections: list[McpConnection] = field(default_factory=list)
+
+    async def open(self) -> tuple[Tool, ...]:
+        """See `ForeignTools`."""
+        room = asyncio.Semaphore(MAX_STARTING)
+
+        async def offer(setup: McpSetup) -> _Offer | None:
+            async with room:
+                return await self._offer(setup)
+
+        offers = [one for one in await asyncio.gather(*map(offer, self.setups)) if one]
+        names = shown_names((one.name, tool) for one in offers for tool in one.approved)
+        return tuple(tool for one in offers for tool in self._tools(one, names))
+
+    async def close(self) -> None:
+        """See `ForeignTools`."""
+        connections, self._connections = self._connections, []
+        await asyncio.gather(*(one.close() for one in connections))
+
+    async def _offer(self, setup: McpSetup) -> _Offer | None:
+        """Start a server, and compare its tools with those approved; None where it is not there."""
+        server = setup.server
+        offers: list[_Offer] = []
+        connection = McpConnection(
+            server,
+            setup.make_transport,
+            on_asked=lambda method: self._refuse(server.name, method),
+            on_change=lambda: self._tell_change(offers[0]) if offers else None,
+        )
+        self._connections.append(connection)
+        try:
+            approved = self.approved(server.name)
+            await connection.open()
+        except (McpError, ConfigurationError) as error:
+            self._warn(f"the MCP server {server.name} is not used: {error}")
+            return None
+        drift = compare(connection.found, approved, server.pin)
+        self._tell(server.name, drift)
+        offers.append(_Offer(connection, {one.name: one for one in drift.approved}))
+        return offers[0]
+
+    def _tools(self, offer: _Offer, names: Mapping[tuple[str, str], str]) -> list[Tool]:
+        made: list[Tool] = []
+        for raw, definition in sorted(offer.approved.items()):
+            name = names[offer.name, raw]
+            shown = for_model(offer.name, definition, name, self.clean)
+            tool = shown if isinstance(shown, str) else self._tool(offer, raw, shown)
+            if isinstance(tool, str):
+                what = f"the tool {one_line(raw, limit=80)} of the MCP server {offer.name}"
+                self._warn(f"{what} is not used: {tool}")
+            else:
+                made.append(tool)
+        dangerous = tuple(tool.name for tool in made if tool.dangerous)
+        self.emit(ForeignToolsOffered(offer.name, tuple(tool.definition for tool in made), dangerous))
+        return made
+
+    def _tool(self, offer: _Offer, raw: str, shown: ToolDefinition) -> Tool | str:
+        async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+            if not offer.is_as_approved(raw):
+                return Failed(
+                    f"{shown.name} is not called: its server has changed or removed it since a person approved it."
+                )
+            try:
+                result = await offer.connection.call(raw, arguments)
+            except McpError as error:
+                return Failed(f"The MCP server {offer.name} failed: {error}")
+            return Failed(result.text) if result.is_error else Ok(result.text)
+
+        tool = foreign_tool(shown, execute, dangerous=not offer.connection.server.allows(raw))
+        try:
+            check_tool(tool)
+        except ConfigurationError as error:
+            return one_line(str(error), limit=300)
+        return tool
+
+    def _tell(self, server: str, drift: Drift) -> None:
+        """Say what is not used because nobody approved it as it is."""
+        if drift.waits:
+            message = (
+                f"tools of the MCP server {server} wait for approval ({drift.in_words()}); "
+                f"see them and approve them with: pullwright mcp test {server}"
+            )
+            self.emit(Guarded(Defence.MCP, message, tuple(drift.diff()[:_DETAILS])))
+
+    def _tell_change(self, offer: _Offer) -> None:
+        """Say that the server changed its definitions in the middle of the session."""
+        changed = [raw for raw in offer.approved if not offer.is_as_approved(raw)]
+        if changed:
+            now = compare(offer.connection.found, offer.approved)
+            message = f"the MCP server {offer.name} has changed tools that were approved; they are not called any more"
+            self.emit(Guarded(Defence.MCP, message, tuple(now.diff()[:_DETAILS])))
+
+    def _refuse(self, server: str, method: str) -> None:
+        self.emit(Guarded(Defence.MCP, f"the MCP server {server} asked for {method}, which it does not get"))
+
+    def _warn(self, message: str) -> None:
+        self.emit(Warned(self.clean("a message about an MCP server", message)))
+
+
+def foreign_tool(definition: ToolDefinition, execute: Executor, *, dangerous: bool) -> Tool:
+    """A tool that somebody else runs: what its arguments say leaves this program."""
+    order = Order.ALONE if dangerous else Order.TOGETHER
+    return Tool(definition, execute, dangerous=dangerous, order=order, outbound=True)
+
+
+class RecordedTools:
+    """A `ForeignTools` of a run that is replayed: no server is started, and each call gets its recorded answer."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._offered = [event for event in events if isinstance(event, ForeignToolsOffered)]
+        asked = {event.call_id: event for event in events if isinstance(event, ToolCallStarted)}
+        self._answers: defaultdict[str, deque[tuple[str, ToolCallEnded]]] = defaultdict(deque)
+        for event in events:
+            if isinstance(event, ToolCallEnded) and event.status in {CallStatus.OK, CallStatus.FAILED}:
+                started = asked.get(event.call_id)
+                self._answers[event.name].append((_key(started.arguments if started else {}), event))
+
+    async def open(self) -> tuple[Tool, ...]:
+        """See `ForeignTools`."""
+        return tuple(
+            foreign_tool(tool, self._answer(tool.name), dangerous=tool.name in offered.dangerous)
+            for offered in self._offered
+            for tool in offered.tools
+        )
+
+    async def close(self) -> None:
+        """See `ForeignTools`."""
+
+    def _answer(self, name: str) -> Executor:
+        async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+            answers, key = self._answers[name], _key(arguments)
+            found = next((one for one in answers if one[0] == key), None)
+            if found is None:
+                raise ToolError("The recorded run has no answer to this call.")
+            answers.remove(found)
+            ended = found[1]
+            return Ok(ended.output) if ended.status is CallStatus.OK else Failed(ended.output)
+
+        return execute
+
+
+def _key(arguments: Mapping[str, Any]) -> str:
+    return json.dumps(arguments, sort_keys=True, default=str)
+
+
+if TYPE_CHECKING:
+
+    def _conform(tools: McpTools, recorded: RecordedTools) -> tuple[ForeignTools, ForeignTools]:
+        return tools, recorded

@@ -1,0 +1,177 @@
+"""A cycle with MCP servers of the person's own: a ticket server that may be read, and nothing that was not approved."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, do, make_repository
+from tests.unit.engine.mcp.servers import PYTHON, SCRIPT, tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of Linux")
+
+KEY = "tk_" + "9f3kQ2mVw8ZrT5xB" * 2
+READ = tool("get_issue", "Reads an issue.", text=f"Issue 7: add() subtracts. Token {KEY}")
+CREATE = tool("create_issue", "Writes an issue.")
+LONG = tool("history", "All that was said.", flood=200_000, text="the last word")
+
+
+class Servers:
+    """A file of servers in the common form, and the program that uses it."""
+
+    def __init__(self, stage: Stage, folder: Path) -> None:
+        self.stage, self.path = stage, folder / "servers.json"
+        self.repository = make_repository(folder / "calc")
+
+    def write(self, *tools: dict[str, Any], name: str = "tickets", **more: Any) -> None:
+        text = json.dumps({"tools": tools})
+        entry = {"command": PYTHON, "args": ["-I", str(SCRIPT), text], "read": [str(SCRIPT.parent)], **more}
+        self.path.write_text(json.dumps({"mcpServers": {name: entry}}))
+
+    def approve(self, name: str = "tickets") -> Done:
+        return self.stage.command("mcp", "test", name, "--approve", "--mcp-config", str(self.path))
+
+    def run(self, *flags: str) -> Done:
+        task = ("--repo", str(self.repository), "--task", "Fix add() as issue 7 says", "--dry-run")
+        return self.stage.run(*task, "--mcp-config", str(self.path), *flags)
+
+
+@pytest.fixture
+def servers(stage: Stage, tmp_path: Path) -> Servers:
+    return Servers(stage, tmp_path)
+
+
+def call(name: str, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    return f"mcp_tickets_{name}", arguments
+
+
+def test_a_ticket_is_read_in_a_cycle_and_in_its_replay(
+    servers: Servers, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TICKETS", KEY)
+    servers.write(READ, CREATE, LONG, env={"TICKETS": "${TICKETS}"}, allow=["get_issue", "history"])
+    assert servers.approve().code == 0
+    asks = [
+        do(call("get_issue", text="7")),
+        do(call("history")),
+        do(("read_file", {"path": "output:1", "offset": 1})),
+    ]
+    stage.script(*asks, do(FIX), do(PROPOSE, FINISH))
+    done = servers.run()
+    assert done.code == 0, done.err
+    system = stage.asked()[0]["content"]
+    assert "mcp_tickets_get_issue" in system
+    assert "Reads an issue." in system
+    assert "create_issue" not in system
+    answer = stage.told(1)
+    assert "Issue 7: add() subtracts. Token [redacted]" in answer
+    assert "output:1" in stage.told(2)
+    assert "characters were removed" in stage.told(2)
+    assert "xxx" in stage.told(3)
+    journal = json.dumps(stage.events())
+    assert "the last word" in journal
+    assert KEY not in journal
+
+    servers.path.unlink()
+    again = stage.command(
+        "run",
+        "--model",
+        f"replay:{done.result['run']}",
+        "--json",
+        "--dry-run",
+        "--mcp-config",
+        str(servers.path),
+    )
+    assert again.code == 0, again.err
+    outputs = [[one["output"] for one in stage.events(run) if one["type"] == "ToolCallEnded"][:3]
+               for run in (done.result["run"], again.result["run"])]  # fmt: skip
+    assert outputs[0] == outputs[1]
+
+
+def test_what_nobody_approved_is_not_offered_and_the_run_goes_on(servers: Servers, stage: Stage) -> None:
+    servers.write(READ, allow=["*"])
+    stage.script(do(FIX), do(PROPOSE, FINISH))
+    done = servers.run()
+    assert done.code == 0
+    assert "mcp_tickets" not in stage.asked()[0]["content"]
+    guarded = [one["message"] for one in stage.events() if one["type"] == "Guarded"]
+    assert any("1 new: get_issue" in line and "pullwright mcp test tickets" in line for line in guarded)
+
+
+@pytest.mark.slow(reason="a whole cycle or several, with servers")
+def test_a_server_that_is_gone_costs_a_warning(servers: Servers, stage: Stage) -> None:
+    servers.path.write_text('{"mcpServers": {"tickets": {"command": "no-such-server"}}}')
+    stage.script(do(FIX), do(PROPOSE, FINISH))
+    assert servers.run().code == 0
+    warned = [one["message"] for one in stage.events() if one["type"] == "Warned"]
+    assert any(line.startswith("the MCP server tickets is not used") for line in warned)
+
+
+@pytest.mark.slow(reason="a whole cycle or several, with servers")
+def test_a_dangerous_tool_is_there_at_the_level_dangerous_only(servers: Servers, stage: Stage) -> None:
+    servers.write(CREATE)
+    assert servers.approve().code == 0
+    for flags, expected in (
+        ((), False),
+        (("--allow-command", "ls *"), False),
+        (("--permission", "dangerous"), True),
+    ):
+        stage.script(do(call("create_issue", text="x")), do(FIX), do(PROPOSE, FINISH))
+        stage.model.requests.clear()
+        assert servers.run(*flags).code == 0
+        assert ("mcp_tickets_create_issue" in stage.asked()[0]["content"]) is expected
+        assert ("done" in stage.told(1)) is expected
+
+
+@pytest.mark.slow(reason="a whole cycle or several, with servers")
+def test_no_secret_leaves_by_an_argument(
+    servers: Servers, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TICKETS", KEY)
+    servers.write(tool("echo", echo=True), env={"TICKETS": "${TICKETS}"}, allow=["echo"])
+    assert servers.approve().code == 0
+    stage.script(do(call("echo", text=f"the key is {KEY}")), do(FIX), do(PROPOSE, FINISH))
+    assert servers.run().code == 0
+    assert "the arguments hold a secret" in stage.told(1)
+
+
+@pytest.mark.slow(reason="a whole cycle or several, with servers")
+def test_a_tool_with_an_argument_called_command_runs_no_command_and_is_told_as_none(
+    servers: Servers, stage: Stage
+) -> None:
+    schema = {"type": "object", "properties": {"command": {"type": "string"}}}
+    servers.write(tool("run", schema=schema, text="12 passed"), tool("go", schema=schema), allow=["run"])
+    assert servers.approve().code == 0
+    stage.script(do(call("run", command="pytest")), do(FIX), do(PROPOSE, FINISH))
+    task = ("--repo", str(servers.repository), "--task", "Fix add()", "--mcp-config", str(servers.path))
+    assert stage.run(*task, "--allow-command", "pytest *").code == 0
+    assert "mcp_tickets_go" not in stage.asked()[0]["content"]
+    assert "12 passed" in stage.told(1)
+    [pull] = [json.loads(line) for line in stage.command("pulls", "--json").out.splitlines()]
+    assert "pytest" not in pull["body"]
+
+
+def test_no_repository_configures_a_server(
+    servers: Servers, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f'[mcp.servers.evil]\ncommand = "touch"\nargs = ["{tmp_path}/started"]\n'
+    entry = json.dumps({"mcpServers": {"evil": {"command": "touch", "args": [f"{tmp_path}/started"]}}})
+    files = {"calc.py": "def add(a, b):\n    return a - b\n", "pullwright.toml": table, ".mcp.json": entry}
+    servers.repository = make_repository(tmp_path / "evil", files)
+    servers.path.write_text('{"mcpServers": {}}')
+    stage.script(do(FIX), do(PROPOSE, FINISH))
+    done = servers.run()
+    assert done.code == 0
+    assert "has no effect: only the person who runs this configures servers" in done.err
+    monkeypatch.chdir(servers.repository)
+    done = servers.run()
+    assert done.code == 2
+    assert "[mcp] in" in done.err
+    assert "a repository may bring that file along" in done.err
+    assert not (tmp_path / "started").exists()

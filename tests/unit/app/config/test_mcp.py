@@ -1,0 +1,229 @@
+"""Servers from the user's own file and from the common JSON form: what each key means, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.app.config.mcp import McpConfig, load_mcp
+from orchestrator.app.config.settings import Settings, load_settings
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.engine.mcp.base import ClientLogin, ServerAddress, ServerProgram
+from tests.tables import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY = "tk_" + "9f3kQ2mVw8ZrT5xB" * 2
+
+
+class Files:
+    """A user's file and a file of servers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.user, self.json = folder / "config.toml", folder / "mcp.json"
+        self.environ = {"PULLWRIGHT_CONFIG": str(self.user)}
+        self.user.write_text("")
+
+    def load(self, entry: Any = None, *unconfined: str, **environ: str) -> McpConfig:
+        if entry is not None:
+            self.json.write_text(json.dumps({"mcpServers": {"one": entry}}))
+        config = str(self.json) if self.json.exists() else None
+        settings = Settings(mcp_config=config, mcp_unconfined=unconfined)
+        return load_mcp(settings, {**self.environ, **environ})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_without_a_file_there_is_no_server(files: Files) -> None:
+    assert files.load() == McpConfig()
+
+
+def test_the_example_of_the_specification_is_a_server(files: Files) -> None:
+    found = files.load({"command": "/path/to/server", "args": ["--flag"], "env": {"MODE": "value"}})
+    [one] = found.servers
+    assert one.place == ServerProgram("/path/to/server", ("--flag",), {"MODE": "value"})
+    assert (one.name, one.allow, found.notices) == ("one", (), ())
+
+
+def test_the_users_own_file_has_servers_too_and_the_named_file_counts_first(files: Files) -> None:
+    files.user.write_text(
+        '[mcp.servers.tickets]\ncommand = "tickets"\nallow = ["get"]\nhosts = ["Tickets.example:8443"]\n'
+        'start_seconds = 5\n[mcp.servers.one]\nurl = "https://a.example/mcp"\n'
+    )
+    assert load_settings({}, files.environ, files.user.parent / "nowhere").settings == Settings()
+    found = files.load({"command": "x"})
+    one, tickets = found.servers
+    assert isinstance(one.place, ServerProgram)
+    assert tickets.place == ServerProgram("tickets", hosts=("tickets.example:8443",))
+    assert (tickets.allow, tickets.start_seconds, found.sources["tickets"]) == (("get",), 5.0, files.user)
+
+
+def test_a_server_at_an_address(files: Files) -> None:
+    login = {
+        "client_id": "bot",
+        "client_secret": "${SECRET}",
+        "issuer": "https://sign.example",
+        "scope": "read",
+    }
+    found = files.load(
+        {"type": "sse", "url": "https://a.example/sse", "headers": {"X-Team": "${TEAM:-none}"}, **login},
+        SECRET=KEY,
+    )
+    assert found.servers[0].place == ServerAddress(
+        "https://a.example/sse",
+        {"X-Team": "none"},
+        True,
+        ClientLogin("bot", KEY, "https://sign.example", "read"),
+    )
+    assert KEY in found.secrets
+    assert KEY not in repr(found)
+
+
+@table(
+    ("text", "environ", "filled"),
+    [
+        ("${A}", {"A": "x"}, "x"),
+        ("${A}/${B}", {"A": "x", "B": "y"}, "x/y"),
+        ("${A:-z}", {}, "z"),
+        ("${A:-z}", {"A": ""}, "z"),
+        ("${A:-}", {}, ""),
+        ("${A:-http://x/y}", {}, "http://x/y"),
+        ("$A ${} ${1}", {"A": "x"}, "$A ${} ${1}"),
+        ("${A}", {"A": "${B}", "B": "no"}, "${B}"),
+        ("${REPOSITORY}/x", {"REPOSITORY": "no"}, "${REPOSITORY}/x"),
+    ],
+)
+def test_variables_are_filled_in(tmp_path: Path, text: str, environ: dict[str, str], filled: str) -> None:
+    [one] = Files(tmp_path).load({"command": "x", "args": [text], "env": {"V": text}}, **environ).servers
+    assert isinstance(one.place, ServerProgram)
+    assert one.place.arguments == (filled,)
+    assert one.place.variables == {"V": filled}
+
+
+def test_a_missing_variable_costs_the_server_and_is_told(files: Files) -> None:
+    found = files.load({"command": "x", "env": {"V": "${NOWHERE}"}})
+    assert found.servers == ()
+    assert "is left out: the variable NOWHERE is not set" in found.notices[0]
+
+
+def test_secrets_of_variables_are_hidden_and_those_of_the_file_are_told(files: Files) -> None:
+    found = files.load({"command": "x", "env": {"API_TOKEN": KEY, "B": "${B}"}}, B="value-of-b")
+    assert {KEY, "value-of-b"} <= set(found.secrets)
+    assert "API_TOKEN is written into the file" in found.notices[0]
+    found = files.load({"url": "https://a.example", "headers": {"Authorization": "Bearer ${T}"}}, T=KEY)
+    assert {KEY, f"Bearer {KEY}"} <= set(found.secrets)
+
+
+@table("where", ["args", "command", "url"])
+def test_no_secret_goes_where_everybody_reads_it(tmp_path: Path, where: str) -> None:
+    entry = {"command": {"command": "${API_TOKEN}"}, "url": {"url": "https://a.example/${API_TOKEN}"}}
+    with pytest.raises(ConfigurationError, match=f"{where} would show the secret API_TOKEN") as caught:
+        Files(tmp_path).load(
+            entry.get(where, {"command": "x", "args": ["--key=${API_TOKEN}"]}), API_TOKEN=KEY
+        )
+    assert KEY not in str(caught.value)
+
+
+def test_what_other_programs_grant_says_nothing_here(files: Files) -> None:
+    found = files.load({"command": "x", "autoApprove": ["all"], "alwaysAllow": ["all"], "trust": True})
+    assert found.servers[0].allow == ()
+    assert "alwaysAllow, autoApprove, trust says nothing here" in found.notices[0]
+
+
+def test_a_server_can_be_switched_off_and_let_out_of_the_sandbox(files: Files) -> None:
+    assert files.load({"command": "x", "disabled": True}).servers == ()
+    [one] = files.load({"command": "x"}, "one").servers
+    assert isinstance(one.place, ServerProgram)
+    assert not one.place.is_confined
+    with pytest.raises(ConfigurationError, match="--mcp-unconfined two: there is no MCP server"):
+        files.load({"command": "x"}, "two")
+
+
+def test_no_file_and_no_variable_lets_a_server_out_of_the_sandbox(files: Files) -> None:
+    with pytest.raises(ConfigurationError, match="type --mcp-unconfined"):
+        load_settings(
+            {}, {**files.environ, "PULLWRIGHT_MCP_UNCONFINED": "one"}, files.user.parent / "nowhere"
+        )
+
+
+@table(
+    ("entry", "said"),
+    [
+        ("x", "must be a table with command or url"),
+        ({}, "needs command, for a program, or url"),
+        (
+            {"command": "x", "url": "https://a.example"},
+            "url, headers, client_id and another type make no sense",
+        ),
+        ({"command": "x", "type": "http"}, "make no sense"),
+        ({"url": "https://a.example", "args": ["x"]}, "args is for a program"),
+        ({"url": "https://a.example", "type": "stdio"}, "no stdio server"),
+        ({"url": "ftp://a.example"}, "url is not as it should be"),
+        ({"url": "https://user:pw@a.example"}, "url is not as it should be"),
+        ({"url": "http://a.example", "headers": {"X": "1"}}, "over https:// only"),
+        ({"url": "https://a.example", "client_id": "x"}, "needs client_id, client_secret and issuer"),
+        ({"url": "https://a.example", "login": "browser", "issuer": "https://b.example"}, "takes client_id"),
+        ({"command": "x", "login": "browser"}, "make no sense"),
+        ({"command": ["x"]}, "command is not as it should be"),
+        ({"command": ""}, "command is not as it should be"),
+        ({"command": "x", "args": "--flag"}, "args is not as it should be"),
+        ({"command": "x", "args": [1]}, "args.0 is not as it should be"),
+        ({"command": "x\x00"}, "command is not as it should be"),
+        ({"command": "x", "comand": "y"}, "unknown key 'comand'; the nearest known one is 'command'"),
+        ({"command": "x", "hosts": ["http://a"]}, "hosts.0 is not as it should be"),
+        ({"command": "x", "pin": "sha1:1"}, "pin is not as it should be"),
+        ({"command": "x", "call_seconds": 0}, "call_seconds is not as it should be"),
+        ({"command": "x", "call_seconds": 6000}, "call_seconds is not as it should be"),
+        ({"command": "x", "type": "carrier-pigeon"}, "type is not as it should be"),
+    ],
+)
+def test_a_wrong_server_is_refused_in_one_line(tmp_path: Path, entry: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Files(tmp_path).load(entry)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "'one'" in str(caught.value)
+
+
+@table(
+    ("text", "said"),
+    [
+        ("{", "is not valid JSON"),
+        ("[]", "must be a table with mcpServers"),
+        ("{}", 'must hold an object "mcpServers"'),
+        ('{"mcpServers": []}', 'must hold an object "mcpServers"'),
+        ('{"mcpServers": {"a\\nb": {"command": "x"}}}', "a name has letters"),
+        ("[" * 100_000, "is not valid JSON"),
+        (" " * 1_000_001, "more than 1,000,000 bytes"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    files = Files(tmp_path)
+    files.json.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        files.load()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@table("text", ["mcp = 3", "[mcp]\nserver = 1", "[mcp]\nservers = 2"])
+def test_a_wrong_table_is_refused(tmp_path: Path, text: str) -> None:
+    files = Files(tmp_path)
+    files.user.write_text(text)
+    with pytest.raises(ConfigurationError, match="mcp"):
+        files.load()
+
+
+def test_a_missing_file_and_an_unknown_server_are_named(files: Files) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        load_mcp(Settings(mcp_config=str(files.json)), files.environ)
+    with pytest.raises(ConfigurationError, match="the nearest is 'one'"):
+        files.load({"command": "x"}).server("on")
+    with pytest.raises(ConfigurationError, match="no MCP server is configured"):
+        McpConfig().server("one")
