@@ -158,6 +158,14 @@ class Skills:
             chosen[skill.name] = skill
         return Skills(self.all, tuple(chosen.values()), self.most_bytes, self.notes)
 
+    def limit(self, usual: int) -> int:
+        """How many bytes of a skill a model is given: `most_bytes`, else the usual number."""
+        return usual if self.most_bytes is None else self.most_bytes
+
+    def cut_notices(self, usual: int) -> list[str]:
+        """Which of the chosen ones are cut, a line each."""
+        return [notice for skill in self.chosen if (notice := skill.text(self.limit(usual))[1])]
+
     def listing(self) -> str:
         """Names and descriptions as the model is told them; empty where there are none."""
         listed = [skill for skill in self.all if skill.is_listed]

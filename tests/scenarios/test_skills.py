@@ -59,6 +59,15 @@ def test_a_chosen_skill_is_there_from_the_start(place: Stage, repository: Path) 
     assert "Sign every line." in system
 
 
+def test_a_chosen_skill_that_is_cut_is_told(place: Stage, repository: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "config/pullwright/skills/mine/SKILL.md"
+    mine.write_text(f"{MINE}{'Long. ' * 100}")
+    place.script(do(FIX), do(PROPOSE, FINISH))
+    done = place.run("--repo", str(repository), *TASK, "--skill", "mine", "--skill-bytes", "300")
+    assert "the skill mine is cut: 300 of its 616 bytes are shown (skill_bytes is the limit)" in done.err
+    assert place.asked()[0]["content"].count("Long.") == 47
+
+
 @pytest.mark.parametrize(
     ("flags", "shown"),
     [

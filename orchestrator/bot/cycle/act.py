@@ -362,6 +362,8 @@ class CycleSession:
             is_default = await self._opening.is_default(brought)
             found = await skills_of_cycle(self.attempt, parts.skills, is_default=is_default)
             profile = with_skills(profile, found)
+            for notice in found.cut_notices(profile.skill_bytes):
+                self._emit(Warned(notice))
         turns: list[Turn] = []
         todos = TodoList()
         if self.earlier:

@@ -164,7 +164,7 @@ def with_skills(profile: Profile, skills: Skills) -> Profile:
     from orchestrator.engine.tools.registry import ToolRegistry
     from orchestrator.engine.tools.use_skill import use_skill
 
-    most = profile.skill_bytes if skills.most_bytes is None else skills.most_bytes
+    most = skills.limit(profile.skill_bytes)
     tools, words = profile.tools, [profile.base_prompt]
     if skills.all and not profile.is_brief:
         tools = ToolRegistry.unchecked([*profile.tools, use_skill(skills, most)])
