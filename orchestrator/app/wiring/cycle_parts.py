@@ -17,6 +17,7 @@ from orchestrator.app.wiring.guards import (
     runs_commands,
 )
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
+from orchestrator.app.wiring.skills import skill_options
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
 from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.cycle.claimer import Claimer
@@ -40,7 +41,7 @@ from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider,
 from orchestrator.engine.models.known_models import family_of, thinks
 from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
-from orchestrator.engine.session.context import CompactionPolicy
+from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 from orchestrator.engine.tools.documents import document_tools
 from orchestrator.engine.tools.memory import memory_tools
@@ -221,6 +222,7 @@ def make_parts(
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
         foreign_tools=_foreign_tools(shared),
         download=_download,
+        skills=skill_options(settings),
     )
 
 
@@ -477,7 +479,12 @@ def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bo
         starts_no_checks=site.forge.token_kind() is TokenKind.WORKFLOW,
         context_window=window,
         # A replay's replies do not depend on what is said before them.
-        compaction=None if chosen.tests is not None else CompactionPolicy(share=settings.compact_at),
+        compaction=None
+        if chosen.tests is not None
+        else compaction_of(profile_name(settings, chosen), settings.compact_at),
+        system_prompt=settings.system_prompt or "",
+        max_subagents=settings.max_subagents,
+        subagent_timeout_seconds=settings.subagent_timeout_seconds,
     )
 
 

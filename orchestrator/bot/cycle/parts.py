@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.claim import TaskSource
     from orchestrator.bot.cycle.claimer import Claimer
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
+    from orchestrator.bot.cycle.skills import SkillOptions
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge, PullRequest
@@ -375,6 +376,8 @@ class CycleOptions:
         starts_no_checks: what our token does starts no workflow, so a pull request says so.
         context_window: how many tokens the model can read; None takes what is known of it.
         compaction: when the conversation is made shorter; None never does.
+        system_prompt: what the user wants of the model in every cycle; may be empty.
+        max_subagents, subagent_timeout_seconds: see `SessionConfig`.
     """
 
     dry_run: bool
@@ -394,6 +397,9 @@ class CycleOptions:
     starts_no_checks: bool = False
     context_window: int | None = None
     compaction: CompactionPolicy | None = None
+    system_prompt: str = ""
+    max_subagents: int | None = None
+    subagent_timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +414,7 @@ class CycleParts:
         foreign_tools: makes the tools that others run, for a work tree, what the model may see of a text, and who
             is told; None where there are none.
         download: fetches what people attached to a task; None fetches nothing.
+        skills: which skills there are; None is none.
         recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
@@ -453,6 +460,7 @@ class CycleParts:
     memory: CycleMemory | None = None
     foreign_tools: MakeForeignTools | None = None
     download: Download | None = None
+    skills: SkillOptions | None = None
 
 
 class CycleMemory(Protocol):

@@ -43,7 +43,7 @@ from orchestrator.engine.tools.base import (
 from orchestrator.engine.tools.registry import argument_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
@@ -64,9 +64,12 @@ DEFAULT_TOOL_SECONDS = 660.0
 MAX_CALLS = 200
 """That run of one reply. What comes behind them is answered as not run."""
 
-READING_TOOL = "read_file"
-"""Reads what is kept of a long output."""
-SHOWS_FILES = frozenset({"read_file", "read_many_files"})
+READING_TOOLS: Mapping[str, str] = {
+    "read_file": "with offset and limit",
+    "file_read": "with start_line and end_line",
+}
+"""Tools that read what is kept of a long output, and how they are told which part."""
+SHOWS_FILES = frozenset({*READING_TOOLS, "read_many_files"})
 """What they show is in a file, which can be read again."""
 
 MAX_AT_ONCE = 16
@@ -170,6 +173,7 @@ class ToolRunner:
         budget: counts the calls that are refused; None counts nothing.
         clean: a text as the model may see it, by what it is and what it says.
         todos: the model's list; each change of it is told by an event.
+        skills: what the model was given of skills, by name.
         images: the model reads pictures; else it is told of them in words.
     """
 
@@ -187,6 +191,7 @@ class ToolRunner:
     todos: TodoList = field(default_factory=TodoList)
     clock: Clock = field(default_factory=SystemClock)
     images: bool = True
+    skills: dict[str, str] = field(default_factory=dict)
     failures: FailedCalls = field(default_factory=FailedCalls)
     _told_todos: tuple[TodoItem, ...] = ()
 
@@ -260,7 +265,9 @@ class ToolRunner:
             if (obstacle := self._obstacle(tool, call)) is not None:
                 return obstacle
             async with deadline:
-                context = ToolContext(self.environment, self.ledger, show, self.times, self.todos, self.clock)
+                context = ToolContext(
+                    self.environment, self.ledger, show, self.times, self.todos, self.clock, self.skills
+                )
                 with paid_by(SidePayments(self.budget, self.emit)) if self.budget else nullcontext():
                     return _checked_outcome(await tool.execute(call.arguments, context))
         except ToolError as error:
@@ -284,6 +291,8 @@ class ToolRunner:
         if problems := argument_problems(call.arguments, tool.definition):
             return Failed(f"Invalid arguments for {call.name}: {'; '.join(problems)}")
         reason = self.gate(tool, call)
+        if reason is None and tool.refusal and (why := tool.refusal(call.arguments)):
+            return Refusal(why, Defence.COMMANDS)
         return reason if reason is None or isinstance(reason, Refusal) else Refusal(reason, Defence.LEVEL)
 
     def _end(self, call: ToolCall, status: CallStatus, outcome: ToolOutcome) -> CallEnd:
@@ -312,13 +321,17 @@ class ToolRunner:
         shown = truncate(output, cut_as, self.limits)
         whole = output if full is None else full
         is_cut = shown != output or full is not None
-        if not is_cut or cut_as in SHOWS_FILES or self.tools.get(READING_TOOL) is None:
+        reader = next((name for name in READING_TOOLS if self.tools.get(name)), None)
+        if not is_cut or cut_as in SHOWS_FILES or reader is None:
             return shown
         handle = self.ledger.outputs.keep(whole)
         if handle is None:
             return shown
         lines = whole.count("\n") + 1
-        return f"{shown}\n\n{render('agent/kept_output', handle=handle, lines=lines, tool=READING_TOOL)}"
+        note = render(
+            "agent/kept_output", handle=handle, lines=lines, tool=reader, part=READING_TOOLS[reader]
+        )
+        return f"{shown}\n\n{note}"
 
 
 def _checked_outcome(outcome: object) -> ToolOutcome:

@@ -23,6 +23,7 @@ WEIGHTS: Mapping[str, int] = {
     "files": 6,
     "commands": 6,
     "todos": 4,
+    "skills": 4,
     "more": 4,
     "plan": 1,
     "summary": 5,
@@ -57,6 +58,7 @@ class Known:
         commands: in the order in which they ran.
         plan: what the model said last that it intends.
         todos: what is not done of the model's list.
+        skills: what the model was given of skills, the newest first; each is shown whole or not at all.
         more: what the program around the session knows, as Markdown.
         summary: in the model's words.
         missing: paths in the summary at which there is no file.
@@ -69,6 +71,7 @@ class Known:
     commands: Sequence[RanCommand] = ()
     plan: str = ""
     todos: Sequence[str] = ()
+    skills: Sequence[str] = ()
     more: str = ""
     summary: str = ""
     missing: Sequence[str] = ()
@@ -91,6 +94,7 @@ def message_within(known: Known, room: int) -> str:
         "files": sum(line.size for line in files),
         "commands": sum(line.size for line in commands),
         "todos": _block_size("\n".join(known.todos)),
+        "skills": sum(size_of_text(words) + _BETWEEN_BYTES for words in known.skills),
         "more": size_of_text(known.more),
         "plan": _block_size(known.plan),
         "summary": _block_size(known.summary),
@@ -112,6 +116,9 @@ def message_within(known: Known, room: int) -> str:
         plan=block_within(known.plan, most["plan"]),
         todos=block_within("\n".join(todos), most["todos"]),
         more_todos=len(known.todos) - len(todos),
+        skills=[
+            line.text for line in _first_within([_Line(words) for words in known.skills], most["skills"])
+        ],
         more=known.more if wanted["more"] <= most["more"] else block_within(known.more, most["more"]),
         summary=block_within(known.summary, most["summary"]),
         missing=[line.text for line in _first_within([_Line(path) for path in missing], most["missing"])],
@@ -301,6 +308,7 @@ def _frame_bytes(wanted: Mapping[str, int]) -> int:
             plan="-" * has["plan"],
             todos="-" * has["todos"],
             more_todos=many * has["todos"],
+            skills=["-"] * has["skills"],
             more="-" * has["more"],
             summary="-" * has["summary"],
             missing=["-"] * has["missing"],

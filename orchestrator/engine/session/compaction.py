@@ -345,6 +345,9 @@ class Compaction:
                 return False
             self._host.ledger.shown.clear()  # the model does not see these files any more
         history.add(Turn(TurnKind.SUMMARY, message, self._clock.now(), keeps=keeps))
+        for name, words in list(self._host.skills.items()):
+            if words not in message.text:  # the model may ask for it again
+                del self._host.skills[name]
         self._due_from = self._next_due(request)
         why = f"; without a summary of the model: {written.problem}" if written.problem else ""
         self._emit(Compacted(before, after, keeps, f"{asked.reason}{why}", message.text, images))
@@ -424,6 +427,7 @@ class Compaction:
             ],
             plan=self.plan,
             todos=[f"{item.id}: {item.content} ({item.status})" for item in items],
+            skills=list(reversed(self._host.skills.values())),
             more=self._host.facts() if self._host.facts else "",
         )
 

@@ -138,6 +138,7 @@ class ToolContext:
 
     Attributes:
         todos: the session's list of what is to be done.
+        skills: what the session's model was given of skills, by name.
     """
 
     environment: ExecutionEnvironment
@@ -146,6 +147,7 @@ class ToolContext:
     times: CommandTimes = CommandTimes()
     todos: TodoList = field(default_factory=TodoList)
     clock: Clock = field(default_factory=SystemClock)
+    skills: dict[str, str] = field(default_factory=dict)
 
 
 Executor: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]
@@ -170,6 +172,7 @@ class Tool:
     Attributes:
         is_timed: it is stopped where it takes longer than any tool should; else its host sees to that.
         outbound: what its arguments say leaves this program for somebody else's, so it may hold no secret.
+        refusal: why a call with these arguments never runs, whatever the gate says; None refuses nothing.
     """
 
     definition: ToolDefinition
@@ -178,6 +181,7 @@ class Tool:
     order: Order = Order.TOGETHER
     is_timed: bool = True
     outbound: bool = False
+    refusal: Callable[[Mapping[str, Any]], str | None] | None = None
 
     @property
     def name(self) -> str:
@@ -247,8 +251,15 @@ OTHER_MAX_CHARS = 20_000
 _KIND_OF_TOOL: Mapping[str, str] = {
     "run_shell_command": "shell",
     "shell_command": "shell",
+    "shell_execute": "shell",
+    "run_command": "shell",
     "grep_files": "grep",
+    "file_search": "grep",
     "read_many_files": "read_file",
+    "file_read": "read_file",
+    "file_write": "write_file",
+    "file_append": "write_file",
+    "file_delta": "edit_file",
 }
 """Names under which a profile shows a tool of the tables."""
 

@@ -282,3 +282,17 @@ def test_the_window_is_the_smallest_that_is_known_of_all(
 ) -> None:
     chosen = choose_model(build_context(tmp_path, KEY, **flags))
     assert chosen.window == window
+
+
+def test_an_echo_needs_no_key_and_costs_nothing(tmp_path: Path) -> None:
+    chosen = choose_model(build_context(tmp_path, {}, model="echo", max_usd=1.0))
+    assert (chosen.model.name, chosen.ref, chosen.price(Usage(5, 5))) == ("echo:offline", None, 0.0)
+    with pytest.raises(ConfigurationError, match="an echo cannot stand in for a model"):
+        choose_model(
+            build_context(
+                tmp_path,
+                {"ANTHROPIC_API_KEY": "k"},
+                model="anthropic:claude-sonnet-4-5",
+                fallback_model=["echo"],
+            )
+        )
