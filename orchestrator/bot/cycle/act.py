@@ -268,7 +268,7 @@ class CycleSession:
         self._asked: asyncio.Queue[Asked | None] = asyncio.Queue()
         self.brought = Brought()
         self.end: SessionEnd | None = None
-        self._task_words = self._rules = ""
+        self._task_words = self._rules = self._recalled = ""
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
@@ -521,12 +521,17 @@ class CycleSession:
     def _facts(self) -> str:
         """What a conversation that is made shorter must not lose, beside the task."""
         pull = self._result.pull_request
-        return render("cycle/kept_facts", rules=self._rules, pull=pull.url if pull else "")
+        url = pull.url if pull else ""
+        return render("cycle/kept_facts", rules=self._rules, pull=url, recalled=self._recalled)
 
     async def _recall(self, message: str) -> str:
         """What is remembered. The first message is mostly the repository's; the task says what it is about."""
         is_first = self._session is None or not self._session.budget.rounds
-        return await self._parts.recall(f"{self._task.title}\n{self._task.body}" if is_first else message)
+        if not is_first:
+            return await self._parts.recall(message)
+        found = await self._parts.recall(f"{self._task.title}\n{self._task.body}")
+        self._recalled = self._sanitizer.text("what was remembered", found)
+        return found
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""
