@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, do
+import pytest
+
+from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, add_commit, do
+from tests.scenarios.test_long_tasks import PAGES, LongTask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +57,21 @@ def test_without_the_option_there_is_no_memory(stage: Stage, repository: Path) -
     assert done.code == 0, done.err
     assert "remember" not in stage.asked()[0]["content"]
     assert not (stage.home / "memory.db").exists()
+
+
+@pytest.mark.slow(reason="a cycle of dozens of rounds")
+def test_what_is_remembered_outlasts_a_conversation_that_is_made_shorter(
+    stage: Stage, repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "said.jsonl").write_text(json.dumps(CORRECTION), encoding="utf-8")
+    stage.command("memory", "import", str(tmp_path / "said.jsonl"))
+    add_commit(repository, PAGES, "Pages")
+    model = LongTask("native", rounds=40)
+    stage.script(*[model] * 100)
+    flags = ("--contract", "native", "--profile", "planner", "--allow-dangerous-tools", "--max-rounds", "60")
+    task = ("--repo", str(repository), "--task", "Fix add() in calc.py", "--memory", "--dry-run")
+    done = stage.run(*task, *flags, "--context-window", "16000")
+    assert done.code == 0, done.err
+    last = model.asked[-1]
+    assert "The conversation before this was made shorter" in last
+    assert last.count("Memory 1, correction by a person, 2026-01-01: add() works on Decimal as well") == 1
