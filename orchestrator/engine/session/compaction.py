@@ -407,8 +407,8 @@ class Compaction:
         """The task, and what people said after it."""
         task = self._host.task() if self._host.task else ""
         if not task and said:
-            task = said[0].content
-        return task, list(dict.fromkeys(turn.content for turn in said[1:]))
+            task = said[0].said
+        return task, list(dict.fromkeys(turn.said for turn in said[1:]))
 
     async def _known(self) -> Known:
         """What the program knows without the model."""

@@ -88,6 +88,7 @@ class Turn:
         response_id: the provider's name for the reply, if it gave one.
         ran: commands whose results it has.
         keeps: of a summary: how many turns before it stay beside it.
+        recalled: how many characters at the end of its text nobody said now: they were remembered.
     """
 
     kind: TurnKind
@@ -97,11 +98,18 @@ class Turn:
     response_id: str | None = None
     ran: tuple[RanCommand, ...] = ()
     keeps: int = 0
+    recalled: int = 0
 
     @property
     def content(self) -> str:
         """The turn's text."""
         return self.message.text
+
+    @property
+    def said(self) -> str:
+        """The turn's text without what was remembered."""
+        text = self.message.text
+        return text[: len(text) - self.recalled].rstrip() if self.recalled else text
 
     @property
     def reasoning(self) -> str:
@@ -527,9 +535,10 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
                 call = begun.pop(call_id, None)
                 found = call and ran_command(name, call.arguments, output, ok=status is CallStatus.OK)
                 commands += [found] if found else []
-            case MessageAdded(message):
+            case MessageAdded(message, recalled):
                 asked = asked or not turns
-                turns.append(Turn(_kind(message, asked=asked, ran=ran), message, at, ran=tuple(commands)))
+                kind = _kind(message, asked=asked, ran=ran)
+                turns.append(Turn(kind, message, at, ran=tuple(commands), recalled=max(recalled, 0)))
                 asked = ran = False
                 commands.clear()
             case Compacted(turns=keeps, summary=text, images=images):

@@ -181,20 +181,23 @@ class Inputs:
         try:
             with paid_by(SidePayments(self.budget, self.emit)):
                 found = await self.host.recall(message.text)
-            recalled = self.host.clean("what was remembered", found)
+            recalled = self.host.clean("what was remembered", found).strip()
         except PullwrightError as error:
             self.emit(Warned(f"nothing was recalled: {error}"))
         finally:  # also where somebody stops it: the message was said
-            self.say(kind, _with(message, recalled))
+            self.say(kind, _with(message, recalled), recalled=len(recalled))
 
-    def say(self, kind: TurnKind, message: Message, ran: tuple[RanCommand, ...] = ()) -> None:
+    def say(
+        self, kind: TurnKind, message: Message, ran: tuple[RanCommand, ...] = (), *, recalled: int = 0
+    ) -> None:
         """Add a message to the conversation that is not the model's.
 
         Args:
             ran: the commands whose results it has.
+            recalled: how many characters at its end were remembered.
         """
-        self.history.add(Turn(kind, message, self.clock.now(), ran=ran))
-        self.emit(MessageAdded(message))
+        self.history.add(Turn(kind, message, self.clock.now(), ran=ran, recalled=recalled))
+        self.emit(MessageAdded(message, recalled))
 
 
 def input_message(user: object) -> Message:

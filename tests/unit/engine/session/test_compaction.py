@@ -594,6 +594,24 @@ async def test_a_model_that_reads_no_images_is_told_that_there_was_one(tmp_path:
     assert not [part for part in first.parts if isinstance(part, Image)]
 
 
+async def test_what_was_remembered_does_not_become_what_people_said(tmp_path: Path) -> None:
+    async def recall(message: str) -> str:
+        return f"# Relevant Memories\n\n- a memory for {message[:9]}\n"
+
+    model, told = Worker(20), Told()
+    host = Host(system=lambda _shown: "You are tested.", emit=told, recall=recall)
+    settings = SessionConfig(compaction=POLICY, context_window=WINDOW, enable_loop_detection=False)
+    tools = [tool("look", lambda _arguments: OUTPUT)]
+    async with session_with(tmp_path, model, tools=tools, config=settings, host=host) as talk:
+        talk.steer("Mind the order")
+        await talk.run("The task: count the x")
+    assert "a memory for The task:" in model.requests[0].messages[0].text
+    (shorter, *_) = told.of(Compacted)
+    assert "```\nThe task: count the x\n```" in shorter.summary
+    assert "```\nMind the order\n```" in shorter.summary
+    assert "a memory" not in shorter.summary
+
+
 async def test_what_the_message_repeats_is_cleaned_as_any_answer(tmp_path: Path) -> None:
     ran = RanCommand("make", ok=True, ending="printed HIDDEN words")
     earlier = [Turn(TurnKind.USER, Message.user("The task: count the x"), NOW, ran=(ran,))]

@@ -71,6 +71,8 @@ async def test_memories_go_with_the_message_and_the_prefix_stays(tmp_path: Path)
     assert inputs == ["Test the clock with a mock", "When are the releases cut?"]
     again = history_of([event.event for event in events], ManualClock().now())
     assert [turn.kind for turn in again if HEADING in turn.content] == [TurnKind.USER, TurnKind.USER]
+    assert [turn.said for turn in again if turn.kind is TurnKind.USER] == inputs
+    assert [turn.said for turn in session.history.turns if turn.kind is TurnKind.USER] == inputs
 
 
 async def test_a_message_that_nothing_has_to_do_with_stays_as_it_is(tmp_path: Path) -> None:
