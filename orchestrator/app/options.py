@@ -406,6 +406,12 @@ class Options:
         ONE_LINE,
         Reach.NEVER,
     )
+    embedding_dimension: int | None = number(
+        None,
+        "How many numbers a vector of that server is to have; its own if not set.",
+        Bounds(1, 8_192),
+        Reach.NEVER,
+    )
 
 
 OPTIONS: dict[str, Option] = {key: vars(Options)[key] for key in Options.__annotations__}
