@@ -21,7 +21,7 @@ from orchestrator.engine.memory.ranking import (
     expiry,
     rank,
 )
-from orchestrator.engine.memory.store import MEMORIES, NewItem, as_json, from_json, plain
+from orchestrator.engine.memory.store import KEPT_FOR_US, MEMORIES, NewItem, as_json, from_json, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -247,7 +247,7 @@ class LongTermMemory:
         names = [
             one.name
             for one in known
-            if one.name != MEMORIES and one.model == self.embedder.model and one.vectors
+            if one.name not in KEPT_FOR_US and one.model == self.embedder.model and one.vectors
         ]
         if not names or not query.strip():
             return ()

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
 
 MEMORIES = "long_term_memory"
-"""The index of the memories; all others are of documents."""
+"""The index of the memories."""
+KEPT_FOR_US = frozenset({MEMORIES})
+"""All other indices are of documents."""
 MOST_MEMORIES = 100_000
 MOST_DOCUMENT_ITEMS = 50_000
 """Section 2.4.1 of the assistant's specification."""
@@ -232,7 +234,7 @@ class MemoryStore:
         with self._writing() as db:
             self._check_model(index, model, dimension)
             (count,) = db.execute("SELECT count(*) FROM items WHERE index_name = ?", (index,)).fetchone()
-            most = MOST_MEMORIES if index == MEMORIES else MOST_DOCUMENT_ITEMS
+            most = MOST_MEMORIES if index in KEPT_FOR_US else MOST_DOCUMENT_ITEMS
             if count + len(items) > most:
                 raise MemoryStoreError(f"the index {index} is full: it has {count:,} of {most:,} items")
             return tuple(self._insert(index, item, dimension) for item in items)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from orchestrator.core.errors import MemoryStoreError, ModelError
 from orchestrator.engine.documents.chunks import CHUNK_CHARACTERS, OVERLAP_CHARACTERS, pieces_of
 from orchestrator.engine.memory.ranking import Author, Memory, rank
-from orchestrator.engine.memory.store import MEMORIES, Index, NewItem, as_json
+from orchestrator.engine.memory.store import KEPT_FOR_US, Index, NewItem, as_json
 from orchestrator.engine.memory.vectors import MOST_DIMENSIONS, packed, unpacked
 from orchestrator.engine.tools.base import (
     FROM_ONE,
@@ -107,7 +107,7 @@ def _executor(
     memory: LongTermMemory, do: _Do
 ) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        if arguments.get("index_name") == MEMORIES:
+        if arguments.get("index_name") in KEPT_FOR_US:
             return Failed("This index is of the memories: use remember, recall_memories and forget_memory.")
         try:
             return Ok(json.dumps(await do(memory, arguments), ensure_ascii=False, indent=1))
