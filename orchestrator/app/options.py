@@ -424,6 +424,12 @@ class Options:
         ONE_LINE,
         Reach.NEVER,
     )
+    embedding_dimension: int | None = number(
+        None,
+        "How many numbers a vector of that server is to have; its own if not set.",
+        Bounds(1, 8_192),
+        Reach.NEVER,
+    )
     skill: Texts = several(
         "Skills that the model is given from the start.", "the name of a skill", Reach.NEVER, begins="skills"
     )

@@ -14,7 +14,6 @@ from tests.scenarios.test_long_tasks import PAGES, LongTask
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
 CORRECTION: dict[str, Any] = {
     "content": "add() works on Decimal as well",

@@ -105,7 +105,7 @@ def choose_embedder(context: BuildContext) -> Embedder:
         options=HttpOptions(read_seconds=_SECONDS, total_seconds=_SECONDS, tries=_TRIES),
     )
     model = settings.embedding_model or USUAL_MODEL
-    return ServerEmbedder(server, model, partial(_price, url, model))
+    return ServerEmbedder(server, model, partial(_price, url, model), settings.embedding_dimension)
 
 
 def _price(url: str, model: str, usage: Usage) -> float | None:

@@ -21,6 +21,7 @@ from orchestrator.engine.models.wire import dicts, host_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.transport import JsonServer
 
 MOST_TEXTS = 100
@@ -71,17 +72,22 @@ class ServerEmbedder:
         server: whose address ends with `/embeddings`.
         model: the model's name at the server.
         price: what tokens cost; None where nobody knows it.
+        dimension: how many numbers a vector is to have; None leaves that to the model.
     """
 
     is_lexical = False
     least_similarity = 0.3
 
     def __init__(
-        self, server: JsonServer, model: str, price: Callable[[Usage], float | None] = lambda _usage: None
+        self,
+        server: JsonServer,
+        model: str,
+        price: Callable[[Usage], float | None] = lambda _usage: None,
+        dimension: int | None = None,
     ) -> None:
         self._server = server
         self._name = model
-        self._price = price
+        self._price, self._dimension = price, dimension
 
     @property
     def model(self) -> str:
@@ -95,15 +101,23 @@ class ServerEmbedder:
             some = [text[:MOST_CHARS] for text in texts[start : start + MOST_TEXTS]]
             most = sum(size_of_text(text) // BYTES_PER_TOKEN + 1 for text in some)
             with paying(self.model, most, self._price) as took:
-                said = await self._server.ask(
-                    {"model": self._name, "input": some, "encoding_format": "float"}
-                )
+                said = await self._server.ask(self._question(some))
                 counted = count_of(said.get("usage") if isinstance(said, dict) else None, "prompt_tokens")
                 took(Usage(counted or most))
             vectors += _vectors(said, len(some), host_of(self._server.url))
-        if len(set(map(len, vectors))) > 1:
+        lengths = {len(vector) // 2 for vector in vectors}
+        if len(lengths) > 1:
             raise ProviderError(f"{host_of(self._server.url)} sent vectors of different lengths")
+        if self._dimension and lengths - {self._dimension}:
+            raise ProviderError(
+                f"{host_of(self._server.url)} sent vectors of {min(lengths)} numbers, not of {self._dimension}: "
+                "set embedding_dimension to what the model can give"
+            )
         return tuple(vectors)
+
+    def _question(self, texts: list[str]) -> JsonObject:
+        wanted = {} if self._dimension is None else {"dimensions": self._dimension}
+        return {"model": self._name, "input": texts, "encoding_format": "float", **wanted}
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -22,7 +22,15 @@ from orchestrator.engine.memory.ranking import (
     expiry,
     rank,
 )
-from orchestrator.engine.memory.store import MEMORIES, REPOSITORY, NewItem, as_json, from_json, plain
+from orchestrator.engine.memory.store import (
+    KEPT_FOR_US,
+    MEMORIES,
+    REPOSITORY,
+    NewItem,
+    as_json,
+    from_json,
+    plain,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -310,7 +318,7 @@ class LongTermMemory:
         names = [
             one.name
             for one in known
-            if one.name not in {MEMORIES, REPOSITORY} and one.model == self.embedder.model and one.vectors
+            if one.name not in KEPT_FOR_US and one.model == self.embedder.model and one.vectors
         ]
         if not names or not query.strip():
             return ()

@@ -17,7 +17,7 @@ from orchestrator.engine.documents.pdf import (
     shown_pages,
 )
 from orchestrator.engine.memory.ranking import Author
-from orchestrator.engine.memory.store import MEMORIES, NewItem
+from orchestrator.engine.memory.store import KEPT_FOR_US, NewItem
 from orchestrator.engine.tools.base import (
     FROM_ONE,
     OTHER_MAX_CHARS,
@@ -88,7 +88,7 @@ def vector_db_add_pdf_document(memory: LongTermMemory) -> Tool:
 def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonObject]) -> Tool:
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, index = arguments["file_path"], arguments["index_name"]
-        if index == MEMORIES:
+        if index in KEPT_FOR_US:
             return Failed("This index is of the memories: name another one for documents.")
         found = await read_whole_pdf(path, await _data(context, path))
         numbered = [(number, text) for number, text in enumerate(found.texts, found.first) if text]

@@ -279,6 +279,7 @@ _A_VALUE_OF = {
     "repository_memory": "false",
     "embedding_api_url": "'https://collect.example'",
     "embedding_model": "'other'",
+    "embedding_dimension": "256",
     "max_usd_per_day": "5.0",
     "max_tokens_per_day": "1000",
     "max_minutes_per_day": "5.0",

@@ -107,6 +107,20 @@ async def test_vectors_of_different_lengths_are_refused() -> None:
                 await embedder.embed(["a", "bc"])
 
 
+@pytest.mark.parametrize("given", [2, 3])
+async def test_a_server_is_asked_for_a_dimension_and_held_to_it(given: int) -> None:
+    with EmbeddingServer(lambda _text: [1.0] * given) as server:
+        asked = JsonServer(f"{server.root}/embeddings", api_key=None, clock=ManualClock(), random=lambda: 0.5)
+        embedder = ServerEmbedder(asked, "text-embedding-3-large", dimension=2)
+        if given == 2:
+            assert len(await embedder.embed(["a"])) == 1
+        else:
+            with pytest.raises(ProviderError, match=r"of 3 numbers, not of 2: set embedding_dimension"):
+                await embedder.embed(["a"])
+        await embedder.aclose()
+    assert [body["dimensions"] for _, _, body in server.asked] == [2]
+
+
 async def test_a_server_that_is_not_there_is_one_clear_error() -> None:
     with EmbeddingServer(by_length) as server:
         pass

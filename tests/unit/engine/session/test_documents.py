@@ -12,11 +12,12 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import EMBEDDING_AGENT, ReplyReceived, SubagentEvent
 from orchestrator.core.messages import ToolResult, Usage
-from orchestrator.engine.memory.embedding import ServerEmbedder
+from orchestrator.engine.memory.embedding import LEXICAL_DIMENSION, LexicalEmbedder, ServerEmbedder
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.offline import OfflineEmbedder
 from orchestrator.engine.memory.ranking import RESULTS
-from orchestrator.engine.memory.store import MemoryStore
+from orchestrator.engine.memory.store import MemoryStore, NewItem
+from orchestrator.engine.memory.vectors import packed
 from orchestrator.engine.models.transport import HttpOptions, JsonServer
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.tools.documents import document_tools
@@ -173,3 +174,18 @@ async def test_vectors_that_did_not_come_may_have_cost_money(tmp_path: Path) -> 
     assert usage == USAGE + USAGE + Usage(1)
     assert uncertain == len("When does the pump need oil?") // 2 + 1
     assert usd == pytest.approx(0.001 * (uncertain + 1))
+
+
+async def test_memories_and_vectors_of_others_are_no_documents(tmp_path: Path) -> None:
+    async with a_memory(tmp_path, LexicalEmbedder()) as memory:
+        await memory.remember("The pump needs oil")
+        now = ManualClock().now()
+        for model, dimension in (("given", 2), ("another", LEXICAL_DIMENSION)):
+            memory.store.create_index(model, model, dimension, now)
+            item = NewItem("The pump needs oil, too", now, vector=packed([1.0] * dimension))
+            memory.store.add(model, [item], model=model, dimension=dimension)
+        block = await memory.recall_with_documents("Does the pump need oil?")
+        assert block.startswith("# Relevant Memories")
+        assert HEADING not in block
+        await memory.add_items("manuals", [NewItem("Oil for the pump", now)])
+        assert (await memory.recall_with_documents("Does the pump need oil?")).count(HEADING) == 1
