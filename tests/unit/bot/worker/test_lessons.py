@@ -362,6 +362,11 @@ async def test_what_was_recalled_is_not_stored_by_a_model_again(rig: Rig) -> Non
     assert RULE in await lessons.recall(TASK, (), rig.blobs_of)
     again = await lessons.memory().remember(f"remember: {RULE}", type_=MemoryType.FACT)
     assert not again.is_new
+    pull.review_threads[0].comments[0].body = "For the clock write a fake"
+    later = await rig.learn(own=True)
+    assert "For the clock write a fake" in await later.recall(TASK, (), rig.blobs_of)
+    again = await later.memory().remember("For the clock write a fake", type_=MemoryType.FACT)
+    assert not again.is_new
 
 
 async def test_the_copy_on_this_machine_follows_the_facts(rig: Rig) -> None:
