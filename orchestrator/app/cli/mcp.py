@@ -17,8 +17,7 @@ from orchestrator.app.wiring.mcp import open_mcp
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Guarded, Warned
 from orchestrator.engine.mcp.base import McpError, ServerProgram, shown_names
-from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.definitions import compare, for_model, pin_of
+from orchestrator.engine.mcp.definitions import for_model, pin_of
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -130,18 +129,8 @@ class _Trial:
             raise ConfigurationError(
                 f"the MCP server {server.name} reads a repository: name one with --repo PATH"
             )
-        connection = McpConnection(
-            server,
-            self.maker.transport(server, tree, self.listener),
-            on_asked=lambda method: self._say(f"! it asked for {method}, which it does not get"),
-            on_change=lambda: None,
-        )
-        try:
-            await connection.open()
-            found, about = connection.found, connection.about
-        finally:
-            await connection.close()
-        drift = compare(found, self.maker.approvals.of(server.name), server.pin)
+        looked = await self.maker.look(server, tree, self.listener)
+        about, found, drift = looked.about, looked.found, looked.drift
         if self.options.json:
             print(as_json_text(self._as_json(about, found, drift), indent=2))
         else:

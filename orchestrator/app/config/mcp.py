@@ -218,8 +218,9 @@ class _Reader:
             raise ConfigurationError(
                 f"{where}: has command, so url, headers, client_id and another type make no sense"
             )
+        command = entry.command or ""
         return ServerProgram(
-            entry.command or "",
+            str(Path(command).expanduser()) if command.startswith("~") else command,
             tuple(entry.args),
             entry.env,
             entry.hosts,

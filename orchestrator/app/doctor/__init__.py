@@ -19,7 +19,7 @@ from orchestrator.app.doctor.findings import (
     skipped,
     warned,
 )
-from orchestrator.app.doctor.machine import commands, earlier_runs, machine, models
+from orchestrator.app.doctor.machine import commands, earlier_runs, machine, mcp_servers, models
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import OnDisk, choose_site, credential_for, label_of, parse_place
 from orchestrator.bot.forge.base import TokenKind
@@ -84,6 +84,7 @@ def _configured(
     yield _only("Configuration", "options", _options(context.loaded))
     yield commands(context.settings)
     yield from models(context, writes=writes)
+    yield from mcp_servers(context)
     if repository is None:
         yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
     else:

@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 import tempfile
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -50,6 +50,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.messages import Message, Usage
 from orchestrator.core.repositories import same_repository
+from orchestrator.engine.mcp.base import McpError
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import (
     OFFICIAL_URLS,
@@ -60,13 +61,16 @@ from orchestrator.engine.models.catalog import (
 )
 from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.app.wiring.model import AddressedModel
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
+    from orchestrator.engine.mcp.base import McpServer
     from orchestrator.engine.models.listing import Presence
 
 
@@ -94,6 +98,45 @@ def commands(settings: Settings) -> Group:
         Probe("rules", lambda: _rules(settings), "mend the rule in allow_command or deny_command"),
     )
     return Group("Commands", probes)
+
+
+def mcp_servers(context: BuildContext) -> list[Group]:
+    """Make a probe for each MCP server that is configured: does it answer, and is what it offers approved?"""
+    if not (context.loaded.has_servers or context.settings.mcp_config):
+        return []
+    from orchestrator.app.wiring.mcp import open_mcp
+
+    fix = "mend the configuration of MCP servers"
+    try:
+        maker = open_mcp(context)
+    except ConfigurationError as error:
+        found = str(error)
+        return [Group("MCP servers", (Probe("configuration", lambda: failed(found, fix), fix),))]
+    if maker is None:
+        return []
+    probes = [
+        Probe(one.name, partial(_server, maker, one), "see above", one.start_seconds + _SANDBOX_SECONDS)
+        for one in maker.config.servers
+    ]
+    if maker.config.notices:
+        notice = maker.config.notices[0]
+        probes.insert(0, Probe("configuration", lambda: warned(notice, fix), fix))
+    return [Group("MCP servers", tuple(probes))]
+
+
+def _server(maker: McpMaker, server: McpServer) -> ProbeFinding:
+    """Start a server, on an empty folder in the place of a clone."""
+    typed = f"pullwright mcp test {quote(server.name)}"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            looked = asyncio.run(maker.look(server, Path(folder).resolve(), lambda _event: None))
+        except McpError as error:
+            return failed(Redactor(maker.config.secrets).redact(str(error)), f"try it with: {typed}")
+    if looked.drift.waits:
+        return warned(
+            f"{looked.about}: tools wait for approval ({looked.drift.in_words()})", "look at them", typed
+        )
+    return ok(f"{looked.about}: {len(looked.found)} tools, as approved")
 
 
 def earlier_runs(context: BuildContext, repository: str | None) -> Group:

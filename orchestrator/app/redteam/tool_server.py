@@ -2,7 +2,8 @@
 
 It needs nothing but the standard library, and no sandbox has to show it more than this file. The text is an object:
 `tools`, a list of tools as `tools/list` gives them, each with `does`, what its call does (`answer` below); and
-`again`, a list that takes their place after the first call, of which the client is told.
+`again`, a list that takes their place after the first call, of which the client is told. With `restless` it is told
+after each call.
 Protocol: https://modelcontextprotocol.io/specification/2025-11-25/basic
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 
 VERSION = "2025-11-25"
 UNKNOWN_METHOD = -32601
+CHANGED = {"method": "notifications/tools/list_changed"}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -125,7 +127,9 @@ def main(plan: dict[str, Any]) -> None:
         send({"id": message["id"], "result": found})
         if message["method"] == "tools/call" and plan.get("again"):
             tools = plan.pop("again")
-            send({"method": "notifications/tools/list_changed"})
+            send(CHANGED)
+        elif plan.get("restless"):
+            send(CHANGED)
 
 
 if __name__ == "__main__":

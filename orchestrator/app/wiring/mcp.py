@@ -15,7 +15,8 @@ from orchestrator.app.wiring.guards import sandbox_options
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.engine.mcp.base import ServerProgram
-from orchestrator.engine.mcp.definitions import Approvals
+from orchestrator.engine.mcp.connection import McpConnection
+from orchestrator.engine.mcp.definitions import Approvals, compare
 from orchestrator.engine.mcp.remote import remote_transport
 from orchestrator.engine.mcp.stdio import ProgramStart, stdio_transport
 from orchestrator.engine.mcp.tools import McpSetup, McpTools
@@ -32,11 +33,21 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox
     from orchestrator.engine.mcp.base import ForeignTools, McpServer
+    from orchestrator.engine.mcp.definitions import Drift, McpDefinition
     from orchestrator.engine.mcp.sign_in import ShowPage
     from orchestrator.engine.mcp.stdio import ServerVoice
 
 INSTALL = "pip install 'pullwright[mcp]'"
 _KEY_CHARS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What a server offers. `about` is what it says of itself, in a line."""
+
+    about: str
+    found: tuple[McpDefinition, ...]
+    drift: Drift
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,29 @@ class McpMaker:
         """Make them for a session on a work tree. Nothing is started yet."""
         setups = [McpSetup(one, self.transport(one, tree, emit)) for one in self.config.servers]
         return McpTools(setups, self.approvals.of, emit, clean)
+
+    async def look(self, server: McpServer, tree: Path | None, emit: Emit) -> LookedAt:
+        """Start a server once, to see what it offers.
+
+        Raises:
+            McpError: it does not answer.
+            ConfigurationError: the file of approvals is damaged.
+        """
+
+        def tell(method: str) -> None:
+            emit(
+                Guarded(
+                    Defence.MCP, f"the MCP server {server.name} asked for {method}, which it does not get"
+                )
+            )
+
+        connection = McpConnection(server, self.transport(server, tree, emit), tell, lambda: None)
+        try:
+            await connection.open()
+            found = connection.found
+        finally:
+            await connection.close()
+        return LookedAt(connection.about, found, compare(found, self.approvals.of(server.name), server.pin))
 
     def transport(
         self, server: McpServer, tree: Path | None, emit: Emit

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MAX_TOOLS = 200
 MAX_PAGES = 50
 MAX_RELISTS = 20
-"""A server that says more often that its tools have changed is not believed any more."""
+"""A server that says more often that its tools have changed is ended."""
 MAX_RESULT_CHARS = 2_000_000
 END_SECONDS = 15.0
 _REASON_CHARS = 300
@@ -60,7 +60,8 @@ class McpConnection:
     """A connection to one server. It is opened once, and closed once.
 
     Attributes:
-        on_asked: is told what the server asked of the client, such as `sampling/createMessage`. It is refused.
+        on_asked: is told what the server asked of the client, such as `sampling/createMessage`, once each. It is
+            refused each time.
         on_change: is told that `found` is another list now.
         found: the tools as the server has listed them last.
         about: the server's name and version as it gives them, and the protocol's version.
@@ -77,6 +78,7 @@ class McpConnection:
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
     _live: asyncio.Task[None] | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _asked: set[str] = field(default_factory=set)
     _is_open: bool = False
     _why: str = ""
 
@@ -187,10 +189,14 @@ class McpConnection:
         for _ in range(MAX_RELISTS):
             await self._changed.wait()
             self._changed.clear()
-            with suppress(Exception):  # what it lists then is not known, and the calls go on
+            try:
                 async with asyncio.timeout(self.server.start_seconds):
                     self.found = await self._listed(client)
-                self.on_change()
+            except Exception:  # noqa: BLE001  border: what it offers now is not known, so it offers nothing
+                self.found = ()
+            self.on_change()
+        self.voice.problem = f"it changed its tools more than {MAX_RELISTS} times"
+        self._closing.set()
 
     async def _listen(self, client: Client) -> None:
         """Ask a server of the newer protocol to say when its tools change; an older one does so unasked."""
@@ -205,7 +211,9 @@ class McpConnection:
 
     def _note(self, message: object) -> None:
         for method in _asked(message):
-            self.on_asked(method)
+            if method not in self._asked:
+                self._asked.add(method)
+                self.on_asked(method)
 
     def _told(self, why: str) -> str:
         """Why, and what the server said last; of a server that we ended, why we did."""

@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import ToolDefinition
 from orchestrator.core.prompts import render
+from orchestrator.engine.tools.registry import follow_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 MAX_DEFINITION_CHARS = 40_000
 """Of one tool: its description and its schema."""
+MAX_PARTS = 2_000
+"""Of a schema, once what its references lead to stands in their place."""
 MAX_DESCRIPTION_CHARS = 4_000
 """That a model is shown."""
 _PARAMETER_CHARS = 300
@@ -220,10 +223,11 @@ _KEPT = frozenset(
         "additionalProperties",
     }
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems"}
-    | {"maxItems", "uniqueItems", "format", "$ref", "$defs", "definitions", "description"}
+    | {"maxItems", "format", "$ref", "description"}
 )
 """Keywords of a schema that stay. What is left out only allows more, and the server checks its arguments itself; a
-regular expression of a stranger's may take for ever."""
+regular expression of a stranger's may take for ever. A reference that is left leads nowhere, so that the tool is not
+used."""
 
 _CHOICES = frozenset({"enum", "const", "format"})
 _OF_SCHEMAS = frozenset({"properties", "$defs", "definitions"})
@@ -254,10 +258,10 @@ def _for_model(
         return f"it has a parameter {one_line(unknown, limit=40)!r}, which is no plain name"
     where = f"the definition of {name}"
     said = clean(where, definition.description.strip()[:MAX_DESCRIPTION_CHARS])
-    words: list[str] = []
-    parameters = _shown_schema({**schema, "type": "object"}, lambda text: clean(where, text), words)
+    shown = _Shown(schema, lambda text: clean(where, text))
+    parameters = shown.of({**schema, "type": "object"})
     parameters.setdefault("properties", {})
-    described = "\n".join(filter(None, (said, *dict.fromkeys(words))))
+    described = "\n".join(filter(None, (said, *dict.fromkeys(shown.words))))
     text = render(
         "mcp/tool",
         server=server,
@@ -286,44 +290,67 @@ def _parameter_names(schema: Any) -> Iterator[str]:
             waiting += node
 
 
-def _shown_schema(schema: Any, clean: Callable[[str], str], words: list[str]) -> Any:
-    """A schema with the keywords that stay, and its words as quotations of one line.
+@dataclass(slots=True)
+class _Shown:
+    """Makes a schema as a model is shown it, of bounded size and without references, so that a check of it ends soon.
 
-    Args:
+    Attributes:
+        root: in which references lead somewhere.
         words: takes what stands in choices that are no plain words, for the description.
+        room: how many more parts it may have; what comes behind them may be anything.
     """
-    if isinstance(schema, list):
-        return [_shown_schema(item, clean, words) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    shown = {
-        key: _shown_value(schema, key, clean, words) for key in schema if key in _KEPT and key not in _CHOICES
-    }
-    shown |= _shown_choices(schema, clean, words)
-    return shown
 
+    root: JsonObject
+    clean: Callable[[str], str]
+    words: list[str] = field(default_factory=list)
+    room: int = MAX_PARTS
+    _open: list[str] = field(default_factory=list)
 
-def _shown_value(schema: JsonObject, key: str, clean: Callable[[str], str], words: list[str]) -> Any:
-    value = schema[key]
-    if key in _OF_SCHEMAS and isinstance(value, dict):
-        return {name: _shown_schema(inner, clean, words) for name, inner in value.items()}
-    if key == "description":
-        return f"The server's words: `{one_line(clean(str(value)), limit=_PARAMETER_CHARS)}`"
-    if key == "required" and isinstance(value, list):
-        known = schema.get("properties")
-        names = known if isinstance(known, dict) else {}
-        return [name for name in value if isinstance(name, str) and name in names]
-    return _shown_schema(value, clean, words)
+    def of(self, schema: Any) -> Any:
+        """A schema with the keywords that stay, and its words as quotations of one line."""
+        if isinstance(schema, list):
+            return [self.of(item) for item in schema]
+        if not isinstance(schema, dict):
+            return schema
+        self.room -= 1
+        if self.room < 0:
+            return {}
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and (target := follow_reference(self.root, reference)) is not None:
+            return self._inlined(reference, target, {key: schema[key] for key in schema if key != "$ref"})
+        kept = [key for key in schema if key in _KEPT and key not in _CHOICES]
+        return {**{key: self._value(schema, key) for key in kept}, **self._choices(schema)}
 
+    def _inlined(self, reference: str, target: Any, beside: JsonObject) -> Any:
+        """What a reference leads to; one that leads into itself may be anything there."""
+        if reference in self._open or not isinstance(target, dict):
+            return {}
+        self._open.append(reference)
+        try:
+            return self.of({**target, **beside})
+        finally:
+            self._open.pop()
 
-def _shown_choices(schema: JsonObject, clean: Callable[[str], str], words: list[str]) -> JsonObject:
-    """What names values, where all are plain words; else they go into the description, and any value is allowed."""
-    shown: dict[str, Any] = {}
-    for key in _CHOICES & schema.keys():
+    def _value(self, schema: JsonObject, key: str) -> Any:
         value = schema[key]
-        choices = value if isinstance(value, list) else [value]
-        if all(not isinstance(one, str) or _PLAIN_WORD.fullmatch(one) for one in choices):
-            shown[key] = value
-        else:
-            words += [f"A choice: {clean(str(one))}" for one in choices]
-    return shown
+        if key == "properties" and isinstance(value, dict):
+            return {name: self.of(inner) for name, inner in value.items()}
+        if key == "description":
+            return f"The server's words: `{one_line(self.clean(str(value)), limit=_PARAMETER_CHARS)}`"
+        if key == "required" and isinstance(value, list):
+            known = schema.get("properties")
+            names = known if isinstance(known, dict) else {}
+            return [name for name in value if isinstance(name, str) and name in names]
+        return self.of(value)
+
+    def _choices(self, schema: JsonObject) -> JsonObject:
+        """What names values, where all are plain words; else they go into the description, and any value is allowed."""
+        shown: dict[str, Any] = {}
+        for key in sorted(_CHOICES & schema.keys()):
+            value = schema[key]
+            choices = value if isinstance(value, list) else [value]
+            if all(not isinstance(one, str) or _PLAIN_WORD.fullmatch(one) for one in choices):
+                shown[key] = value
+            else:
+                self.words += [f"A choice: {self.clean(str(one))}" for one in choices]
+        return shown

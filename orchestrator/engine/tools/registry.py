@@ -228,7 +228,7 @@ def _lost_reference(schema: dict[str, Any]) -> str:
         if (
             isinstance(reference, str)
             and reference not in anchors
-            and not _leads_somewhere(schema, reference)
+            and follow_reference(schema, reference) is None
         ):
             return f"$ref {reference[:_SHOWN_NAME_CHARS]!r} leads to nothing in it"
     return ""
@@ -245,11 +245,14 @@ def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
             waiting += node
 
 
-def _leads_somewhere(schema: dict[str, Any], reference: str) -> bool:
-    """Whether a JSON pointer (https://www.rfc-editor.org/rfc/rfc6901#section-6) names a part of the schema."""
+def follow_reference(schema: Mapping[str, Any], reference: str) -> Any:
+    """The part of a schema that a JSON pointer names; None where it names none.
+
+    https://www.rfc-editor.org/rfc/rfc6901#section-6
+    """
     address, sign, pointer = reference.partition("#")
     if address or not sign or (pointer and not pointer.startswith("/")):
-        return False
+        return None
     node: Any = schema
     for step in pointer.split("/")[1:]:
         key = unquote(step).replace("~1", "/").replace("~0", "~")
@@ -258,5 +261,5 @@ def _leads_somewhere(schema: dict[str, Any], reference: str) -> bool:
         elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
             node = node[int(key)]
         else:
-            return False
-    return True
+            return None
+    return node

@@ -12,6 +12,7 @@ from orchestrator.core.events import (
     Defence,
     ErrorOccurred,
     Event,
+    ForeignToolsOffered,
     ForgeUsed,
     Guarded,
     InputReceived,
@@ -51,7 +52,7 @@ from orchestrator.core.events import (
     Warned,
     WorkSaved,
 )
-from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
 from orchestrator.core.todos import TodoItem, TodoPriority, TodoStatus
 
 
@@ -102,6 +103,9 @@ EVENTS: list[Event] = [
     ToolCallEnded("3", "rm", CallStatus.REFUSED, "no such tool"),
     ToolCallStarted("4", "finish", {"reason": "done"}),
     ToolCallEnded("4", "finish", CallStatus.SKIPPED, ""),
+    ForeignToolsOffered(
+        "tickets\x1b[2J", (ToolDefinition("mcp_tickets_read", "Reads.", {"type": "object"}),)
+    ),
     TodosChanged(TODOS, 3),
     SubagentEvent("0123-4567", TodosChanged(TODOS[:1], 1)),
     WaitStarted(12.4, "429"),

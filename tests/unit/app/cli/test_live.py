@@ -60,6 +60,7 @@ PLAIN = """\
 ✗ run_shell_command make test: exit code 2 boom [red]
 ✗ rm: refused: no such tool
 - finish done: not run
+· MCP server tickets: 1 tool
 · list: 1 of 3 done; now: Mend add(); next: Write a test
 · [0123] list: 1 of 1 done
 ! waiting 12 s: 429

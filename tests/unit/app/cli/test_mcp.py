@@ -124,6 +124,25 @@ def test_a_server_that_does_not_answer_is_named(typed: Typed, monkeypatch: pytes
     assert (code, "the nearest is 'tickets'" in err) == (2, True)
 
 
+def test_the_doctor_tries_each_server(typed: Typed, capsys: pytest.CaptureFixture[str]) -> None:
+    def told() -> dict[str, dict[str, str]]:
+        capsys.readouterr()
+        main(["doctor", "--json", "--mcp-config", str(typed.path)])
+        probes = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return {one["probe"]: one for one in probes if one["group"] == "MCP servers"}
+
+    typed.write(READ)
+    waiting = told()["tickets"]
+    assert waiting["state"] == "warning"
+    assert "tools wait for approval (1 new: read)" in waiting["found"]
+    typed("test", "tickets", "--approve")
+    assert told()["tickets"]["found"] == "tool_server 1, protocol 2025-11-25: 1 tools, as approved"
+    typed.path.write_text('{"mcpServers": {"tickets": {"command": "no-such-server"}}}')
+    assert told()["tickets"]["state"] == "failed"
+    typed.path.write_text("{")
+    assert "is not valid JSON" in told()["configuration"]["found"]
+
+
 @pytest.mark.slow(reason="starts the program four times, and sandboxes in it")
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 4)])
 def test_a_person_at_a_terminal_is_asked(typed: Typed, answer: str, code: int) -> None:

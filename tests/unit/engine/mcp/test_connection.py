@@ -73,6 +73,12 @@ async def test_a_long_answer_comes_whole(opened: Opened) -> None:
     assert (await connection.call("long", {})).text == "x" * 1_000_000 + "end"
 
 
+async def test_a_long_question_goes_whole(opened: Opened) -> None:
+    connection = await opened(server(tool("echo", echo=True)), confined=True)
+    text = "ü" * 300_000
+    assert json.loads((await connection.call("echo", {"text": text})).text)["text"] == text
+
+
 @pytest.mark.slow(reason="a server that says 200 MB")
 async def test_an_answer_of_200_mb_ends_the_server_and_nothing_else(opened: Opened) -> None:
     connection = await opened(server(tool("flood", flood=MANY), tool("echo", echo=True)), confined=True)
@@ -158,6 +164,18 @@ async def test_a_change_of_the_list_is_noticed(opened: Opened) -> None:
     await connection.call("a", {})
     await asyncio.wait_for(opened.changed.wait(), 20)
     assert [(one.name, one.description) for one in connection.found] == [("a", "New."), ("b", "")]
+
+
+async def test_a_server_that_changes_without_end_is_ended(opened: Opened) -> None:
+    connection = await opened(server(tool("a"), restless=True))
+    for _ in range(200):
+        try:
+            await connection.call("a", {})
+        except McpError as error:
+            assert "changed its tools more than 20 times" in str(error)  # noqa: PT017  it comes sooner or later
+            break
+    else:
+        pytest.fail("it was never ended")
 
 
 async def test_a_server_sees_its_own_folder_and_variables_and_no_secret(

@@ -20,7 +20,7 @@ from orchestrator.engine.mcp.definitions import (
     pin_of,
 )
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext
-from orchestrator.engine.tools.registry import check_tool
+from orchestrator.engine.tools.registry import argument_problems, check_tool
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -213,12 +213,47 @@ def test_a_schema_keeps_what_a_model_needs_and_no_regular_expression() -> None:
                 "description": "The server's words: `Which ones.`",
             },
             "name": {"type": "string", "maxLength": 9},
-            "where": {"$ref": "#/$defs/place"},
+            "where": {"type": "object", "properties": {"x": {"type": "integer", "minimum": 1}}},
         },
-        "$defs": {"place": {"type": "object", "properties": {"x": {"type": "integer", "minimum": 1}}}},
         "required": ["state"],
         "additionalProperties": False,
     }
+
+
+def bomb(steps: int) -> dict[str, Any]:
+    """A schema whose check takes twice as long with each step."""
+    defs = {f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(steps)}
+    return {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/d0"}},
+        "$defs": {**defs, f"d{steps}": {"type": "null"}},
+    }
+
+
+@table(
+    "schema",
+    [
+        bomb(40),
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/d"}}, "$defs": {"d": {"$ref": "#/$defs/d"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}},
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/d"}},
+            "$defs": {"d": {"items": {"$ref": "#/$defs/d"}}},
+        },
+    ],
+)
+def test_a_check_against_any_schema_ends(schema: dict[str, Any]) -> None:
+    tool = shown(one(parameters=schema))
+    check_tool(Tool(tool, nothing))
+    assert "$ref" not in str(tool.parameters)
+    nested: Any = {"a": 1}
+    for _ in range(30):
+        nested = {"a": nested}
+    values: list[Any] = [1, [[[]]], nested]
+    for value in values:
+        argument_problems({"a": value}, tool)
+    narrowed_schema([tool])
 
 
 def test_secrets_and_hidden_characters_of_a_definition_are_cleaned() -> None:
