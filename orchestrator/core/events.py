@@ -92,6 +92,7 @@ class CycleStarted:
         run: names its folder.
         repository: `owner/name`, a URL, or a whole path, however it was typed.
         origin: of a repository on disk, where it was cloned from.
+        door: `chat` or `ask` where a person talks with the model; empty for a cycle, which works on a task.
     """
 
     run: str
@@ -101,6 +102,7 @@ class CycleStarted:
     rules: str = ""
     profile: str = ""
     origin: str = ""
+    door: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +345,15 @@ class CallStatus(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+class Decision(StrEnum):
+    """What a person said of a call that needs more than the session may do."""
+
+    ONCE = "once"
+    ALWAYS = "always"
+    """And each time that the session wants the same."""
+    NO = "no"
+
+
 class SessionState(StrEnum):
     """Where a session is in its life."""
 
@@ -455,6 +466,21 @@ class ToolCallStarted:
     call_id: str
     name: str
     arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class CallDecided:
+    """A person was asked whether a call may run that the gate would refuse, or had said `always` before.
+
+    Attributes:
+        scope: what exactly was decided on: the tool, and its command where it runs one.
+        reason: why not, in the person's words; empty if none was given.
+    """
+
+    call_id: str
+    decision: Decision
+    scope: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,6 +618,7 @@ Event: TypeAlias = (
     | ReplyRejected
     | PlanAccepted
     | ToolCallStarted
+    | CallDecided
     | ToolOutputDelta
     | ToolCallEnded
     | TodosChanged

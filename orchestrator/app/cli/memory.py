@@ -43,15 +43,26 @@ def memory(options: argparse.Namespace) -> int:
         if not options.json and options.action != "export":
             print(_NOBODY)
         return NOTHING
-    return asyncio.run(_act(options, context))
+    return asyncio.run(_open_and_act(options, context))
 
 
-async def _act(options: argparse.Namespace, context: BuildContext) -> int:
+async def _open_and_act(options: argparse.Namespace, context: BuildContext) -> int:
     opened = open_memory(context)
     try:
-        return await _ACTIONS[options.action](opened, options, sys.stdout)
+        return await act(opened, options, sys.stdout)
     finally:
         await opened.aclose()
+
+
+async def act(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:
+    """Do what was asked for with a memory that is open.
+
+    Raises:
+        ConfigurationError: there is no such index, or a file cannot be read.
+        MemoryStoreError: the file cannot be used, or what was typed makes no sense.
+        ModelError: the server of embeddings failed.
+    """
+    return await _ACTIONS[options.action](opened, options, out)
 
 
 async def _list(opened: LongTermMemory, options: argparse.Namespace, out: TextIO) -> int:

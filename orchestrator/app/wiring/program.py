@@ -81,6 +81,10 @@ class EventBus:
         """Write events to this journal from now on. The first failure asks for an end after the round."""
         self._journal, self._stop, self.error = journal, stop, None
 
+    def forget(self) -> None:
+        """Write to no journal any more."""
+        self._journal = self._stop = None
+
     def __call__(self, event: Event) -> None:
         """Pass an event on, to the journal first."""
         if self._journal is not None and self._stop is not None:
@@ -238,7 +242,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     settings, redactor = context.settings, Redactor(secret_values(environ))
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
-    _tell(context)
+    tell_notices(context)
     refuse_tracing(settings)
     site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
@@ -253,7 +257,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     return Program(shared, bus)
 
 
-def _tell(context: BuildContext) -> None:
+def tell_notices(context: BuildContext) -> None:
     """Tell what a person should know of the configuration."""
     for notice in context.loaded.notices:
         context.emit(Warned(notice))

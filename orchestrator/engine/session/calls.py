@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from orchestrator.core.todos import TodoItem
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.session.budget import Budget
-    from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.session.gate import Approve, Gate
     from orchestrator.engine.tools.base import Ledger, Tool, ToolOutcome
     from orchestrator.engine.tools.registry import ToolRegistry
 
@@ -168,6 +168,7 @@ class ToolRunner:
         clean: a text as the model may see it, by what it is and what it says.
         todos: the model's list; each change of it is told by an event.
         images: the model reads pictures; else it is told of them in words.
+        approve: asks a person about calls that a higher level would let run; None asks nobody.
     """
 
     tools: ToolRegistry
@@ -184,6 +185,7 @@ class ToolRunner:
     todos: TodoList = field(default_factory=TodoList)
     clock: Clock = field(default_factory=SystemClock)
     images: bool = True
+    approve: Approve | None = None
     failures: FailedCalls = field(default_factory=FailedCalls)
     _told_todos: tuple[TodoItem, ...] = ()
 
@@ -254,7 +256,7 @@ class ToolRunner:
 
         deadline = asyncio.timeout(self.tool_seconds if tool.is_timed else None)
         try:
-            if (obstacle := self._obstacle(tool, call)) is not None:
+            if (obstacle := await self._obstacle(tool, call)) is not None:
                 return obstacle
             async with deadline:
                 context = ToolContext(self.environment, self.ledger, show, self.times, self.todos, self.clock)
@@ -274,13 +276,19 @@ class ToolRunner:
         except (Exception, SystemExit) as error:  # noqa: BLE001  border: a broken tool must not end the session
             return _broken(call, error)
 
-    def _obstacle(self, tool: Tool, call: ToolCall) -> Failed | Refusal | None:
+    async def _obstacle(self, tool: Tool, call: ToolCall) -> Failed | Refusal | None:
         if (text := invalid_arguments(call)) is not None:
             return Failed(f"The arguments of {call.name} are not a JSON object: {text[:200]}")
         if problems := argument_problems(call.arguments, tool.definition):
             return Failed(f"Invalid arguments for {call.name}: {'; '.join(problems)}")
         reason = self.gate(tool, call)
-        return reason if reason is None or isinstance(reason, Refusal) else Refusal(reason, Defence.LEVEL)
+        if reason is None:
+            return None
+        refusal = reason if isinstance(reason, Refusal) else Refusal(reason, Defence.LEVEL)
+        if not refusal.scope or self.approve is None:
+            return refusal
+        said = await self.approve(tool, call, refusal)
+        return None if said is None else Refusal(said, refusal.defence)
 
     def _end(self, call: ToolCall, status: CallStatus, outcome: ToolOutcome) -> CallEnd:
         images: tuple[Image, ...] = ()
