@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orchestrator.app.wiring.library import (
         anthropic_profile,
+        assistant_profile,
+        explorer_profile,
         gemini_profile,
         minimal_profile,
         openai_profile,
@@ -47,6 +49,8 @@ _HOMES = {
     "anthropic_profile": "app.wiring.library",
     "gemini_profile": "app.wiring.library",
     "minimal_profile": "app.wiring.library",
+    "assistant_profile": "app.wiring.library",
+    "explorer_profile": "app.wiring.library",
     "SessionEvent": "core.events",
     "EventKind": "core.events",
     "LocalEnvironment": "engine.environments.local",
@@ -83,6 +87,8 @@ __all__ = [
     "ToolDefinition",
     "__version__",
     "anthropic_profile",
+    "assistant_profile",
+    "explorer_profile",
     "gemini_profile",
     "minimal_profile",
     "openai_profile",

@@ -238,13 +238,13 @@ class Chat:
         from prompt_toolkit import PromptSession
 
         if not is_first:  # what is answered to a question is no part of the history
-            return await PromptSession[str]().prompt_async(words)
+            own: PromptSession[str] = PromptSession()
+            return await own.prompt_async(words)
         if self._input is None:
             self._input = PromptSession(
                 history=self._history(), completer=_completer(), complete_while_typing=False
             )
-        line: str = await self._input.prompt_async(words, pre_run=self._load)
-        return line
+        return await self._input.prompt_async(words, pre_run=self._load)
 
     def _load(self) -> None:
         """Build the program behind the prompt. Where that fails there is nothing to type at."""

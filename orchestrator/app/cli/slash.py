@@ -167,16 +167,22 @@ async def _save(chat: Chat, rest: str) -> None:
         chat.view.say("nothing was said yet")
         return
     text = program.redactor.redact(program.conversation.as_markdown())
-    path = Path(os.path.expanduser(rest or f"chat-{program.conversation.parts.run}.md"))  # noqa: PTH111  ASYNC240
+    name = rest or f"chat-{program.conversation.parts.run}.md"
+    chat.view.say(f"saved in {_write_new(name, text)}")
+
+
+def _write_new(name: str, text: str) -> Path:
+    """Write a file that was not there, readable by its owner only; where it is."""
+    path = Path(name).expanduser()
     try:
-        with path.open("x", encoding="utf-8") as file:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
-        path.chmod(_PRIVATE)
     except FileExistsError:
         raise ConfigurationError(f"{path} is there already: name another file") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from None
-    chat.view.say(f"saved in {path}")
+    return path
 
 
 async def _resume(chat: Chat, rest: str) -> None:

@@ -51,7 +51,13 @@ from orchestrator.core.errors import (
 from orchestrator.core.messages import Message, Usage
 from orchestrator.core.repositories import same_repository
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider, context_window, flat_price
+from orchestrator.engine.models.catalog import (
+    OFFICIAL_URLS,
+    UNCONNECTED,
+    Provider,
+    context_window,
+    flat_price,
+)
 from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
 
@@ -261,8 +267,8 @@ class _Model:
             named = self.named
         except ConfigurationError:
             raise Unmet("not tried: see key") from None
-        if named.ref.provider is Provider.REPLAY:
-            raise Unmet("a recorded run needs none")
+        if named.ref.provider in UNCONNECTED:
+            raise Unmet("a recorded run and an echo need none")
         return named
 
     def _key(self) -> ProbeFinding:
@@ -273,6 +279,8 @@ class _Model:
             return failed(found, fix or self._flag_fix)
         if named.ref.provider is Provider.REPLAY:
             return ok(f"a recorded run: {find_run(self._context.home, named.ref.name).name}")
+        if named.ref.provider is Provider.ECHO:
+            return ok("no model is asked: what is said comes back")
         variable = self._variable(named)
         if not variable:
             return ok(f"none is set; {host_of(named.wire.url)} may need none")

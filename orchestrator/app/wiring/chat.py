@@ -349,7 +349,7 @@ def profile_name(settings: Settings, chosen: ChosenModel) -> str:
         return settings.profile
     if chosen.is_small or chosen.ref is None:
         return "chat"
-    return family_of(chosen.ref.name) or FAMILY_OF_PROVIDER.get(chosen.ref.provider, "chat")
+    return family_of(chosen.ref.name) or FAMILY_OF_PROVIDER.get(chosen.ref.provider, "assistant")
 
 
 def _contract(settings: Settings) -> Native:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.keys import ApiKeys
-from orchestrator.app.wiring.model import KEY_OF, AddressedModel, ChosenModel, connected
+from orchestrator.app.wiring.model import KEY_OF, AddressedModel, ChosenModel, connected, echo_model
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -23,7 +23,7 @@ from orchestrator.engine.models.catalog import (
     model_at,
 )
 from orchestrator.engine.profiles.anthropic import anthropic
-from orchestrator.engine.profiles.base import web_tools_of
+from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.profiles.gemini import gemini
 from orchestrator.engine.profiles.minimal import minimal
 from orchestrator.engine.profiles.openai import openai
@@ -180,6 +180,64 @@ def minimal_profile(  # noqa: PLR0913  all but the first by name
     return _ready(named, Provider.OPENAI_CHAT, minimal(**parts, submit=submit))
 
 
+def assistant_profile(  # noqa: PLR0913  all but the first by name
+    model: str | Model,
+    *,
+    api_url: str | None = None,
+    api_key: str | None = None,
+    on_wait: OnWait | None = None,
+    web: WebAccess | None = None,
+    custom: Iterable[Tool] = (),
+    dangerous: bool = True,
+    context_window_size: int | None = None,
+    knowledge_cutoff: str | None = None,
+) -> Profile:
+    """Tools for a person's folder, for any model: files, commands, lists, documents, subagents in the background.
+
+    Example::
+
+        profile = assistant_profile(model="gpt-5.2", web=HttpWeb())
+
+    Args:
+        model: see `openai_profile`, as are all others.
+
+    Raises:
+        ConfigurationError, TypeError: see `openai_profile`.
+    """
+    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
+    parts = _parts("assistant", web, custom, dangerous=dangerous)
+    return _ready(named, Provider.OPENAI, make_profile("assistant", **parts))
+
+
+def explorer_profile(  # noqa: PLR0913  all but the first by name
+    model: str | Model,
+    *,
+    api_url: str | None = None,
+    api_key: str | None = None,
+    on_wait: OnWait | None = None,
+    web: WebAccess | None = None,
+    custom: Iterable[Tool] = (),
+    dangerous: bool = True,
+    context_window_size: int | None = None,
+    knowledge_cutoff: str | None = None,
+) -> Profile:
+    """Tools that only look, for any model, and a hypothesis at the beginning of each reply.
+
+    Example::
+
+        profile = explorer_profile(model="echo")  # without a model, to try a program out
+
+    Args:
+        model: see `openai_profile`, as are all others.
+
+    Raises:
+        ConfigurationError, TypeError: see `openai_profile`.
+    """
+    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
+    parts = _parts("explorer", web, custom, dangerous=dangerous)
+    return _ready(named, Provider.OPENAI, make_profile("explorer", **parts))
+
+
 @dataclass(frozen=True, slots=True)
 class _Named:
     """A model as the host names it, and what the host knows of it."""
@@ -236,6 +294,8 @@ def _ready(named: _Named, provider: Provider, profile: Profile) -> Profile:
 
 def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:
     ref = model_at(provider, model, official=named.api_url is None or is_official(named.api_url))
+    if ref.provider is Provider.ECHO:
+        return echo_model()
     if ref.provider is Provider.REPLAY:
         raise ConfigurationError(
             f"{ref} is for the program; pass a ReplayModel (orchestrator.engine.models.replay) to repeat a run here"

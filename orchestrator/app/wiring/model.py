@@ -16,6 +16,7 @@ from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.catalog import (
     DEFAULT_OUTPUT_TOKENS,
     OFFICIAL_URLS,
+    UNCONNECTED,
     ModelRef,
     Provider,
     detect_provider,
@@ -74,7 +75,7 @@ def first_named(context: BuildContext) -> AddressedModel:
         ConfigurationError: no model is named, or a key is missing.
     """
     ref = _reference(context.settings)
-    return AddressedModel(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(context, ref)
+    return AddressedModel(ref, "", None) if ref.provider in UNCONNECTED else _addressed(context, ref)
 
 
 def fallback_named(context: BuildContext, text: str, first: AddressedModel) -> AddressedModel:
@@ -110,8 +111,8 @@ def _addressed(context: BuildContext, ref: ModelRef) -> AddressedModel:
 def _fallback_address(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
     """Return a fallback model and its address. With the first one's provider it has the first one's address."""
     ref = model_at(first.provider, text, official=is_official(at)) if api_url else parse_model(text)
-    if ref.provider is Provider.REPLAY:
-        raise ConfigurationError("a recorded run cannot stand in for a model")
+    if ref.provider in UNCONNECTED:
+        raise ConfigurationError("a recorded run or an echo cannot stand in for a model")
     if ref.provider is Provider.OPENAI:
         other_server = _host(at) != _host(OFFICIAL_URLS[Provider.OPENAI])
         chats_there = first.provider is Provider.OPENAI_CHAT and other_server
@@ -230,6 +231,8 @@ def choose_model(context: BuildContext) -> ChosenModel:
     named = first_named(context)
     if named.ref.provider is Provider.REPLAY:
         return replayed(named.ref.name, context.home)
+    if named.ref.provider is Provider.ECHO:
+        return echo_model()
     first = _ask(context, named)
     if context.settings.price is not None:
         first = replace(first, price=flat_price(context.settings.price))
@@ -348,6 +351,13 @@ def replayed(run: str, home: Home) -> ChosenModel:
     replies = [Response(reply.message, reply.finish, reply.usage, reply.model) for reply in replay_of(record)]
     tests = RecordedTests(record.events)
     return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0, tests=tests)
+
+
+def echo_model() -> ChosenModel:
+    """Make the model that answers with what it was told, at no cost."""
+    from orchestrator.engine.models.echo import EchoModel
+
+    return ChosenModel(EchoModel(), lambda _usage: 0.0)
 
 
 def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str) -> None:

@@ -37,7 +37,11 @@ class Provider(StrEnum):
     ANTHROPIC = "anthropic"
     GEMINI = "gemini"
     REPLAY = "replay"
+    ECHO = "echo"  # no model: what was said comes back
 
+
+UNCONNECTED = frozenset({Provider.REPLAY, Provider.ECHO})
+"""These ask no server."""
 
 OFFICIAL_URLS = {
     Provider.OPENAI: "https://api.openai.com/v1",
@@ -46,7 +50,7 @@ OFFICIAL_URLS = {
     Provider.ANTHROPIC: "https://api.anthropic.com/v1",
     Provider.GEMINI: "https://generativelanguage.googleapis.com/v1beta",
 }
-"""Where a provider's requests go if no other address is configured. `replay` has none."""
+"""Where a provider's requests go if no other address is configured. `replay` and `echo` have none."""
 
 _KNOWN = ", ".join(Provider)
 _FAMILY_PROVIDERS = {
@@ -55,6 +59,8 @@ _FAMILY_PROVIDERS = {
     "gemini": Provider.GEMINI,
 }
 _FINE_TUNED = "ft"
+_OFFLINE = "offline"
+"""What stands for the name of the model of which there is one."""
 _NEAR = 0.6
 _MISSPELT = 0.8
 """How alike two words are, as `difflib` counts it: near enough to be named, and to be taken for a slip."""
@@ -87,6 +93,8 @@ def parse_model(text: str) -> ModelRef:
         ConfigurationError: no colon, an empty name, or an unknown provider.
     """
     prefix, colon, name = (part.strip() for part in text.partition(":"))
+    if prefix.lower() == Provider.ECHO and not name:
+        return ModelRef(Provider.ECHO, _OFFLINE)
     if prefix.lower() in set(Provider) and name:
         return ModelRef(Provider(prefix.lower()), name)
     meant = _FAMILY_PROVIDERS.get(family_of(text) or "")
@@ -120,7 +128,7 @@ def model_at(provider: Provider, text: str, *, official: bool) -> ModelRef:
     """
     name = text.strip()
     prefix, colon, rest = (part.strip() for part in name.partition(":"))
-    if prefix.lower() in set(Provider) and colon:
+    if prefix.lower() in set(Provider) and (colon or prefix.lower() == Provider.ECHO):
         return parse_model(name)
     if not name or (colon and not (prefix and rest)):
         raise ConfigurationError(f"the name of the model is empty: {text!r}; pass one that the server knows")

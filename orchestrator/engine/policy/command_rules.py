@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.policy.shell import CommandLine, Redirect, SimpleCommand, Word
 
-_FREE_JOINS = frozenset({"|", "||"})
+FREE_JOINS = frozenset({"|", "||"})
 """Granted commands may be joined by these without a rule for it."""
 
 _MOVES = frozenset({"cd", "pushd", "popd"})
@@ -153,7 +153,7 @@ class CommandRules:
                 if end <= len(commands) and _covers(rule.line, commands, line.joins, at):
                     if end == len(commands):
                         return None
-                    if line.joins[end - 1] in _FREE_JOINS:
+                    if line.joins[end - 1] in FREE_JOINS:
                         reach.add(end)
         at = max(reach)
         return f"Not run: {self._why(commands[at], line.joins[at : at + 1])}"

@@ -53,7 +53,9 @@ class Profile:
             to the session.
         supports_parallel_tool_calls: a reply may have several calls, which then run at the same time; else
             one call is asked for, and several run one after the other.
-        subagents: whether the session adds the tools that start and steer subagents.
+        subagents: whether the session adds the tools for subagents.
+        subagents_in_background: these are `subagent` and `subagent_status`, and there are none below a subagent; else
+            the tools that start and steer them.
         provider_options: see `Request.provider_options`.
         model: the model that the profile was made for; a session may be given another one.
         supports_reasoning: that model takes a reasoning effort; else none is sent to it.
@@ -78,6 +80,7 @@ class Profile:
     command_timeout_ms: int | None = None
     supports_parallel_tool_calls: bool = True
     subagents: bool = False
+    subagents_in_background: bool = False
     provider_options: Mapping[str, JsonObject] = field(default_factory=dict)
     model: Model | None = None
     supports_reasoning: bool = True

@@ -40,7 +40,7 @@ from orchestrator.engine.tools.base import (
 from orchestrator.engine.tools.registry import argument_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
@@ -61,9 +61,12 @@ DEFAULT_TOOL_SECONDS = 660.0
 MAX_CALLS = 200
 """That run of one reply. What comes behind them is answered as not run."""
 
-READING_TOOL = "read_file"
-"""Reads what is kept of a long output."""
-SHOWS_FILES = frozenset({"read_file", "read_many_files"})
+READING_TOOLS: Mapping[str, str] = {
+    "read_file": "with offset and limit",
+    "file_read": "with start_line and end_line",
+}
+"""Tools that read what is kept of a long output, and how they are told which part."""
+SHOWS_FILES = frozenset({*READING_TOOLS, "read_many_files"})
 """What they show is in a file, which can be read again."""
 
 MAX_AT_ONCE = 16
@@ -282,13 +285,15 @@ class ToolRunner:
         if problems := argument_problems(call.arguments, tool.definition):
             return Failed(f"Invalid arguments for {call.name}: {'; '.join(problems)}")
         reason = self.gate(tool, call)
-        if reason is None:
-            return None
-        refusal = reason if isinstance(reason, Refusal) else Refusal(reason, Defence.LEVEL)
-        if not refusal.scope or self.approve is None:
-            return refusal
-        said = await self.approve(tool, call, refusal)
-        return None if said is None else Refusal(said, refusal.defence)
+        if reason is not None:
+            refusal = reason if isinstance(reason, Refusal) else Refusal(reason, Defence.LEVEL)
+            if not refusal.scope or self.approve is None:
+                return refusal
+            if (said := await self.approve(tool, call, refusal)) is not None:
+                return Refusal(said, refusal.defence)
+        if tool.refusal and (why := tool.refusal(call.arguments)):
+            return Refusal(why, Defence.COMMANDS)
+        return None
 
     def _end(self, call: ToolCall, status: CallStatus, outcome: ToolOutcome) -> CallEnd:
         images: tuple[Image, ...] = ()
@@ -316,13 +321,17 @@ class ToolRunner:
         shown = truncate(output, cut_as, self.limits)
         whole = output if full is None else full
         is_cut = shown != output or full is not None
-        if not is_cut or cut_as in SHOWS_FILES or self.tools.get(READING_TOOL) is None:
+        reader = next((name for name in READING_TOOLS if self.tools.get(name)), None)
+        if not is_cut or cut_as in SHOWS_FILES or reader is None:
             return shown
         handle = self.ledger.outputs.keep(whole)
         if handle is None:
             return shown
         lines = whole.count("\n") + 1
-        return f"{shown}\n\n{render('agent/kept_output', handle=handle, lines=lines, tool=READING_TOOL)}"
+        note = render(
+            "agent/kept_output", handle=handle, lines=lines, tool=reader, part=READING_TOOLS[reader]
+        )
+        return f"{shown}\n\n{note}"
 
 
 def _checked_outcome(outcome: object) -> ToolOutcome:

@@ -40,6 +40,8 @@ _LEAST = {
     "max_turns": 0,
     "max_tool_rounds_per_input": 0,
     "max_subagent_depth": 0,
+    "max_subagents": 1,
+    "subagent_timeout_seconds": 1,
     "default_command_timeout_ms": 1,
     "max_command_timeout_ms": 1,
     "loop_detection_window": 2,
@@ -56,7 +58,9 @@ _LEAST = {
 }
 """The smallest number that each setting may be."""
 
-_MAY_BE_FRACTIONS = frozenset({"max_usd", "max_minutes", "wrap_up_share", "temperature", "top_p"})
+_MAY_BE_FRACTIONS = frozenset(
+    {"max_usd", "max_minutes", "wrap_up_share", "temperature", "top_p", "subagent_timeout_seconds"}
+)
 
 _MAY_BE_NONE = _LEAST.keys() - {
     "max_subagent_depth",
@@ -92,6 +96,9 @@ class SessionConfig:
         enable_loop_detection: whether repeated calls lead to a warning to the model.
         loop_detection_window: how many calls must follow one pattern.
         max_subagent_depth: how deep subagents may be nested; 0 allows none.
+        max_subagents: that the session may have at the same time; None takes 5 where they work in the background
+            (`Profile.subagents_in_background`), else 16.
+        subagent_timeout_seconds: after which a subagent in the background is stopped; None takes 300.
         max_tokens: input and output of the session and its subagents together; None is no limit.
         max_usd: money, where the model's price is known.
         max_minutes: wall time since the session was made.
@@ -123,6 +130,8 @@ class SessionConfig:
     enable_loop_detection: bool = True
     loop_detection_window: int = DEFAULT_WINDOW
     max_subagent_depth: int = 1
+    max_subagents: int | None = None
+    subagent_timeout_seconds: float | None = None
     max_tokens: int | None = None
     max_usd: float | None = None
     max_minutes: float | None = None

@@ -27,7 +27,7 @@ WEB_TOOLS = frozenset({"web_search", "web_open", "web_find", "web_fetch"})
 """What their arguments say leaves the machine."""
 
 _COMMAND = "command"
-_FOLDERS = ("workdir", "working_dir")
+_FOLDERS = ("workdir", "working_dir", "working_directory")
 _HERE = frozenset({None, "", ".", "./"})
 
 

@@ -31,6 +31,7 @@ from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_
 from orchestrator.engine.session.request import NextRequest, RequestTemplate, make_template, usual_contract
 from orchestrator.engine.session.subagents import (
     Lineage,
+    SubagentLimits,
     Subagents,
     SubagentTask,
     child_parts,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import ReplyPrice
     from orchestrator.engine.session.history import Turn
+    from orchestrator.engine.tools.base import Tool
 
 
 SETTLE_SECONDS = 0.1
@@ -125,7 +127,9 @@ class Session:
             self._events.listen(lineage.forward)
         self._lineage = lineage
         self._asked_models: list[Model] = []
-        self._subagents = Subagents(self._child)
+        self._subagents = Subagents(
+            self._child, lambda: SubagentLimits.of(self._parts.profile, self._parts.config)
+        )
         self._compaction = Compaction(parts, self.history, self.budget, self._events)
         self._inputs = Inputs(
             self.history, self.budget, host, clock, self._events, compaction=self._compaction
@@ -370,11 +374,14 @@ class Session:
     async def _start(self) -> RequestTemplate:
         config, host, profile = self._parts.config, self._parts.host, self._parts.profile
         check_price(self.budget, self.price, self.model.name)
-        may_spawn = (
-            profile.subagents and self._parts.contract.text_ends and self._depth < config.max_subagent_depth
-        )
+        in_background = profile.subagents_in_background
+        deepest = min(config.max_subagent_depth, 1) if in_background else config.max_subagent_depth
+        may_spawn = profile.subagents and self._parts.contract.text_ends and self._depth < deepest
         other_models = (host.other_model or profile.other_model) is not None
-        tools = self._subagents.tools(other_models=other_models) if may_spawn else ()
+        tools: tuple[Tool, ...] = ()
+        if may_spawn:
+            agents = self._subagents
+            tools = agents.background_tools() if in_background else agents.tools(other_models=other_models)
         template = await make_template(self._parts, self.model.name, self._events, tools, self.budget)
         self._events(SessionStarted(self.id, template.fixed.system))
         template.runner.tell_todos()

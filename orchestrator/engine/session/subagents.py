@@ -1,33 +1,53 @@
-"""Sessions that a session starts for scoped tasks, and the four tools by which a model works with them."""
+"""Sessions that a session starts for scoped tasks, and the tools by which a model works with them.
+
+Four tools start and steer them (section 7 of the coding agent loop specification). Two others start one in the
+background and ask for it (section 2.3.7 of the assistant specification).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.core.errors import ConfigurationError, PullwrightError, ToolError
 from orchestrator.core.events import SessionState
+from orchestrator.core.prompts import render
 from orchestrator.engine.environments.wrappers import ScopedEnvironment
 from orchestrator.engine.session.budget import check_price
-from orchestrator.engine.tools.base import Failed, Ledger, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.base import (
+    FLAG,
+    Failed,
+    Ledger,
+    Ok,
+    Order,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+)
 from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Model
-    from orchestrator.engine.profiles.base import ReplyPrice
+    from orchestrator.engine.profiles.base import Profile, ReplyPrice
     from orchestrator.engine.session.budget import Budget
-    from orchestrator.engine.session.config import SessionParts
+    from orchestrator.engine.session.config import SessionConfig, SessionParts
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.session.session import Session
 
 
 MAX_SUBAGENTS = 16
 """That a session may have open at the same time."""
+
+MAX_IN_BACKGROUND = 5
+BACKGROUND_SECONDS = 300.0
+"""Section 5.5 of the assistant specification: how many may work at the same time, and how long each."""
 
 WAIT_SECONDS = 600.0
 """How long one call of `wait` waits; the model may call it again."""
@@ -60,6 +80,27 @@ class SubagentTask:
     working_dir: str | None = None
     model: str | None = None
     max_turns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentLimits:
+    """How many subagents a session may have at the same time, and how long each may work; None is as long as it takes.
+
+    Attributes:
+        in_background: those that have ended do not count, and are closed.
+    """
+
+    most: int = MAX_SUBAGENTS
+    seconds: float | None = None
+    in_background: bool = False
+
+    @classmethod
+    def of(cls, profile: Profile, config: SessionConfig) -> Self:
+        """The limits of a profile's subagents under these settings."""
+        if not profile.subagents_in_background:
+            return cls(config.max_subagents or MAX_SUBAGENTS)
+        seconds = config.subagent_timeout_seconds or BACKGROUND_SECONDS
+        return cls(config.max_subagents or MAX_IN_BACKGROUND, seconds, in_background=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +148,13 @@ class Subagents:
 
     Args:
         make: makes a session for a task; may raise `ToolError` where it cannot be met.
+        limits: gives those of now.
     """
 
-    def __init__(self, make: Callable[[SubagentTask], Session]) -> None:
-        self._make = make
+    def __init__(
+        self, make: Callable[[SubagentTask], Session], limits: Callable[[], SubagentLimits] = SubagentLimits
+    ) -> None:
+        self._make, self._limits = make, limits
         self.by_id: dict[str, Subagent] = {}
 
     def spawn(self, task: SubagentTask) -> Subagent:
@@ -121,32 +165,42 @@ class Subagents:
         """
         if not task.text.strip():
             raise ToolError("the task is empty: say in full what the subagent has to do")
-        if len(self.by_id) >= MAX_SUBAGENTS:
-            raise ToolError(f"there are {MAX_SUBAGENTS} subagents already: close one with close_agent first")
+        limits = self._limits()
+        if limits.in_background:
+            running = [one for one in self.by_id.values() if one.status is SubagentStatus.RUNNING]
+            if len(running) >= limits.most:
+                raise ToolError(
+                    f"{limits.most} subagents work already: wait for one with subagent_status first"
+                )
+        elif len(self.by_id) >= limits.most:
+            raise ToolError(f"there are {limits.most} subagents already: close one with close_agent first")
         session = self._make(task)
-        subagent = self.by_id[session.id] = Subagent(session, _start(session, task.text))
+        run = (
+            _run_once(session, task.text, limits.seconds) if limits.in_background else session.run(task.text)
+        )
+        subagent = self.by_id[session.id] = Subagent(session, _started(run))
         return subagent
 
     def send(self, agent_id: str, message: str) -> str:
         """Say something to a subagent: it reads it after its current round, or begins anew with it."""
-        subagent = self._find(agent_id)
+        subagent = self.find(agent_id)
         if subagent.session.state is SessionState.CLOSED:
             raise ToolError(f"{agent_id} has ended with an error: spawn another one")
         if subagent.status is SubagentStatus.RUNNING:
             subagent.session.steer(message)
             return f"{agent_id} will read it after its current round."
-        subagent.work = _start(subagent.session, message)
+        subagent.work = _started(subagent.session.run(message))
         return f"{agent_id} works on it."
 
     async def wait(self, agent_id: str) -> SubagentResult | None:
         """What became of a subagent, once it is done; None if it still runs after `WAIT_SECONDS`."""
-        subagent = self._find(agent_id)
+        subagent = self.find(agent_id)
         await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
         return subagent.result() if subagent.work.done() else None
 
     async def close_one(self, agent_id: str) -> SubagentStatus:
         """Stop a subagent and forget it; what its status was at the end."""
-        subagent = self._find(agent_id)
+        subagent = self.find(agent_id)
         status = subagent.status
         await subagent.session.abort()
         del self.by_id[agent_id]
@@ -158,7 +212,12 @@ class Subagents:
         self.by_id.clear()
         await asyncio.gather(*(subagent.session.abort() for subagent in subagents))
 
-    def _find(self, agent_id: str) -> Subagent:
+    def find(self, agent_id: str) -> Subagent:
+        """The subagent of this id.
+
+        Raises:
+            ToolError: there is none.
+        """
         subagent = self.by_id.get(agent_id)
         if subagent is None:
             known = ", ".join(self.by_id) or "none"
@@ -173,9 +232,24 @@ class Subagents:
         """
         return (_spawn_agent(self, other_models), _send_input(self), _wait(self), _close_agent(self))
 
+    def background_tools(self) -> tuple[Tool, ...]:
+        """`subagent` and `subagent_status`."""
+        return _subagent(self), _subagent_status(self)
 
-def _start(session: Session, task: str) -> asyncio.Task[SessionEnd]:
-    work = asyncio.create_task(session.run(task))
+
+async def _run_once(session: Session, task: str, seconds: float | None) -> SessionEnd:
+    """Work on a task for so many seconds at most, and close the session."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await session.run(task)
+    except TimeoutError:
+        raise ToolError(f"It was not done within {seconds:g} seconds, and was stopped.") from None
+    finally:
+        await session.close()
+
+
+def _started(run: Coroutine[Any, Any, SessionEnd]) -> asyncio.Task[SessionEnd]:
+    work = asyncio.create_task(run)
     # Whether anybody waits for it or not, its error is taken note of.
     work.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     return work
@@ -229,6 +303,39 @@ def _close_agent(agents: Subagents) -> Tool:
         return Ok(f"{arguments['agent_id']} is closed; its final status was: {status}")
 
     return Tool(define("close_agent", {"agent_id": _TEXT}, ("agent_id",)), execute)
+
+
+def _subagent(agents: Subagents) -> Tool:
+    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        if not arguments["task"].strip():
+            raise ToolError("the task is empty: say in full what the subagent has to do")
+        given = {"task": arguments["task"], "context": (arguments.get("context") or "").strip()}
+        subagent = agents.spawn(SubagentTask(render("agent/subagent_task", **given)))
+        return Ok(_told(subagent))
+
+    return Tool(define("subagent", {"task": _TEXT, "context": _TEXT}, ("task",)), execute)
+
+
+def _subagent_status(agents: Subagents) -> Tool:
+    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        subagent = agents.find(arguments["subagent_id"])
+        if arguments.get("wait"):
+            await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
+        return Ok(_told(subagent))
+
+    definition = define("subagent_status", {"subagent_id": _TEXT, "wait": FLAG}, ("subagent_id",))
+    return Tool(definition, execute)
+
+
+def _told(subagent: Subagent) -> str:
+    """A subagent as section 2.3.7 of the assistant specification has it: a JSON object."""
+    status = subagent.status
+    told = {"subagent_id": subagent.session.id, "status": status}
+    if status is SubagentStatus.RUNNING:
+        told["progress"] = f"{subagent.session.budget.rounds} replies so far"
+    else:
+        told["result" if status is SubagentStatus.COMPLETED else "error"] = subagent.result().output
+    return json.dumps(told, ensure_ascii=False)
 
 
 def child_parts(

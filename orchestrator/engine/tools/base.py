@@ -169,6 +169,7 @@ class Tool:
 
     Attributes:
         is_timed: it is stopped where it takes longer than any tool should; else its host sees to that.
+        refusal: why a call with these arguments never runs, whatever the gate says; None refuses nothing.
     """
 
     definition: ToolDefinition
@@ -176,6 +177,7 @@ class Tool:
     dangerous: bool = False
     order: Order = Order.TOGETHER
     is_timed: bool = True
+    refusal: Callable[[Mapping[str, Any]], str | None] | None = None
 
     @property
     def name(self) -> str:
@@ -245,8 +247,15 @@ OTHER_MAX_CHARS = 20_000
 _KIND_OF_TOOL: Mapping[str, str] = {
     "run_shell_command": "shell",
     "shell_command": "shell",
+    "shell_execute": "shell",
+    "run_command": "shell",
     "grep_files": "grep",
+    "file_search": "grep",
     "read_many_files": "read_file",
+    "file_read": "read_file",
+    "file_write": "write_file",
+    "file_append": "write_file",
+    "file_delta": "edit_file",
 }
 """Names under which a profile shows a tool of the tables."""
 

@@ -180,6 +180,8 @@ def check_tool(tool: object) -> None:
     _check_arguments(what, tool)
     check_flag(f"dangerous {what}", tool.dangerous)
     check_kind(f"order {what}", tool.order, Order, "an Order")
+    if tool.refusal is not None:
+        check_callable(f"refusal {what}", tool.refusal)
     if problem := _schema_problem(definition.parameters):
         raise ConfigurationError(f"the parameters {what} are no JSON Schema of an object: {problem}")
 

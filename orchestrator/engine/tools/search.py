@@ -54,16 +54,14 @@ class GrepMode(StrEnum):
     COUNT = "count"
 
 
-def list_dir(prompt: str = "list_dir", *, needs_path: bool = False) -> Tool:
-    """`list_dir(path, depth?)`: one entry a line."""
+def list_dir(prompt: str = "list_dir", *, needs_path: bool = False, name: str = "list_dir") -> Tool:
+    """`list_dir(path, depth?)`: one entry a line. `name` is that under which a profile shows it."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         depth = integer(arguments, "depth") or 1
         return await list_folder(context, arguments.get("path") or _ROOT, depth=depth)
 
-    definition = define(
-        "list_dir", {"path": TEXT, "depth": _DEPTH}, ("path",) if needs_path else (), prompt=prompt
-    )
+    definition = define(name, {"path": TEXT, "depth": _DEPTH}, ("path",) if needs_path else (), prompt=prompt)
     return Tool(definition, execute)
 
 

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments.sandbox.proxy import explain_refused
+from orchestrator.engine.policy.command_rules import FREE_JOINS, LONGEST_COMMAND
+from orchestrator.engine.policy.shell import Unparsed, parse_line
 from orchestrator.engine.tools.base import (
+    FLAG,
     FROM_ONE,
     MAX_TIMEOUT_MS,
     TEXT,
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
 
 _DEFAULT_TIMEOUT_MS = 120_000
+_ASSISTANT_SECONDS = 30
+_ASSISTANT_MOST_SECONDS = 300
+"""Section 2.3.2 of the assistant specification."""
 
 _SHOWN_HOSTS = 10
 _NOTHING_PRINTED = "The command printed nothing.\n"
@@ -69,13 +75,59 @@ def shell_command() -> Tool:
     return Tool(definition, execute, dangerous=True)
 
 
-async def run_command(
+def shell_execute() -> Tool:
+    """`shell_execute(command, working_directory?, timeout_seconds?, capture_stderr?)`. Dangerous."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        seconds = integer(arguments, "timeout_seconds") or _ASSISTANT_SECONDS
+        return await run_command(
+            context,
+            arguments["command"],
+            timeout_ms=seconds * 1_000,
+            working_dir=arguments.get("working_directory") or None,
+            errors=arguments.get("capture_stderr", True),
+            limit_name="timeout_seconds",
+        )
+
+    properties: dict[str, JsonObject] = {
+        "command": {**TEXT, "maxLength": LONGEST_COMMAND},
+        "working_directory": TEXT,
+        "timeout_seconds": {**FROM_ONE, "maximum": _ASSISTANT_MOST_SECONDS},
+        "capture_stderr": FLAG,
+    }
+    definition = define("shell_execute", properties, ("command",), prompt="assistant/shell_execute")
+    return Tool(definition, execute, dangerous=True)
+
+
+def look_by_command() -> Tool:
+    """`run_command(command)`: one command, or several joined by `|` or `||`, at every level. Dangerous."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await run_command(context, arguments["command"], timeout_ms=_DEFAULT_TIMEOUT_MS)
+
+    definition = define("run_command", {"command": TEXT}, ("command",), prompt="explorer/run_command")
+    return Tool(definition, execute, dangerous=True, refusal=_chain)
+
+
+def _chain(arguments: Mapping[str, Any]) -> str | None:
+    """Why a command line is more than one pipeline, or than pipelines of which one runs where another failed."""
+    try:
+        line = parse_line(arguments["command"])
+    except Unparsed as error:
+        return f"Not run: {error}."
+    other = next((join for join in line.joins if join not in FREE_JOINS), None)
+    return None if other is None else f"Not run: {other} joins commands. Send them one by one."
+
+
+async def run_command(  # noqa: PLR0913  all but the command by name
     context: ToolContext,
     command: str,
     *,
     timeout_ms: int | None = None,
     working_dir: str | None = None,
     max_output_chars: int | None = None,
+    errors: bool = True,
+    limit_name: str = "timeout_ms",
 ) -> ToolOutcome:
     """Run a command; what it prints, its exit code and its duration are the answer.
 
@@ -83,6 +135,8 @@ async def run_command(
         timeout_ms: None takes the default of `context`; more than its maximum is taken as that.
         working_dir: a folder of the clone; the root if it is None.
         max_output_chars: cut what was printed to that; None leaves it whole.
+        errors: show what goes to standard error, too.
+        limit_name: what the tool calls its parameter for the time.
 
     Returns:
         `Failed` for an exit code other than 0 and for a time-out, with the output in it.
@@ -102,15 +156,16 @@ async def run_command(
     if result.timed_out:
         ending = (
             f"[ERROR: Command timed out after {limit_ms}ms. Partial output is shown above. You can retry "
-            "with a longer timeout by setting the timeout_ms parameter.]"
+            f"with a longer timeout by setting the {limit_name} parameter.]"
         )
     killed = [f"[the command was killed: it used {result.killed_for}]"] if result.killed_for else []
     ending = "\n".join([*_network_lines(result.refused_hosts), *killed, ending])
     nothing = "" if result.timed_out else _NOTHING_PRINTED
-    full = (_with_line_end(result.output) or nothing) + ending
+    printed = result.output if errors else result.stdout
+    full = (_with_line_end(printed) or nothing) + ending
     told, kept = full, None
     if max_output_chars is not None:
-        told, kept = (_with_line_end(_cut(result.output, max_output_chars)) or nothing) + ending, full
+        told, kept = (_with_line_end(_cut(printed, max_output_chars)) or nothing) + ending, full
     failed = result.timed_out or result.exit_code != 0
     return Failed(told, full=kept) if failed else Ok(told, full=kept)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.messages import JsonObject
 
-PROFILES = ("planner", "openai", "anthropic", "gemini")
+PROFILES = ("planner", "openai", "anthropic", "gemini", "assistant")
 
 _ALL = "all"
 _STATUS: JsonObject = {"type": "string", "enum": [str(status) for status in TodoStatus]}

@@ -18,13 +18,17 @@ from orchestrator import (
     LocalEnvironment,
     Session,
     anthropic_profile,
+    assistant_profile,
+    explorer_profile,
     gemini_profile,
     minimal_profile,
     openai_profile,
 )
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.messages import Text, ToolCall, Usage
+from orchestrator.core.messages import FinishReason, Message, Text, ToolCall, Usage
+from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
+from orchestrator.engine.session.state_record import StateRecord
 from orchestrator.engine.web.client import HttpWeb
 from tests.doubles.sse_server import SseServer, sse_answer
 from tests.doubles.vendor_replies import Protocol, VendorReply, render
@@ -328,3 +332,23 @@ def test_an_environment_names_the_argument_that_is_of_another_kind(
     assert words in str(refused.value)
     with pytest.raises(TypeError, match="sandbx"):
         LocalEnvironment(tmp_path, sandbx="off")  # type: ignore[call-arg]
+
+
+async def test_an_explorer_can_be_tried_without_a_model(tmp_path: Path) -> None:
+    state = StateRecord()
+    environment = LocalEnvironment(tmp_path, sandbox="off")
+    async with Session(profile=explorer_profile(model="echo"), environment=environment) as session:
+        async for event in session.submit("Where is the configuration?"):
+            state.take(event.event, event.at)
+    assert state.hypothesis == "the user tries the program out without a model."
+    assert state.context.chat_turns == 2
+
+
+async def test_an_assistant_has_its_tools_under_the_names_of_the_specification(tmp_path: Path) -> None:
+    model = ReplayModel("mine", [Response(Message.assistant("Done."), FinishReason.STOP, Usage(), "mine")])
+    profile = assistant_profile(model=model, web=HttpWeb())
+    assert {"file_delta", "shell_execute", "todo_add", "web_fetch", "pdf_extract_text"} <= {
+        *profile.tools.names()
+    }
+    async with Session(profile=profile, environment=LocalEnvironment(tmp_path, sandbox="off")) as session:
+        assert (await session.run("Go")).text == "Done."

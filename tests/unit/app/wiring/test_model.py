@@ -267,3 +267,17 @@ def test_a_small_model_with_a_large_one_behind_it_has_no_small_ones_limits(
     flags = {"model": "qwen2.5-coder:1.5b", "api_url": LOCAL}
     assert choose_model(build_context(tmp_path, {}, **flags)).is_small
     assert choose_model(build_context(tmp_path, {}, **flags, fallback_model=(second,))).is_small is small
+
+
+def test_an_echo_needs_no_key_and_costs_nothing(tmp_path: Path) -> None:
+    chosen = choose_model(build_context(tmp_path, {}, model="echo", max_usd=1.0))
+    assert (chosen.model.name, chosen.ref, chosen.price(Usage(5, 5))) == ("echo:offline", None, 0.0)
+    with pytest.raises(ConfigurationError, match="an echo cannot stand in for a model"):
+        choose_model(
+            build_context(
+                tmp_path,
+                {"ANTHROPIC_API_KEY": "k"},
+                model="anthropic:claude-sonnet-4-5",
+                fallback_model=["echo"],
+            )
+        )

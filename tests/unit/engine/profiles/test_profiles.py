@@ -15,11 +15,13 @@ from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.catalog import ModelFacts
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.profiles.anthropic import anthropic
+from orchestrator.engine.profiles.assistant import assistant
+from orchestrator.engine.profiles.base import make_profile
 from orchestrator.engine.profiles.gemini import gemini
 from orchestrator.engine.profiles.minimal import minimal
 from orchestrator.engine.profiles.openai import openai
 from orchestrator.engine.profiles.planner import planner_over
-from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.tools.base import Ok, Order, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.registry import ToolRegistry
 from tests.tables import table
 
@@ -37,20 +39,28 @@ TOOLS = {
         *("shell", "grep", "glob", "list_dir"),
     ],
     "minimal": ["shell_command", "read_file", "list_dir", "grep_files", "apply_patch"],
+    "assistant": [
+        *("file_read", "file_write", "file_append", "file_list", "file_search", "file_info", "file_delta"),
+        *("shell_execute", "pdf_extract_text"),
+    ],
 }
 DOCUMENTS = {
     "openai": ("AGENTS.md", ".codex/instructions.md"),
     "anthropic": ("AGENTS.md", "CLAUDE.md"),
     "gemini": ("AGENTS.md", "GEMINI.md"),
     "minimal": ("AGENTS.md",),
+    "assistant": ("AGENTS.md", "PROMPT.md"),
 }
 MAKERS: dict[str, Callable[..., Profile]] = {
     "openai": openai,
     "anthropic": anthropic,
     "gemini": gemini,
     "minimal": minimal,
+    "assistant": assistant,
 }
-SHELLS = {"shell", "shell_command"}
+SHELLS = {"shell", "shell_command", "shell_execute"}
+UNNAMED = {"file_append", "file_info", "pdf_extract_text"}
+"""What their own descriptions say is enough."""
 WEB = ("web_search", "web_open", "web_find", "web_fetch")
 HOST = ("create_pull_request", "ask_question", "finish")
 every_profile = pytest.mark.parametrize("name", TOOLS)
@@ -78,6 +88,7 @@ def test_tools_by_name_and_defaults(name: str) -> None:
     assert profile.documents_from_root is (name == "minimal")
     assert profile.supports_parallel_tool_calls is (name != "minimal")
     assert profile.subagents is (name != "minimal")
+    assert profile.subagents_in_background is (name == "assistant")
     assert profile.command_timeout_ms == (120_000 if name == "anthropic" else None)
     assert profile.provider_options == {}
 
@@ -90,8 +101,9 @@ def test_only_the_shell_is_dangerous(name: str) -> None:
 
 @every_profile
 def test_the_prompt_names_what_is_shown_and_nothing_else(name: str) -> None:
-    assert _named(MAKERS[name]().base_prompt) == set(TOOLS[name])
-    web = tuple(_tool(tool) for tool in (("web_search", "web_fetch") if name == "gemini" else WEB[:3]))
+    assert _named(MAKERS[name]().base_prompt) == set(TOOLS[name]) - UNNAMED
+    fetches = name in {"gemini", "assistant"}
+    web = tuple(_tool(tool) for tool in (("web_search", "web_fetch") if fetches else WEB[:3]))
     with_web = MAKERS[name](web=web)
     assert list(with_web.tools.names()) == [*TOOLS[name], *(tool.name for tool in web)]
     assert "web" in with_web.base_prompt
@@ -103,16 +115,16 @@ def test_safe_mode_knows_no_shell(name: str) -> None:
     prompt = MAKERS[name](dangerous=False).base_prompt
     assert not re.search(r"shell|command|terminal|dangerous|\bbash\b|timeout|unsafe", prompt)
     assert "cannot run anything" in prompt
-    assert _named(prompt) == set(TOOLS[name]) - SHELLS
+    assert _named(prompt) == set(TOOLS[name]) - SHELLS - UNNAMED
     assert "cannot run anything" not in MAKERS[name]().base_prompt
 
 
 @every_profile
 def test_a_tool_of_the_host_is_added_or_wins(name: str) -> None:
-    mine, new = _tool("read_file"), _tool("run_tests")
+    mine, new = _tool(TOOLS[name][0]), _tool("run_tests")
     profile = MAKERS[name](custom=(mine, new))
     assert list(profile.tools.names()) == [*TOOLS[name], "run_tests"]
-    assert profile.tools.get("read_file") is mine
+    assert profile.tools.get(mine.name) is mine
     later = _tool("run_tests")
     profile.tools.register(later)
     assert profile.tools.get("run_tests") is later
@@ -159,6 +171,41 @@ def test_topics(name: str, words: str) -> None:
 )
 def test_topics_of_every_prompt(name: str, words: str) -> None:
     assert words in MAKERS[name]().base_prompt
+
+
+FILE_TOOLS = TOOLS["assistant"][:7]
+APPENDIX_A = [
+    *FILE_TOOLS,
+    "shell_execute",
+    *("remember", "recall_memories", "forget_memory"),
+    *("todo_add", "todo_update", "todo_remove", "todo_list"),
+    *("subagent", "subagent_status"),
+    "pdf_extract_text",
+    *("vector_db_create_index", "vector_db_delete_index", "vector_db_list_indices", "vector_db_add_vector"),
+    *("vector_db_update_vector", "vector_db_delete_vector", "vector_db_get_vector", "vector_db_search"),
+    *("vector_db_add_text", "vector_db_add_chunked_text", "vector_db_add_pdf_document"),
+    *("vector_db_search_text", "vector_db_search_by_time"),
+    "web_fetch",
+]
+"""Appendix A of the assistant specification, without the tools of MCP servers."""
+
+
+def test_an_explorer_looks_and_names_a_hypothesis() -> None:
+    profile = make_profile("explorer", dangerous=True)
+    assert profile.tools.names() == ("read_file", "list_files", "grep", "run_command")
+    assert {tool.order for tool in profile.tools} == {Order.TOGETHER}
+    assert [tool.name for tool in profile.tools if tool.dangerous] == ["run_command"]
+    assert not profile.subagents
+    assert "\nHypothesis: " in profile.base_prompt
+    safe = make_profile("explorer", dangerous=False).base_prompt
+    assert "run_command" not in safe
+    assert "cannot run anything" in safe
+
+
+def test_an_explorer_that_works_on_a_task_ends_by_finish() -> None:
+    prompt = make_profile("explorer", custom=tuple(map(_tool, HOST)), dangerous=False).base_prompt
+    assert "call `finish` with what you found" in prompt
+    assert "create_pull_request" not in prompt
 
 
 def test_the_minimal_profile_lists_its_tools() -> None:

@@ -13,7 +13,13 @@ from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.gate import Gatekeeper, Refusal
 from orchestrator.engine.tools.base import Order
-from orchestrator.engine.tools.shell import run_shell_command, shell, shell_command
+from orchestrator.engine.tools.shell import (
+    look_by_command,
+    run_shell_command,
+    shell,
+    shell_command,
+    shell_execute,
+)
 from tests.tables import table
 from tests.unit.engine.session.stage import events_of, says, session_in, tool
 
@@ -31,7 +37,7 @@ WRITE = tool("change", lambda _: "changed", order=Order.ALONE)
 ENDS = tool("publish", lambda _: "published", order=Order.LAST)
 RAW = replace(tool("raw", lambda _: "done"), dangerous=True)
 WEB = tool("web_search", lambda _: "found")
-SHELLS = (shell(), run_shell_command(), shell_command())
+SHELLS = (shell(), run_shell_command(), shell_command(), shell_execute())
 
 
 def host(level: Level = Level.SAFE, rules: CommandRules = RULES, **fields: Any) -> Host:
@@ -209,3 +215,14 @@ async def test_denials_of_subagents_count_for_their_parent(tmp_path: Path) -> No
     ]
     assert sorted(reached) == [(False, "denials"), (True, "denials")]
     assert len(model.requests) <= 3
+
+
+async def test_what_a_tool_refuses_itself_counts_as_a_denial_at_every_level(tmp_path: Path) -> None:
+    chain = says("", ("run_command", {"command": "ls; touch made"}))
+    only = host(Level.DANGEROUS)
+    async with session_in(tmp_path, *[chain] * 6, host=only, tools=[look_by_command()]) as (session, model):
+        events = await events_of(session, "Go")
+    assert statuses(events) == [CallStatus.REFUSED] * 3
+    assert [one.defence for one in of(events, Guarded)] == [Defence.COMMANDS] * 3
+    assert len(model.requests) == 3
+    assert not (tmp_path / "made").exists()

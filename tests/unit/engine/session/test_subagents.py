@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from orchestrator.core.events import (
     Event,
     LimitReached,
     SessionEnded,
+    SessionState,
     SubagentEvent,
     TodosChanged,
     ToolCallEnded,
@@ -482,3 +484,93 @@ async def test_a_parent_may_end_its_work_before_its_subagent_does(tmp_path: Path
         assert (await session.run("Go")).text == "Done."
         assert [turn.message.role for turn in session.history.turns][-1] is Role.ASSISTANT
     assert model.closed == 4, "the child's stream too"
+
+
+def status_of(number: int = 0, **more: Any) -> Callable[[Request], Response]:
+    """A call of `subagent_status` for a subagent that `subagent` started."""
+
+    def call(request: Request) -> Response:
+        started = [json.loads(one.content) for one in told(request) if '"subagent_id"' in one.content]
+        return says("", ("subagent_status", {"subagent_id": started[number]["subagent_id"], **more}))
+
+    return call
+
+
+def names(request: Request) -> set[str]:
+    """The tools that a request has."""
+    return {tool.name for tool in request.tools}
+
+
+def delegate(task: str = TASK, **more: Any) -> Response:
+    return says("", ("subagent", {"task": task, **more}))
+
+
+def background(folder: Path, model: Cast, **fields: Any) -> Any:
+    return session_in(folder, model=model, subagents=True, subagents_in_background=True, **fields)
+
+
+async def test_a_subagent_in_the_background_starts_fresh_and_tells_its_result(tmp_path: Path) -> None:
+    first = f"{TASK}\n\n# Context\n\nOnly the units"
+    model = cast(delegate(context="Only the units"), status_of(wait=True), DONE)
+    model.scripts[first] = [says("They pass.")]
+    async with background(tmp_path, model) as (session, _):
+        assert (await session.run("Go")).text == "Done."
+        (child,) = session._subagents.by_id.values()
+        assert child.session.state is SessionState.CLOSED
+    both = {"subagent", "subagent_status"}
+    assert names(model.asked("Go")[0]) >= both
+    assert not names(model.asked("Go")[0]) & FOUR
+    (asked,) = model.asked(first)
+    assert list(asked.messages) == [Message.user(first)]
+    assert names(asked) == names(model.asked("Go")[0]) - both
+    started, ended = (json.loads(one.content) for one in told(model.asked("Go")[-1]))
+    assert started == {
+        "subagent_id": ended["subagent_id"],
+        "status": "running",
+        "progress": "0 replies so far",
+    }
+    assert ended == {"subagent_id": started["subagent_id"], "status": "completed", "result": "They pass."}
+
+
+async def test_five_work_in_the_background_at_once_and_those_that_ended_do_not_count(tmp_path: Path) -> None:
+    tasks = [f"Task {number}" for number in range(7)]
+    model = cast(delegate(tasks[0]), status_of(wait=True), *map(delegate, tasks[1:]), DONE)
+    model.scripts |= {task: [] for task in tasks} | {tasks[0]: [says("Done early.")]}
+    async with background(tmp_path, model) as (session, _):
+        await session.run("Go")
+    answers = [one.content for one in told(model.asked("Go")[-1])]
+    assert [text.startswith("{") for text in answers] == [True] * 7 + [False]
+    assert answers[-1] == "5 subagents work already: wait for one with subagent_status first"
+
+
+async def test_a_subagent_that_takes_too_long_is_stopped_and_has_failed(tmp_path: Path) -> None:
+    model = cast(delegate(), status_of(wait=True), DONE)
+    config = SessionConfig(subagent_timeout_seconds=1)
+    async with background(tmp_path, model, config=config) as (session, _):
+        await session.run("Go")
+    ended = json.loads(told(model.asked("Go")[-1])[-1].content)
+    assert ended["status"] == "failed"
+    assert ended["error"] == "It was not done within 1 seconds, and was stopped."
+
+
+async def test_there_are_none_below_a_subagent_in_the_background(tmp_path: Path) -> None:
+    model = cast(delegate(), status_of(wait=True), DONE, child=(says("Seen."),))
+    async with background(tmp_path, model, config=SessionConfig(max_subagent_depth=3)) as (session, _):
+        await session.run("Go")
+    assert ["subagent" in names(request) for request in model.asked(TASK)] == [False]
+
+
+async def test_a_depth_of_0_allows_none_in_the_background(tmp_path: Path) -> None:
+    model = cast(DONE)
+    async with background(tmp_path, model, config=SessionConfig(max_subagent_depth=0)) as (session, _):
+        await session.run("Go")
+    assert "subagent" not in names(model.requests[0])
+
+
+async def test_a_status_of_nobody_names_those_that_there_are(tmp_path: Path) -> None:
+    model = cast(says("", ("subagent_status", {"subagent_id": "x"})), delegate(" "), DONE)
+    async with background(tmp_path, model) as (session, _):
+        await session.run("Go")
+    unknown, empty = (one.content for one in told(model.asked("Go")[-1]))
+    assert unknown == "there is no subagent 'x'; there are: none"
+    assert "the task is empty" in empty

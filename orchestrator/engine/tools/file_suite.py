@@ -1,0 +1,366 @@
+"""The seven file tools of the assistant specification (section 2.3.1), over what the other file tools do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
+from orchestrator.engine.documents.pdf import is_pdf
+from orchestrator.engine.environments.base import GrepOptions
+from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
+from orchestrator.engine.tools.base import (
+    FLAG,
+    FROM_ONE,
+    TEXT,
+    Failed,
+    Mode,
+    Ok,
+    Order,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    define,
+    integer,
+    truncate_chars,
+)
+from orchestrator.engine.tools.files import LONG_LINE_CHARS, ReadBounds, overwrite_text, read_path
+from orchestrator.engine.tools.search import (
+    DEFAULT_RESULTS,
+    MAX_ENTRIES,
+    MAX_RESULTS,
+    find_files,
+    search_files,
+)
+from orchestrator.engine.tools.textfile import (
+    TextFile,
+    as_written,
+    check_text,
+    decode_text,
+    did_you_mean,
+    file_name,
+    image_type,
+    lines_of,
+    numbered,
+    save,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.core.messages import JsonObject
+
+MAX_BYTES = 10_000_000
+"""Of a file that these tools read or write, as the specification says."""
+MAX_OPERATIONS = 200
+BACKUP_SUFFIX = ".backup"
+
+_BOUNDS = ReadBounds(MAX_BYTES, MAX_BYTES, LONG_LINE_CHARS)
+_LINES_AROUND = 2
+_MOST_TOKENS = {**FROM_ONE, "maximum": 1_000_000}
+
+
+def file_suite() -> tuple[Tool, ...]:
+    """All seven."""
+    return (
+        file_read(),
+        file_write(),
+        file_append(),
+        file_list(),
+        file_search(),
+        file_info(),
+        file_delta(),
+    )
+
+
+def file_read() -> Tool:
+    """`file_read(file_path, start_line?, end_line?, max_tokens?)`."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        first, last = integer(arguments, "start_line"), integer(arguments, "end_line")
+        if last is not None and last < (first or 1):
+            return Failed("end_line is before start_line: lines count from 1, and both are shown")
+        most = None if last is None else last - (first or 1) + 1
+        outcome = await read_path(context, arguments["file_path"], first, most, bounds=_BOUNDS)
+        return _within(outcome, integer(arguments, "max_tokens"))
+
+    properties = {"file_path": TEXT, "start_line": FROM_ONE, "end_line": FROM_ONE, "max_tokens": _MOST_TOKENS}
+    return Tool(define("file_read", properties, ("file_path",), prompt="assistant/file_read"), execute)
+
+
+def file_write() -> Tool:
+    """`file_write(file_path, content, create_backup?)`: creates a file or replaces all of it."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        path, content = arguments["file_path"], arguments["content"]
+        _check_size(path, content)
+        kept = await _back_up(context, path) if arguments.get("create_backup") else ""
+        return _noted(await overwrite_text(context, path, content), kept)
+
+    properties = {"file_path": TEXT, "content": TEXT, "create_backup": FLAG}
+    definition = define("file_write", properties, ("file_path", "content"), prompt="assistant/file_write")
+    return Tool(definition, execute, order=Order.ALONE)
+
+
+def file_append() -> Tool:
+    """`file_append(file_path, content)`: adds text at the end of a file that is there."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        path, content = arguments["file_path"], arguments["content"]
+        name, before, old = await _text_of(context, path)
+        check_text("content", content)
+        after = old.with_text(f"{old.text}{content}")
+        _check_size(path, after)
+        syntax = await save(context, name, before, after)
+        joined = ""
+        if old.text and not old.text.endswith(("\n", "\r")) and not content.startswith("\n"):
+            joined = " Its last line had no line end, so your text goes on in that line."
+        lines = len(lines_of(after.decode()))
+        return Ok(f"Appended to {name}: {len(after):,} bytes, {lines:,} lines now.{joined}{syntax}")
+
+    properties = {"file_path": TEXT, "content": TEXT}
+    definition = define("file_append", properties, ("file_path", "content"), prompt="assistant/file_append")
+    return Tool(definition, execute, order=Order.ALONE)
+
+
+def file_list() -> Tool:
+    """`file_list(directory_path, pattern?, include_hidden?)`: entries of a folder, or files at any depth."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        path, pattern = arguments["directory_path"], arguments.get("pattern") or "*"
+        if "/" in pattern or "**" in pattern:
+            return await find_files(context, pattern, path)
+        with as_written(context, path):
+            entries = await context.environment.list_directory(path, depth=1)
+        hidden = arguments.get("include_hidden") or pattern.startswith(".")
+        found = [
+            one for one in entries if fnmatch(one.name, pattern) and (hidden or not one.name.startswith("."))
+        ]
+        lines = [f"{one.name}/" if one.is_dir else f"{one.name} ({one.size or 0:,} bytes)" for one in found]
+        more = len(lines) - MAX_ENTRIES
+        if more > 0:
+            lines[MAX_ENTRIES:] = [f"[{more:,} more entries: use a pattern]"]
+        left_out = len(entries) - len(found)
+        lines += (
+            [f"[{left_out:,} entries are left out: they are hidden, or do not match]"] if left_out else []
+        )
+        return Ok("\n".join(lines) or f"{context.environment.relative(path)} is an empty folder.")
+
+    properties = {"directory_path": TEXT, "pattern": TEXT, "include_hidden": FLAG}
+    return Tool(define("file_list", properties, ("directory_path",), prompt="assistant/file_list"), execute)
+
+
+def file_search() -> Tool:
+    """`file_search(search_path, pattern, case_sensitive?, max_tokens?, max_results?)`."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        options = GrepOptions(
+            case_insensitive=not arguments.get("case_sensitive", True),
+            max_results=integer(arguments, "max_results") or DEFAULT_RESULTS,
+        )
+        outcome = await search_files(context, arguments["pattern"], arguments["search_path"], options)
+        return _within(outcome, integer(arguments, "max_tokens"))
+
+    properties = {
+        "search_path": TEXT,
+        "pattern": TEXT,
+        "case_sensitive": FLAG,
+        "max_tokens": _MOST_TOKENS,
+        "max_results": {**FROM_ONE, "maximum": MAX_RESULTS},
+    }
+    definition = define("file_search", properties, ("search_path", "pattern"), prompt="assistant/file_search")
+    return Tool(definition, execute)
+
+
+def file_info() -> Tool:
+    """`file_info(file_path)`: kind, size, lines and line ends of a file, or the number of entries of a folder."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        path = arguments["file_path"]
+        name = context.environment.relative(path)
+        if not await context.environment.file_exists(path):
+            return await _folder_info(context, path, name)
+        with as_written(context, path):
+            data = await context.environment.read_file(path, max_bytes=MAX_BYTES)
+        told = {
+            "path": name,
+            "kind": "file",
+            "bytes": len(data),
+            **await asyncio.to_thread(_about, name, data),
+        }
+        return Ok(json.dumps(told, ensure_ascii=False))
+
+    return Tool(
+        define("file_info", {"file_path": TEXT}, ("file_path",), prompt="assistant/file_info"), execute
+    )
+
+
+async def _folder_info(context: ToolContext, path: str, name: str) -> ToolOutcome:
+    try:
+        with as_written(context, path):
+            entries = await context.environment.list_directory(path, depth=1)
+    except FileMissingError as error:
+        raise FileMissingError(f"{error}.{await did_you_mean(context, name)}") from None
+    folders = sum(one.is_dir for one in entries)
+    told = {"path": name, "kind": "folder", "folders": folders, "files": len(entries) - folders}
+    return Ok(json.dumps(told, ensure_ascii=False))
+
+
+def _about(name: str, data: bytes) -> dict[str, Any]:
+    if is_pdf(data):
+        return {"type": "application/pdf"}
+    if media_type := image_type(data):
+        return {"type": media_type}
+    try:
+        text = decode_text(name, data)
+    except FileUnreadableError:
+        return {"type": "binary"}
+    ends = "CR LF" if text.uses_crlf else "CR" if text.uses_cr else "mixed" if "\r" in text.text else "LF"
+    return {
+        "type": "text",
+        "lines": len(lines_of(text.text)) if text.text else 0,
+        "line_ends": ends,
+        "final_line_end": text.text.endswith(("\n", "\r")),
+        "byte_order_mark": text.marked,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """Lines `[first, last)` from 0 give way to others; none are removed where both are the same."""
+
+    first: int
+    last: int
+    lines: tuple[str, ...]
+
+
+def file_delta() -> Tool:
+    """`file_delta(file_path, operations, create_backup?)`: inserts, replaces and deletes lines; all of them or none."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        path = arguments["file_path"]
+        name, before, old = await _text_of(context, path)
+        ends_with_line_end = old.text.endswith(("\n", "\r")) or not old.text
+        lines = lines_of(old.text.replace("\r", "\n") if old.uses_cr else old.text) if old.text else []
+        operations = _read_operations(arguments["operations"], len(lines))
+        for one in reversed(operations):
+            lines[one.first : one.last] = one.lines
+        text = "\n".join(lines) + ("\n" if lines and ends_with_line_end else "")
+        after = old.with_text(text)
+        _check_size(path, after)
+        if after == before:
+            return Ok(f"{name} is unchanged: the operations give exactly what is there.")
+        kept = await _back_up(context, path) if arguments.get("create_backup") else ""
+        syntax = await save(context, name, before, after)
+        answer = f"Changed {name}: {len(lines):,} lines now.{syntax}\n{_changed_places(lines, operations)}"
+        return _noted(Ok(answer.rstrip()), kept)
+
+    operation: JsonObject = {
+        "type": "object",
+        "properties": {
+            "type": {"type": "string", "enum": ["insert", "replace", "delete"]},
+            "start_line": FROM_ONE,
+            "end_line": FROM_ONE,
+            "content": TEXT,
+        },
+        "required": ["type", "start_line"],
+        "additionalProperties": False,
+    }
+    operations = {"type": "array", "items": operation, "minItems": 1, "maxItems": MAX_OPERATIONS}
+    properties = {"file_path": TEXT, "operations": operations, "create_backup": FLAG}
+    definition = define("file_delta", properties, ("file_path", "operations"), prompt="assistant/file_delta")
+    return Tool(definition, execute, order=Order.ALONE)
+
+
+def _read_operations(given: Sequence[Mapping[str, Any]], count: int) -> list[_Operation]:
+    """The operations in the order of their lines.
+
+    Raises:
+        ToolError: one names lines that are not there, lacks its content, or touches the lines of another.
+    """
+    operations = [_read_operation(number, one, count) for number, one in enumerate(given, 1)]
+    operations.sort(key=lambda one: (one.first, one.last))
+    for one, other in pairwise(operations):
+        if other.first < one.last or (other.first == one.first and other.last == one.last):
+            raise ToolError(
+                f"two operations are about line {other.first + 1}: put them into one. Nothing was changed"
+            )
+    return operations
+
+
+def _read_operation(number: int, one: Mapping[str, Any], count: int) -> _Operation:
+    what, first = one["type"], int(one["start_line"]) - 1
+    if what == "insert":
+        last = first
+        is_there = first <= count
+    else:
+        last = integer(one, "end_line") or first + 1
+        is_there = first < last <= count
+    if not is_there:
+        raise ToolError(f"operation {number} names lines that are not there: the file has {count:,} lines")
+    content = one.get("content")
+    if (content is None) != (what == "delete"):
+        needs = "takes no content" if what == "delete" else "needs content"
+        raise ToolError(f"operation {number} is a {what}, which {needs}. Nothing was changed")
+    check_text("content", content or "")
+    return _Operation(first, last, () if content is None else tuple(content.removesuffix("\n").split("\n")))
+
+
+def _changed_places(lines: Sequence[str], operations: Sequence[_Operation]) -> str:
+    """What is at the changed places now, with a few lines around each."""
+    shown, shift, told = [], 0, 0
+    for one in operations:
+        begin = one.first + shift
+        end = begin + len(one.lines)
+        shift += len(one.lines) - (one.last - one.first)
+        begin, end = max(begin - _LINES_AROUND, told, 0), min(end + _LINES_AROUND, len(lines))
+        if begin < end:
+            shown.append(numbered(lines, begin, end))
+            told = end
+    return "\n[...]\n".join(shown)
+
+
+async def _text_of(context: ToolContext, path: str) -> tuple[str, bytes, TextFile]:
+    """The normal name, the bytes and the text of a file that is about to be changed."""
+    name = file_name(context, path)
+    try:
+        with as_written(context, path):
+            before = await context.environment.read_file(path, max_bytes=MAX_BYTES)
+    except FileMissingError as error:
+        near = await did_you_mean(context, name)
+        raise FileMissingError(f"{error}.{near or ' To create a file, use file_write.'}") from None
+    return name, before, decode_text(path, before)
+
+
+async def _back_up(context: ToolContext, path: str) -> str:
+    """Copy a file beside itself; a sentence about it, empty where there is no file yet."""
+    name = file_name(context, path)
+    if not await context.environment.file_exists(name):
+        return ""
+    data = await context.environment.read_file(name, max_bytes=MAX_BYTES)
+    await context.environment.write_file(f"{name}{BACKUP_SUFFIX}", data, mode_of=name)
+    return f" What it held is in {name}{BACKUP_SUFFIX}."
+
+
+def _check_size(path: str, content: str | bytes) -> None:
+    size = len(content if isinstance(content, bytes) else content.encode(errors="replace"))
+    if size > MAX_BYTES:
+        raise ToolError(
+            f"{path} would have {size:,} bytes, and {MAX_BYTES:,} are allowed. Nothing was changed"
+        )
+
+
+def _within(outcome: ToolOutcome, max_tokens: int | None) -> ToolOutcome:
+    """An answer of at most so many tokens, from both of its ends; its whole is kept."""
+    if max_tokens is None or not isinstance(outcome, Ok):
+        return outcome
+    cut = truncate_chars(outcome.output, max_tokens * CHARACTERS_PER_TOKEN, Mode.HEAD_TAIL)
+    return outcome if cut == outcome.output else replace(outcome, output=cut, full=outcome.output)
+
+
+def _noted(outcome: ToolOutcome, remark: str) -> ToolOutcome:
+    return replace(outcome, output=outcome.output + remark) if isinstance(outcome, Ok) else outcome
