@@ -25,6 +25,7 @@ from orchestrator.bot.chat.conversation import begun_in
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.engine.session.loop import EndKind
 
 if TYPE_CHECKING:
     import argparse
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.engine.session.loop import SessionEnd
 
+_ANSWERS = frozenset({EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH, EndKind.QUESTION})
 _STANDARD_INPUT = "-"
 _MOST_CHARS = 1_000_000
 
@@ -55,7 +57,7 @@ def ask(options: argparse.Namespace) -> int:
         return _report(CycleResult(None), "", error, as_json=options.json)
     with view:
         result, end, stopped = asyncio.run(_ask(program, question))
-    answer = program.redactor.redact(clean(end.text)) if end else ""
+    answer = program.redactor.redact(clean(end.text)) if end and end.kind in _ANSWERS else ""
     return _report(result, answer, stopped, as_json=options.json)
 
 

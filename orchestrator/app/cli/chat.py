@@ -148,7 +148,7 @@ class Chat:
             blocks.append(conversation.mentioned(path, data))
         end = await program.say("\n\n".join((text, *blocks)))
         if end.limit:
-            self.view.say(f"The reply ended at a limit: {end.text}. What you say next begins anew.")
+            self.view.say("The reply ended there. What you say next begins anew.")
 
     async def interruptible(self, work: Coroutine[Any, Any, Made]) -> None:
         """Do something that Ctrl+C ends. What goes wrong is told, and the program goes on."""
@@ -193,6 +193,17 @@ class Chat:
             case _:
                 return Answer(Decision.NO, word)
 
+    async def confirm(self, question: str) -> bool:
+        """Ask the person yes or no. Without a terminal nobody answers: the command is typed with `yes` then."""
+        if not self._is_terminal:
+            self.view.say(f"{question} Type the command once more with yes behind it.")
+            return False
+        self.view.live.pause()
+        try:
+            return (await self._line(f"{question} [y]es, [n]o: ")).strip().casefold() in {"y", "yes"}
+        except (EOFError, KeyboardInterrupt):
+            return False
+
     def toggle_debug(self) -> bool:
         """Show the state of the session after each turn from now on, or no longer."""
         self.debug = not self.debug
@@ -224,10 +235,10 @@ class Chat:
     async def _prompt(self, words: str) -> str:
         """Read a line. Ctrl+C drops what was typed."""
         if not self._is_terminal:
-            line = await asyncio.to_thread(sys.stdin.readline)
-            if not line:
+            read: str = await asyncio.to_thread(sys.stdin.readline)
+            if not read:
                 raise EOFError
-            return line.removesuffix("\n")
+            return read.removesuffix("\n")
         while True:
             try:
                 return await self._line(words, is_first=True)

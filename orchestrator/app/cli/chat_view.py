@@ -147,6 +147,19 @@ class ChatView:
         self.live.pause()
         self._show(self._redactor.redact(clean(text)))
 
+    def code(self, diff: str) -> None:
+        """Print a diff, in colours at a terminal."""
+        self.live.pause()
+        text = self._redactor.redact(clean(diff))
+        if self._console is None:
+            print(text, flush=True)
+            return
+        from rich.syntax import Syntax
+
+        self._console.print(
+            Syntax(text, "diff", theme=_CODE_THEME, background_color="default", word_wrap=True)
+        )
+
     def _begin(self) -> None:
         self._came = False
         self._held = ""

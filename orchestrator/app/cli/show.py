@@ -25,6 +25,8 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.core.events import (
+    CycleStarted,
+    MessageAdded,
     PlanAccepted,
     ReplyReceived,
     ReplyRejected,
@@ -32,6 +34,7 @@ from orchestrator.core.events import (
     ToolCallEnded,
     TurnStarted,
 )
+from orchestrator.core.messages import Role
 from orchestrator.core.todos import checklist, done_in_words
 from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.state_record import state_of
@@ -109,6 +112,7 @@ class _Printer:
         self._console, self._verbose = console, verbose
         self._redact = environment_redactor().redact
         self._narrator = Narrator(plain_signs=not console.encoding.lower().startswith("utf"))
+        self._is_talk = False
 
     def line(self, text: str, style: str = "") -> None:
         from rich.text import Text
@@ -123,13 +127,21 @@ class _Printer:
             self.line(f"    {line}", style)
 
     def event(self, event: Event) -> None:
+        if isinstance(event, CycleStarted):
+            self._is_talk = bool(event.door)
+        if self._is_talk and isinstance(event, MessageAdded) and event.message.role is Role.USER:
+            self.line("")
+            self.line("you:", "bold")
+            self._block(event.message.text, _BODY_LINES, "")
+            return
         line = self._narrator.line(event)
         if line is None or isinstance(event, ReplyReceived):
             return
         if isinstance(event, TurnStarted):
             self.line("")
         if isinstance(event, PlanAccepted) and event.plan.strip():
-            self.line(f"{line.sign} plan{repair_note(event)}:", line.style)
+            said = "says" if self._is_talk else "plan"
+            self.line(f"{line.sign} {said}{repair_note(event)}:", line.style)
             self._block(event.plan, _OUTPUT_LINES, "")
             return
         self.line(str(line), line.style)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import os
 import shlex
@@ -91,8 +92,9 @@ async def _memory(chat: Chat, rest: str) -> None:
 async def _todo(chat: Chat, _rest: str) -> None:
     from orchestrator.core.todos import checklist, done_in_words
 
-    conversation = (await chat.program()).conversation
-    items = conversation.todos.items if conversation else ()
+    program = await chat.program()
+    known = program.conversation or program.begun
+    items = known.todos.items if known else ()
     chat.view.say("\n".join((done_in_words(items), *checklist(items))) if items else "the model has no list")
 
 
@@ -159,6 +161,46 @@ async def _status(chat: Chat, _rest: str) -> None:
     ]
     chat.view.say("\n".join(lines))
     await _cost(chat, "")
+
+
+async def _diff(chat: Chat, _rest: str) -> None:
+    conversation = (await chat.program()).conversation
+    text = await asyncio.to_thread(conversation.parts.checkpoints.changed) if conversation else ""
+    _show_diff(chat, text or "the model has changed no file in this conversation")
+
+
+async def _undo(chat: Chat, rest: str) -> None:
+    await _step(chat, rest, redo=False)
+
+
+async def _redo(chat: Chat, rest: str) -> None:
+    await _step(chat, rest, redo=True)
+
+
+async def _step(chat: Chat, rest: str, *, redo: bool) -> None:
+    """Show what would be changed, and change it if the person wants that."""
+    from orchestrator.app.cli.words import counted
+
+    conversation = (await chat.program()).conversation
+    if conversation is None:
+        chat.view.say("the model has changed no file in this conversation")
+        return
+    checkpoints = conversation.parts.checkpoints
+    preview = await asyncio.to_thread(checkpoints.preview, redo=redo)
+    if preview and rest != "yes":
+        _show_diff(chat, preview)
+        if not await chat.confirm("Change these files?"):
+            return
+    restored = await asyncio.to_thread(checkpoints.redo if redo else checkpoints.undo)
+    conversation.files_changed(restored.paths)
+    for path in restored.kept:
+        chat.view.say(f"{path} was changed by somebody else since, and stays as it is")
+    done = "done again" if redo else "taken back"
+    chat.view.say(f"{done}: {counted(len(restored.paths), 'file')}")
+
+
+def _show_diff(chat: Chat, text: str) -> None:
+    chat.view.code(text) if text.startswith("diff ") else chat.view.say(text)
 
 
 async def _save(chat: Chat, rest: str) -> None:
@@ -234,6 +276,9 @@ COMMANDS: dict[str, SlashCommand] = {
             "/model", "[NAME]", "the model, or another one of the same provider from now on", _model
         ),
         SlashCommand("/effort", "[WORD]", "how much the model thinks: low, medium, high, none", _effort),
+        SlashCommand("/diff", "", "what the model has changed in this conversation", _diff),
+        SlashCommand("/undo", "[yes]", "take back what the model changed last, after a look at it", _undo),
+        SlashCommand("/redo", "[yes]", "do again what was taken back last", _redo),
         SlashCommand("/todo", "", "the model's list of what is to be done", _todo),
         SlashCommand("/memory", "ACTION", "what is remembered on this machine; /memory help", _memory),
         SlashCommand("/save", "[FILE]", "write the conversation into a file", _save),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,15 +32,17 @@ from orchestrator.app.wiring.memory import open_memory
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import EventBus, tell_notices
 from orchestrator.app.wiring.repository import choose_site, label_of
-from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts
+from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
 from orchestrator.bot.coordination.budget import CycleBudget, Refused
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
+from orchestrator.bot.git.checkpoints import Checkpoints
+from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
-from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.open_runs import is_alive, lock_run
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.core.errors import ConfigurationError, NothingLeftError
-from orchestrator.core.events import Cloned, CycleEnded, CycleStarted, WorkSaved
+from orchestrator.core.errors import ConfigurationError, NothingLeftError, WorkspaceError
+from orchestrator.core.events import Cloned, CycleEnded, CycleStarted, Warned, WorkSaved
 from orchestrator.core.messages import Spent
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.budget import Caps
     from orchestrator.bot.cycle.parts import CycleResult, Guards
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.web.base import WebAccess
 
 _HOLD_SECONDS = 60.0
+_CHECKPOINTS = "checkpoints"
 _ASKS = "; you are asked about what needs more"
 
 
@@ -264,17 +268,21 @@ class ChatProgram:
             own_repository=self.clone is not None,
         )
         await environment.initialize()
+        await asyncio.to_thread(_sweep, context.home)
+        store = context.home.cache / _CHECKPOINTS / run
+        checkpoints = Checkpoints(self.folder, store, lambda text: self.bus(Warned(text)))
         parts = ConversationParts(
             run=run,
             model=self.chosen.model,
             price=self.chosen.price,
-            profile=self._profile(),
+            profile=with_checkpoints(self._profile(), checkpoints),
             contract=_contract(settings),
             environment=environment,
             config=_config(settings, self.chosen, granted.caps),
             guards=self.guards,
             clock=context.clock,
             emit=self.bus,
+            checkpoints=checkpoints,
             approve=approve,
             recall=self.memory.recall_block if self.memory else recalls_nothing,
         )
@@ -375,3 +383,11 @@ def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfi
         context_window=settings.context_window,
         compaction=CompactionPolicy(share=settings.compact_at),
     )
+
+
+def _sweep(home: Home) -> None:
+    """Remove the checkpoints of conversations whose process was killed."""
+    with suppress(OSError, WorkspaceError):
+        for folder in (home.cache / _CHECKPOINTS).iterdir():
+            if not is_alive(home.runs / folder.name):
+                remove_folder(folder)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
 from orchestrator.bot.journal.reader import cost_of_all, find_run, read_run, responses, runs
-from orchestrator.core.errors import JournalError
-from orchestrator.core.events import CallDecided, CycleStarted, Decision, MessageAdded, Resumed, TodosChanged
+from orchestrator.core.errors import JournalError, WorkspaceError
+from orchestrator.core.events import (
+    CallDecided,
+    CycleStarted,
+    Decision,
+    MessageAdded,
+    Resumed,
+    TodosChanged,
+    Warned,
+)
 from orchestrator.core.fence import fenced
 from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import render
@@ -19,13 +28,15 @@ from orchestrator.engine.session.config import Host, recalls_nothing
 from orchestrator.engine.session.history import TurnKind, history_of, todos_of
 from orchestrator.engine.session.loop import EndKind
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.tools.base import Ledger
+from orchestrator.engine.tools.base import Ledger, Order
+from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.bot.cycle.parts import Guards
+    from orchestrator.bot.git.checkpoints import Checkpoints
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
@@ -38,7 +49,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.gate import Refusal
     from orchestrator.engine.session.history import Turn
     from orchestrator.engine.session.loop import SessionEnd
-    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.tools.base import Tool, ToolContext, ToolOutcome
 
 _SECONDS_A_MINUTE = 60.0
 _MOST_LOOKED_AT = 200
@@ -87,6 +98,22 @@ class Approvals:
         return render("agent/not_allowed", reason=answer.reason)
 
 
+def with_checkpoints(profile: Profile, checkpoints: Checkpoints) -> Profile:
+    """The same profile, whose tools that may change files have a checkpoint before and after them."""
+
+    def kept(tool: Tool) -> Tool:
+        if not tool.dangerous and tool.order is not Order.ALONE:
+            return tool
+
+        async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+            async with checkpoints.around():
+                return await tool.execute(arguments, context)
+
+        return replace(tool, execute=execute)
+
+    return replace(profile, tools=ToolRegistry.unchecked(map(kept, profile.tools)))
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationParts:
     """What a conversation works with.
@@ -94,6 +121,7 @@ class ConversationParts:
     Attributes:
         run: names its journal.
         approve: asks a person; None where there is nobody.
+        checkpoints: of the folder that tools change.
     """
 
     run: str
@@ -106,6 +134,7 @@ class ConversationParts:
     guards: Guards
     clock: Clock
     emit: Emit
+    checkpoints: Checkpoints
     approve: Approvals | None = None
     recall: Callable[[str], Awaitable[str]] = recalls_nothing
 
@@ -144,7 +173,7 @@ class Conversation:
         self._started = parts.clock.monotonic()
         self.session = self._open(begun.turns if begun else ())
         if begun:
-            parts.emit(Resumed(begun.run, "a person goes on with it", len(begun.turns), 0))
+            parts.emit(Resumed(begun.run, "taken up by a person", len(begun.turns), 0))
             if begun.todos.items:
                 parts.emit(TodosChanged(begun.todos.items, begun.todos.added))
 
@@ -160,12 +189,27 @@ class Conversation:
             self.session.budget.take_over(old.budget)
             self.session.model, self.session.price, self.session.config = old.model, old.price, old.config
         self.session.budget.begin_anew()
-        return await self.session.run(message)
+        self.parts.checkpoints.begin_turn()
+        try:
+            return await self.session.run(message)
+        finally:
+            self.parts.checkpoints.end_turn()
 
     async def close(self) -> None:
-        """Stop what still runs."""
+        """Stop what still runs, and forget the checkpoints."""
         await self.session.close()
         await self.parts.environment.cleanup()
+        try:
+            await asyncio.to_thread(self.parts.checkpoints.close)
+        except WorkspaceError as error:
+            self.parts.emit(Warned(f"the folder of the checkpoints could not be removed: {error}"))
+
+    def files_changed(self, paths: Iterable[str]) -> None:
+        """A person changed these files back or forth: the model has not seen them as they are."""
+        changed = [self._sanitizer.words(path) for path in paths]
+        self.ledger.shown.difference_update(paths)
+        if changed:
+            self.session.steer(render("agent/files_changed", paths=changed))
 
     def mentioned(self, path: str, data: bytes) -> str:
         """A file that the person mentioned, as the model is shown it. It counts as read."""

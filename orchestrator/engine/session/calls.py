@@ -247,7 +247,8 @@ class ToolRunner:
         if isinstance(outcome, Refusal):
             if self.budget:
                 self.budget.count_denial()
-            self.emit(Guarded(outcome.defence, str(outcome)))
+            if not (outcome.scope and self.approve):  # else a person said so, and `CallDecided` tells it
+                self.emit(Guarded(outcome.defence, str(outcome)))
             return CallStatus.REFUSED, Failed(str(outcome))
         return (CallStatus.FAILED if isinstance(outcome, Failed) else CallStatus.OK), outcome
 
@@ -290,7 +291,7 @@ class ToolRunner:
             if not refusal.scope or self.approve is None:
                 return refusal
             if (said := await self.approve(tool, call, refusal)) is not None:
-                return Refusal(said, refusal.defence)
+                return Refusal(said, refusal.defence, refusal.scope)
         if tool.refusal and (why := tool.refusal(call.arguments)):
             return Refusal(why, Defence.COMMANDS)
         return None
