@@ -364,10 +364,10 @@ _MEMORY_ACTIONS: dict[str, tuple[str, tuple[tuple[str, dict[str, Any]], ...]]] =
 }
 
 
-def memory_help() -> list[str]:
-    """Tell in a line each what `memory` can do."""
+def memory_help() -> list[tuple[str, str]]:
+    """What `memory` can do: what is typed, and what that does."""
     return [
-        f"{' '.join((name, *(argument.upper() for argument, _ in arguments)))}: {text}"
+        (" ".join((name, *(argument.upper() for argument, _ in arguments))), text)
         for name, (text, arguments) in _MEMORY_ACTIONS.items()
     ]
 

@@ -255,18 +255,14 @@ class Chat:
             self._input = PromptSession(
                 history=self._history(), completer=_completer(), complete_while_typing=False
             )
-        return await self._input.prompt_async(words, pre_run=self._load)
+            self._input.app.after_render += self._load
+        return await self._input.prompt_async(words)
 
-    def _load(self) -> None:
-        """Build the program behind the prompt. Where that fails there is nothing to type at."""
-        if self._program is not None:
-            return
-        self._program = asyncio.ensure_future(self._load_after_first_look())
-        self._program.add_done_callback(self._loaded)
-
-    async def _load_after_first_look(self) -> ChatProgram:
-        await asyncio.sleep(0)  # the prompt is drawn first
-        return await asyncio.to_thread(self._build)
+    def _load(self, _application: object) -> None:
+        """Build the program once the prompt is there. Where that fails there is nothing to type at."""
+        if self._program is None:
+            self._program = asyncio.ensure_future(asyncio.to_thread(self._build))
+            self._program.add_done_callback(self._loaded)
 
     def _loaded(self, future: asyncio.Future[ChatProgram]) -> None:
         if (
@@ -281,16 +277,16 @@ class Chat:
         """The lines that were typed in this and earlier conversations, without secrets, readable by their owner only."""
         from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-        from orchestrator.app.cli.words import environment_redactor
         from orchestrator.bot.journal.folders import Home
 
         path = Home.of(os.environ).root / _HISTORY
-        redact = environment_redactor().redact
 
         class Redacted(FileHistory):
             def store_string(self, string: str) -> None:
+                from orchestrator.app.cli.words import environment_redactor
+
                 with suppress(OSError):  # a line that cannot be kept is no reason to end
-                    super().store_string(redact(string))
+                    super().store_string(environment_redactor().redact(string))
 
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -18,6 +18,8 @@ from orchestrator.core.events import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from orchestrator.core.events import Event
@@ -136,6 +138,22 @@ class ChatView:
             print(text, flush=True)
         else:
             self._console.print(text, soft_wrap=False)
+
+    def rows(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Print two columns, the second of which goes on below itself."""
+        self.live.pause()
+        if self._console is None:
+            width = max(len(left) for left, _ in rows)
+            self.say("\n".join(f"{left:<{width}}  {right}".rstrip() for left, right in rows))
+            return
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True, style="cyan")
+        grid.add_column(overflow="fold")
+        for left, right in rows:
+            grid.add_row(*(self._redactor.redact(clean(text)) for text in (left, right)))
+        self._console.print(grid)
 
     def ask(self, tool: str, scope: str, why: str) -> None:
         """Show what is asked for: exactly that, and nothing else, is allowed by a yes."""

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
 _PRIVATE = 0o600
+_KEYS = [
+    ("@path", "shows the model a file"),
+    ("\\ at the end", "goes on in the next line"),
+    ("Ctrl+C", "ends a reply"),
+    ("Ctrl+D, exit, quit", "leave"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +57,7 @@ async def run_command(chat: Chat, typed: str) -> None:
 
 
 async def _help(chat: Chat, _rest: str) -> None:
-    width = max(len(f"{one.name} {one.arguments}") for one in COMMANDS.values())
-    lines = [f"{f'{one.name} {one.arguments}':<{width}}  {one.text}" for one in COMMANDS.values()]
-    lines += [
-        "",
-        "@path shows the model a file. A line that ends with \\ goes on in the next one.",
-        "Ctrl+C ends a reply; Ctrl+D, exit and quit leave.",
-    ]
-    chat.view.say("\n".join(lines))
+    chat.view.rows([(f"{one.name} {one.arguments}".rstrip(), one.text) for one in COMMANDS.values()] + _KEYS)
 
 
 async def _memory(chat: Chat, rest: str) -> None:
@@ -68,7 +67,7 @@ async def _memory(chat: Chat, rest: str) -> None:
 
     words = _words(rest)
     if not words or words == ["help"]:
-        chat.view.say("\n".join(f"/memory {line}" for line in memory_help()))
+        chat.view.rows([(f"/memory {what}", text) for what, text in memory_help()])
         return
     try:
         options = parse(["memory", *words])
@@ -152,14 +151,15 @@ async def _cost(chat: Chat, _rest: str) -> None:
 async def _status(chat: Chat, _rest: str) -> None:
     program = await chat.program()
     run = program.conversation.parts.run if program.conversation else "not begun"
-    lines = [
-        f"repository  {program.label}",
-        f"folder      {program.folder or 'a clone, made with the first word'}",
-        f"model       {program.model_name}",
-        f"may         {program.rules}",
-        f"run         {run}",
-    ]
-    chat.view.say("\n".join(lines))
+    chat.view.rows(
+        [
+            ("repository", program.label),
+            ("folder", str(program.folder or "a clone, made with the first word")),
+            ("model", program.model_name),
+            ("may", program.rules),
+            ("run", run),
+        ]
+    )
     await _cost(chat, "")
 
 
