@@ -195,7 +195,7 @@ def test_awkward_files_do_no_harm(stage: Stage, tmp_path: Path) -> None:
     )
     done = stage.run("--repo", str(repository), *TASK)
     assert done.code == 0, done.err
-    assert "binary" in stage.told(1)
+    assert "logo.png is an image" in stage.told(1)
     assert "FAILED" in stage.told(2)
     (branch,) = branches(repository)
     shown = subprocess.run(
@@ -222,6 +222,7 @@ def test_a_repository_without_a_readable_template_is_no_problem(stage: Stage, re
     assert stage.run("--repo", str(repository), *TASK).code == 0
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_without_git_the_message_says_so(repository: Path, tmp_path: Path) -> None:
     done = program("run", "--demo", PATH=str(tmp_path))
     assert done.returncode == 1

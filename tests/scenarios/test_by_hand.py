@@ -137,6 +137,7 @@ def test_a_task_that_another_worker_holds_is_left_to_it(
     assert local.run().result["outcome"] == "proposed"
 
 
+@slow
 def test_work_is_not_forgotten_without_a_yes(local: Stage, repository: Path) -> None:
     local.script(ASK)
     local.run()

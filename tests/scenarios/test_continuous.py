@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.doubles.model_server import plan, reply
 from tests.scenarios.stage import FINISH, FIX, FIX_IT, PROPOSE, Stage, add_commit, branches, do
 
@@ -82,6 +84,7 @@ def test_max_cycles_ends_continuous_mode(stage: Stage, repository: Path) -> None
     assert done.code == 0
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_a_task_that_the_model_cannot_do_does_not_stop_the_next(stage: Stage, repository: Path) -> None:
     add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
     stage.script(reply("a"), reply("b"), reply("c"), propose("second"), propose("third"))
@@ -89,6 +92,7 @@ def test_a_task_that_the_model_cannot_do_does_not_stop_the_next(stage: Stage, re
     assert [result["outcome"] for result in done.results] == ["failed", "proposed", "proposed", "no_task"]
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_a_limit_ends_a_cycle_and_not_the_run(stage: Stage, repository: Path) -> None:
     add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
     stage.script(do(FIX), propose("b"), propose("c"))

@@ -49,6 +49,7 @@ def test_a_task_becomes_a_pull_request(stage: Stage, repository: Path, profile: 
     assert started["contract"] == contract.replace("-", "_")
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize(
     ("model", "flags", "tool"),
     [
@@ -87,6 +88,7 @@ def test_the_prompt_says_where_it_works(stage: Stage, repository: Path, contract
     assert "Use tabs." not in system
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize("profile", NATIVE)
 def test_safe_mode_shows_no_shell_and_refuses_it(stage: Stage, repository: Path, profile: str) -> None:
     names = {"planner": "run_shell_command", "minimal": "shell_command"}
@@ -101,6 +103,7 @@ def test_safe_mode_shows_no_shell_and_refuses_it(stage: Stage, repository: Path,
     assert (ended[0]["name"], ended[0]["status"]) == (name, "refused")
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize("profile", NATIVE)
 def test_web_tools_only_with_a_search_engine_and_its_key(
     stage: Stage, repository: Path, profile: str, monkeypatch: pytest.MonkeyPatch
@@ -272,6 +275,7 @@ DONE_BUT_TALKS = [
 ]
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize(("contract", "work", "last"), DONE_BUT_TALKS)
 def test_after_the_pull_request_words_or_none_are_the_end(
     stage: Stage, repository: Path, contract: str, work: Step, last: Step
@@ -297,6 +301,7 @@ def test_what_is_proposed_stays_proposed_after_replies_that_nobody_can_read(
     assert done.result["saved"]
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize(
     ("contract", "finish"), [("json-plan", "stop"), ("native", "length"), ("single-step", "stop")]
 )

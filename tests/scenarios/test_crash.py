@@ -233,6 +233,7 @@ def test_work_of_a_dead_run_that_the_remote_refuses_is_a_patch(
     assert list((place.folder / "tmp").iterdir()) == []
 
 
+@slow
 @pytest.mark.parametrize(
     ("records", "told"),
     [

@@ -49,6 +49,7 @@ def test_an_issue_becomes_a_draft_pull_request(stage: Stage, repo: Repo) -> None
     assert "Please fix `add`." in stage.told()
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_the_backlog_is_the_oldest_labelled_issue_then_the_file(
     stage: Stage, repo: Repo, github: GitHub
 ) -> None:
@@ -143,6 +144,7 @@ def test_no_token_goes_to_a_server_that_a_repository_may_have_named(
     assert github.requests == []
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_a_branch_that_a_crash_left_behind_is_taken_over(stage: Stage, repo: Repo, github: GitHub) -> None:
     github.faults.append(server_error("POST", r".*/pulls", status=422, times=1))
     stage.script(FIX_IT)

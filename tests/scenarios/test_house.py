@@ -96,6 +96,7 @@ def test_a_models_own_sign_off_is_not_the_last_word(
     assert trailers(hosted, tmp_path) == []
 
 
+@slow
 def test_a_replayed_commit_has_the_trailers_too(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -161,6 +161,7 @@ def test_the_first_interrupt_ends_after_the_round_and_keeps_the_work(
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize("interrupted_first", [True, False], ids=["SIGINT twice", "SIGTERM"])
 def test_an_end_at_once_keeps_the_work_and_no_clone(
     stage: Stage, repository: Path, scratch: Path, *, interrupted_first: bool
@@ -181,6 +182,7 @@ def test_an_end_at_once_keeps_the_work_and_no_clone(
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_an_end_at_once_does_not_wait_for_a_claim_that_hangs(
     stage: Stage, github: GitHub, monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> None:

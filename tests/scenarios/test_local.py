@@ -253,6 +253,7 @@ def test_no_clone_is_left_behind(stage: Stage, repository: Path, tmp_path: Path)
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_two_repositories_that_are_typed_alike_share_nothing(
     stage: Stage, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +285,7 @@ def test_two_repositories_that_are_typed_alike_share_nothing(
     assert "spent" in seen("doctor", "--repo", "../calc/")
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_on_one_screen_an_error_is_there_once(stage: Stage, repository: Path) -> None:
     stage.script(fail(401))
     model = ("--model", "openai-chat:scripted-1", "--api-url", stage.model.url)

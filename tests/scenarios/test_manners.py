@@ -64,6 +64,7 @@ def test_each_limit_stops_new_tasks_and_none_stops_upkeep(hosted: Hosted, stage:
     assert hosted.asked == 2
 
 
+@slow
 def test_a_closed_pull_request_is_a_no_until_the_issue_has_the_label(hosted: Hosted) -> None:
     first = hosted.propose()
     hosted.github.close(hosted.repo, first.number)
@@ -103,6 +104,7 @@ def test_what_the_model_found_nothing_to_do_on_is_not_tried_again_until_somebody
     assert hosted.asked == 4
 
 
+@slow
 def test_a_task_that_failed_is_not_paid_for_again_and_again(hosted: Hosted, stage: Stage) -> None:
     words = do(text="I would rather not.")
     stage.script(words, words)

@@ -120,6 +120,7 @@ async def test_a_quota_that_comes_back_goes_on_with_the_same_task(
     assert len(branches(repository)) == 1
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 async def test_an_overload_is_paused_for_longer_each_time(stage: Stage, worker: Worker) -> None:
     stage.script(*[fail(503)] * (3 * TRIES), FIX_IT)
     assert await worker.work() == ["paused", "paused", "paused", "proposed", "no_task"]
@@ -135,6 +136,7 @@ async def test_a_wrong_key_ends_the_worker_at_once(stage: Stage, worker: Worker)
     assert "key" in (worker.results[0].error or "")
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 async def test_a_server_that_never_comes_back_is_asked_less_and_less(stage: Stage, worker: Worker) -> None:
     stage.script(*[fail(503)] * (9 * TRIES))
     assert await worker.work() == ["paused"] * 9

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.scenarios.stage import FINISH, FIX, FIXED, PROPOSE, Call, Done, Stage, branches, content, do, git
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ def test_each_message_is_told_once_and_secrets_never(stage: Stage, repository: P
     assert guarded == ["a commit's message is left out: it holds what looks like a secret"]
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_the_messages_of_a_cycle_that_was_cut_off_are_in_the_next_ones_commit(
     stage: Stage, repository: Path
 ) -> None:

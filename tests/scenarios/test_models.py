@@ -54,6 +54,7 @@ LASTING: list[tuple[str, Step, str]] = [
 ]
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize(("step", "words"), [case[1:] for case in LASTING], ids=[case[0] for case in LASTING])
 def test_what_does_not_pass_is_one_clear_line(stage: Stage, repository: Path, step: Step, words: str) -> None:
     stage.script(step, FIX_IT)

@@ -46,6 +46,7 @@ def refused(hosted: Hosted, *flags: str, code: int = 1) -> str:
     return str(done.result["error"])
 
 
+@slow
 def test_beside_a_branch_of_our_name_another_folder_is_used_and_found_again(hosted: Hosted) -> None:
     hosted.git("branch", "pullwright", "main")
     assert hosted.propose().head == "pullwright-tasks/issue-1-add-subtracts"

@@ -109,6 +109,7 @@ async def goes_on(place: Place, machine: str = "first", **settings: Any) -> Cycl
     return done
 
 
+@slow
 async def test_a_branch_whose_pull_request_could_not_be_opened_is_gone_on_with_on_this_machine(
     place: Place,
 ) -> None:
@@ -171,6 +172,7 @@ async def test_an_outage_that_goes_on_costs_no_model_and_loses_nothing(place: Pl
     check_one_pull_request(place)
 
 
+@slow
 async def test_a_base_that_moved_is_under_it_and_a_new_title_makes_no_second_branch(place: Place) -> None:
     await broken_off(place)
     people.rename(place.github, place.repo.issues[1], "Subtraction in add()", "reporter")
@@ -205,6 +207,7 @@ async def test_what_waits_for_a_person_is_shown_to_them(place: Place) -> None:
     assert "test.yml" in pull.comments[0].body
 
 
+@slow
 async def test_what_was_refused_once_is_not_refused_again(place: Place) -> None:
     odd = ("write_file", {"path": "odd.py", "content": "def (:\n"})
     place.model.script = [do(FIX, odd), do(PROPOSE), do(PROPOSE, FINISH)]

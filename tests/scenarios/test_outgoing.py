@@ -72,6 +72,7 @@ def referred(text: str) -> str:
 
 
 class TestSecretsInWords:
+    @slow
     @pytest.mark.parametrize("field", ["title", "body"])
     @pytest.mark.parametrize("spelled", [tagged, commented, referred], ids=lambda spell: spell.__name__)
     def test_what_becomes_a_secret_when_it_is_made_harmless_does_not_leave(
@@ -311,6 +312,7 @@ class TestTwoProposals:
 
 
 class TestWhatCannotBeAttached:
+    @slow
     @pytest.mark.parametrize(
         ("path", "named"), [(r".*/labels", "tests-need-review"), (r".*/comments", WORKFLOW)]
     )

@@ -114,6 +114,7 @@ class TestWhatAPullRequestShows:
         assert words.endswith("\n\n<!-- pullwright:task:issue-1 -->")
         assert words.count("<!--") == 1
 
+    @pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
     def test_the_comment_on_what_is_held_and_the_one_on_a_round(self, hosted: Hosted) -> None:
         propose(hosted)
         pull = hosted.pull

@@ -80,6 +80,7 @@ def test_a_question_has_numbered_choices_and_a_marker_and_ends_the_run(hosted: H
     assert hosted.asked == 1
 
 
+@slow
 def test_until_somebody_answers_no_model_is_asked(hosted: Hosted) -> None:
     url = ask(hosted)
     for flags in ((), ("--issue", "1")):

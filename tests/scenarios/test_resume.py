@@ -206,6 +206,7 @@ def move_base(bare: Path, files: dict[str, str]) -> None:
     git(work, "push", "--quiet", str(bare), "main")
 
 
+@slow
 def test_a_base_that_moved_is_merged_into(stage: Stage, bare: Path, fresh: Callable[[], None]) -> None:
     at_a_limit(stage, bare)
     move_base(bare, {"other.py": "x = 1\n"})
@@ -374,6 +375,7 @@ def test_a_signal_in_any_phase_leaves_nothing_behind_but_the_work(  # noqa: PLR0
         assert is_proposed or "First the sign." in str(stage.asked(asked))
 
 
+@slow
 def test_a_signal_during_a_tool_call_ends_it(stage: Stage, bare: Path, fresh: Callable[[], None]) -> None:
     command = ("run_shell_command", {"command": f"kill -TERM {os.getpid()}; sleep 600"})
     stage.script(do(FIX, NEWS, command, text="First the sign."))
@@ -390,6 +392,7 @@ def test_a_signal_during_a_tool_call_ends_it(stage: Stage, bare: Path, fresh: Ca
 # An open pull request whose cycle did not come to its end.
 
 
+@slow
 def test_an_open_pull_request_with_unfinished_work_is_gone_on_with(
     stage: Stage, repo: Repo, fresh: Callable[[], None]
 ) -> None:

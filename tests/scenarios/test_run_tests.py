@@ -62,6 +62,7 @@ def test_where_nothing_says_how_a_run_goes_on_and_says_so(stage: Stage, tmp_path
     assert done.result["outcome"] == "proposed"
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_auto_takes_what_the_base_says_and_not_what_the_model_writes(stage: Stage, tested: Path) -> None:
     write = ("write_file", {"path": "pullwright.toml", "content": 'test_command = "true"\n'})
     stage.model.script = [do(FIX, write, PROPOSE, FINISH)]

@@ -37,6 +37,7 @@ def test_a_schedule_that_makes_no_sense_ends_it_before_anything_is_done(
     assert not stage.model.requests
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 def test_each_time_of_a_schedule_works_until_there_is_nothing_to_do(stage: Stage, repository: Path) -> None:
     add_commit(repository, {"BACKLOG.md": "- [ ] First\n"}, "Plan")
     write = ("write_file", {"path": "a.txt", "content": "a\n"})
@@ -49,6 +50,7 @@ def test_each_time_of_a_schedule_works_until_there_is_nothing_to_do(stage: Stage
     assert done.returncode == 0
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize(("number", "said"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
 def test_who_asks_for_the_end_before_the_first_time_gets_it(
     stage: Stage, repository: Path, number: int, said: int

@@ -72,6 +72,7 @@ def _profile(stage: Stage) -> str:
     return str(next(event for event in stage.events() if event["type"] == "CycleStarted")["profile"])
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize(
     ("flags", "parameters", "profile"),
     [
@@ -119,6 +120,7 @@ def test_its_reply_is_the_corrected_file(stage: Stage, gcd: Path) -> None:
     assert "Reply with the whole corrected `gcd.py` in one code block." in first["content"]
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize(
     "bad",
     [

@@ -40,6 +40,7 @@ def push_as_us(hosted: Hosted, branch: str) -> str:
 
 
 class TestCommitsOfPeople:
+    @slow
     def test_they_freeze_the_program(self, hosted: Hosted) -> None:
         pull = hosted.propose()
         theirs = hosted.people_commit({"calc.py": FIXED + "# by Ada\n"})

@@ -69,6 +69,7 @@ def test_function_calls_become_a_pull_request(
     assert done.result["usage"]["output_tokens"] == 40
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize("protocol", VENDORS)
 def test_a_json_plan_becomes_a_pull_request(stage: Stage, repository: Path, protocol: Protocol) -> None:
     model, _path, _edit = VENDORS[protocol]
@@ -82,6 +83,7 @@ def test_a_json_plan_becomes_a_pull_request(stage: Stage, repository: Path, prot
     assert b'"tools"' not in server.requests[0].raw
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize("protocol", VENDORS)
 def test_a_wrong_key_is_one_line_and_no_key(
     stage: Stage, repository: Path, protocol: Protocol, monkeypatch: pytest.MonkeyPatch

@@ -216,6 +216,7 @@ async def test_a_model_that_gives_up_leaves_a_draft_that_says_what_fails(bench: 
     assert WARNED in result.pull_request.body
 
 
+@pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
 @pytest.mark.parametrize("last", ["It is fixed.", "Shall I do anything else?"])
 @pytest.mark.parametrize("first", [(BREAKING,), (BREAKING, PROPOSE)])
 async def test_what_fails_and_is_only_talked_about_is_a_draft_that_says_so(
@@ -322,6 +323,7 @@ class TestTheModelRunsThem:
         assert "No command and no test was run." in body
         assert stage.events()[-1]["result"]["tests"] is None
 
+    @pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
     @pytest.mark.parametrize("contract", ["json-plan", "native", "single-step"])
     async def test_every_contract_offers_it(self, bench: Bench, contract: str) -> None:
         await bench.run(do(FINISH), do(FINISH), contract=contract, max_rounds=1)
@@ -412,6 +414,7 @@ class TestOnGitHub:
     def body(hosted: Hosted) -> str:
         return hosted.pull.body or ""
 
+    @pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
     async def test_a_pull_request_on_its_moved_base_says_what_its_tests_are_now(
         self, hosted: Hosted, far: Bench
     ) -> None:
@@ -431,6 +434,7 @@ class TestOnGitHub:
         assert self.body(hosted).partition("\n***\n")[2] == words
         assert result.tests is not None
 
+    @pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
     async def test_what_the_moved_base_breaks_is_for_a_model(self, hosted: Hosted, far: Bench) -> None:
         await far.run(self.MENDED, text=None)
         first = hosted.tip
@@ -443,6 +447,7 @@ class TestOnGitHub:
         assert hosted.tip == first
         assert any("test_zero" in str(event) for event in events(far.stage, "Verified"))
 
+    @pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
     async def test_what_an_earlier_cycle_had_begun_is_run_again_and_proposed_without_a_model(
         self, hosted: Hosted, far: Bench
     ) -> None:
@@ -457,6 +462,7 @@ class TestOnGitHub:
         assert [kind for kind, _ in far.verifiers[1].made] == ["before", "after"]
         assert read_block(self.body(hosted), hosted.tip) is not None
 
+    @pytest.mark.slow(reason="whole cycles; the like of them is in the default tier")
     async def test_the_label_of_failing_tests_goes_when_they_pass(self, hosted: Hosted, far: Bench) -> None:
         await far.run(do(FIX, PROPOSE, FINISH), text=None, max_rounds=1)
         assert "tests-fail" in hosted.pull.labels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
@@ -14,7 +15,7 @@ from orchestrator.core.redaction import is_secret_name
 from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 
 DONE = 0
@@ -136,7 +137,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         UsageError: it makes no sense.
         SystemExit: `--help` or `--version` was printed.
     """
-    parser = _build()
+    parser = _build(argv[0] if argv else "")
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise UsageError(f"there is no command {argv[0]!r}{_suggestion(argv[0], COMMANDS)}")
     options, unknown = parser.parse_known_args(argv)
@@ -158,7 +159,8 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
 
 
-def _build() -> _Parser:
+def _build(first: str) -> _Parser:
+    """Build the parser. If the first word names a command, no other command has its options: they take long to add."""
     statuses = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
     parser = _Parser(
         prog=PROGRAM,
@@ -180,29 +182,26 @@ def _build() -> _Parser:
         )
         for name, text in COMMANDS.items()
     }
-    for name in (
-        "run",
-        "worker",
-        "chat",
-        "ask",
-        "doctor",
-        "redteam",
-    ):  # with every option of the configuration
+    # With every option of the configuration.
+    for name in ("run", "worker", "chat", "ask", "doctor", "redteam"):
         built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
-    _add_run(built["run"])
-    _add_worker(built["worker"])
-    _add_chat(built["chat"])
-    _add_ask(built["ask"])
-    _add_show(built["show"])
-    _add_pulls(built["pulls"])
-    _add_redteam(built["redteam"])
-    _add_digest(built["digest"])
-    _add_claims(built["claims"])
-    for name in _EXAMPLES:
-        _add_decision(built[name], name)
-    _add_memory(built["memory"])
-    _add_doctor(built["doctor"])
-    _add_json(built["config"], "print one JSON object")
+    adders: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+        "run": _add_run,
+        "worker": _add_worker,
+        "chat": _add_chat,
+        "ask": _add_ask,
+        "show": _add_show,
+        "pulls": _add_pulls,
+        "redteam": _add_redteam,
+        "digest": _add_digest,
+        "claims": _add_claims,
+        **{name: partial(_add_decision, command=name) for name in _EXAMPLES},
+        "memory": _add_memory,
+        "doctor": _add_doctor,
+        "config": partial(_add_json, text="print one JSON object"),
+    }
+    for name in [first] if first in adders else adders:
+        adders[name](built[name])
     return parser
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from orchestrator.bot.policy.hidden_characters import printable_text
 from orchestrator.core.events import (
+    SUMMARY_AGENT,
     CallDecided,
     CallStatus,
     Claimed,
@@ -267,7 +268,8 @@ class Narrator:
         """Return the line for a subagent's event, marked with the start of the subagent's id."""
         own = self._agents.setdefault(event.agent, Narrator(plain_signs=self._plain_signs))
         line = own.line(event.event)
-        return EventLine(line.sign, f"[{event.agent[:_SHORT_ID]}] {line.text}", line.style) if line else None
+        name = event.agent if event.agent == SUMMARY_AGENT else event.agent[:_SHORT_ID]
+        return EventLine(line.sign, f"[{name}] {line.text}", line.style) if line else None
 
     def call(self, event: ToolCallEnded) -> EventLine:
         """Return the line for the end of a call, with the reason if it failed."""

@@ -1,4 +1,4 @@
-"""Reads the blocks of a text once, and notes what matters in them: tags, comments, links, images, mathematics."""
+"""Read the blocks of a text once and record what matters in them: tags, comments, links, images, mathematics."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class _Brackets:
 
 @functools.cache
 def _languages() -> frozenset[str]:
-    """Names of languages that a fence may say: a fixed vocabulary, in which nothing can be ordered."""
+    """Return the names of languages that a fence may carry: a fixed vocabulary that cannot carry an instruction."""
     from pygments.lexers import get_all_lexers
 
     known = (name for lexer in get_all_lexers(plugins=False) for name in lexer[1])
@@ -96,14 +96,14 @@ def _languages() -> frozenset[str]:
 
 
 def address_kind(address: str) -> Literal["plain", "upload", "odd"]:
-    """Whether an address is one that GitHub wrote for a dropped file, any of the usual form, or something else."""
+    """Return whether an address is GitHub's for an uploaded file, another one of the usual form, or anything else."""
     if _UPLOAD.fullmatch(address):
         return "upload"
     return "plain" if _PLAIN_ADDRESS.fullmatch(address) else "odd"
 
 
 class MarkupReader:
-    """Reads a page from the start to the end, once, and notes its marks."""
+    """Read a page once from start to end and record its marks."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -115,7 +115,7 @@ class MarkupReader:
         self._dollars: list[tuple[int, int]] = []
 
     def marks(self) -> list[Mark]:
-        """What there is, in the order in which it was complete."""
+        """Return the marks, in the order in which each was complete."""
         for block in self._page.blocks:
             self._position = max(self._position, block.start)
             if self._position >= block.end:
@@ -150,7 +150,7 @@ class MarkupReader:
                     self._read_fence(block.start)
 
     def _find(self, needle: str, start: int) -> int:
-        """Like `str.find`, for starts that only grow: no part of the text is looked through twice."""
+        """Like `str.find`, for starts that only grow: no part of the text is searched twice."""
         found = self._found.get(needle, -2)
         if found != -1 and found < start:
             found = self._found[needle] = self._view.find(needle, start)
@@ -167,7 +167,7 @@ class MarkupReader:
         self._position = block.start
 
     def _read_fence(self, start: int) -> None:
-        """Of a fence's first line a reader sees nothing; its first word says the language."""
+        """A reader sees nothing of a fence's first line. Its first word names the language."""
         line = _LINE.match(self._view, start)
         if line is None or not (fence := _FENCE.search(line[0])):
             return
@@ -187,7 +187,7 @@ class MarkupReader:
             self._cut(first, end, "footnote")
 
     def _read_html(self, end: int) -> None:
-        """A block of HTML: browsers decide what is in it. What does not end in it swallows the rest."""
+        """Read a block of HTML. Browsers decide what is in it, and what is not closed in it swallows the rest."""
         view = self._view
         brackets = _Brackets([])
         while match := _HTML_START.search(view, self._position, end):
@@ -242,7 +242,7 @@ class MarkupReader:
             self._cut(*reference.span(), "character reference")
 
     def _read_declaration(self, end: int, *, raw: bool) -> None:
-        """Comments, and what browsers take for comments."""
+        """Read comments, and what browsers take for comments."""
         view, start = self._view, self._position
         if view.startswith("<!--", start):
             close, odd_close = (self._find(needle, start + 4) for needle in ("-->", "--!>"))
@@ -270,7 +270,7 @@ class MarkupReader:
             self._position += 1
 
     def _read_words(self, end: int) -> None:
-        """A paragraph, a heading, the cells of a table."""
+        """Read a paragraph, a heading, or the cells of a table."""
         view, start = self._view, self._position
         ticks: dict[int, list[int]] = {}
         if self._page.is_markdown:
@@ -475,7 +475,7 @@ class MarkupReader:
 
 
 def _is_within(spans: Sequence[tuple[int, int]], place: int) -> bool:
-    """Whether one of the spans, which are in order, holds this place."""
+    """Return whether one of the sorted spans contains this place."""
     at = bisect_right(spans, (place, place)) - 1
     return at >= 0 and place < spans[at][1]
 
@@ -486,7 +486,7 @@ def _is_number(label: str) -> bool:
 
 
 def normalised(label: str) -> str:
-    """A label as it is compared."""
+    """Return a label in the form in which labels are compared."""
     from markdown_it.common.utils import normalizeReference
 
     return normalizeReference(label)

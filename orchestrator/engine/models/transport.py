@@ -289,7 +289,7 @@ class _Connection:
             del info
             is_new = is_new or step.startswith("connection.connect")
 
-        client = self._connected()
+        client = self._connected(url)
         ours = {"content-type": "application/json", "user-agent": f"pullwright/{__version__}"}
         try:
             built = client.build_request(
@@ -317,17 +317,26 @@ class _Connection:
         if client is not None:
             await client.aclose()
 
-    def _connected(self) -> httpx2.AsyncClient:
+    def _connected(self, url: str) -> httpx2.AsyncClient:
+        import ssl
+
         import httpx2
 
         if self.client is None:
+            # Reading the machine's certificates takes longer than all else here. Without them no certificate is good.
+            is_plain = url.lower().startswith("http:")
+            verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True
             options = self._options
             timeout = httpx2.Timeout(options.read_seconds, connect=options.connect_seconds, pool=None)
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
             # A key must not go elsewhere: no redirects. A server on this machine needs no proxy.
             try:
                 self.client = httpx2.AsyncClient(
-                    timeout=timeout, limits=limits, follow_redirects=False, mounts=dict.fromkeys(_LOOPBACK)
+                    verify=verify,
+                    timeout=timeout,
+                    limits=limits,
+                    follow_redirects=False,
+                    mounts=dict.fromkeys(_LOOPBACK),
                 )
             except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
                 raise ConfigurationError(

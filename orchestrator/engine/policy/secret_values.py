@@ -1,4 +1,4 @@
-"""Finds known values, or twelve characters of one, however they are spelled.
+"""Find known values, or twelve characters of one, in any spelling.
 
 Texts are compared by their letters and digits alone, in small letters: separators, line breaks,
 zero-width characters and capitals change nothing.
@@ -86,10 +86,10 @@ def _is_ordinary(part: str) -> bool:
 
 
 def _stretches(value: str) -> Iterator[str]:
-    """The parts of a value that give it away.
+    """Return the parts of a value that identify it.
 
-    That is all of it but what its issuer puts before every key. Of an address, a path, or a text in
-    several words, such as a key file, it is what is not found in ordinary text.
+    That is all of it without the prefix that its issuer puts before every key. Of an address, a path, or a text of
+    several words, such as a key file, it is what does not occur in ordinary text.
     """
     if _IN_WORDS.search(value) is None and _JWT_HEADER.search(value) is None:
         yield _ISSUER.sub("", value)
@@ -137,7 +137,7 @@ def _cores(data: bytes, group: int, digits: int, encode: Callable[[bytes], bytes
 
 
 def _words(data: bytes, size: int, form: str) -> Iterator[str]:
-    """The numbers that `data` is to a machine with the small end first, for each place where they may begin."""
+    """Return `data` as little-endian numbers, for each place where they may begin."""
     for offset in range(size):
         first = -offset % size
         yield "".join(
@@ -191,16 +191,16 @@ _TO_UU = bytes.maketrans(
 
 
 def _plain_spellings(value: str) -> Iterator[str]:
-    """A value as it is, but for separators."""
+    """Return a value as it is, without separators."""
     for text in (value, plain_letters(value)):
         yield text
         yield text[::-1]
 
 
 def _spellings(value: str) -> Iterator[tuple[int, str]]:
-    """The ways in which a value may be written so that it can still be read back, but for separators.
+    """Return the ways in which a value may be written so that it can be decoded again, without separators.
 
-    Each with the number of its letters in a row that give the value away.
+    Each comes with how many of its letters in a row identify the value.
     """
     rarely = len(value) <= _RARELY_CHARS
     for text in _plain_spellings(value):
@@ -222,11 +222,11 @@ def _spellings(value: str) -> Iterator[tuple[int, str]]:
 
 
 class ValueIndex:
-    """Where known values are, in time that grows linearly with the text.
+    """Find known values, in time that grows linearly with the text.
 
     Args:
         values: the known secrets. Those shorter than `MIN_SECRET_CHARS` are ignored.
-        harmless: a text that is never a find.
+        harmless: a text that is never reported.
     """
 
     def __init__(self, values: Iterable[str], harmless: str) -> None:
@@ -349,7 +349,7 @@ class _Windows:
         self._sample = Struct(f"{gram}s{self._step - gram}x" * _SAMPLES)
 
     def learn_whole(self, folded: bytes) -> None:
-        """Find all of a text that has at least as many letters as a window."""
+        """Add a whole text that has at least as many letters as a window."""
         first = (len(folded) - self._size) // 2
         for offset in range(first, first + self._step):
             gram = folded[offset : offset + self._gram]
@@ -357,7 +357,7 @@ class _Windows:
             self.grams.add(gram)
 
     def learn_parts(self, folded: bytes, anybodys: Sequence[bytes]) -> None:
-        """Find each window of a text that is none of another text."""
+        """Add each window of a text that does not occur in another text."""
         places = range(len(folded) - self._size + 1)
         if not places:
             return
@@ -383,14 +383,14 @@ class _Windows:
         return known
 
     def spans(self, text: bytes) -> Iterator[Span]:
-        """Where the folded text holds one."""
+        """Return where the folded text contains one."""
         if self.grams:
             for start, end in _number_runs(text, self._size) if self._numbers_only else ((0, len(text)),):
                 for at in self._hits(text, start, end):
                     yield from self._around(text, at)
 
     def _hits(self, text: bytes, start: int, end: int) -> Iterator[int]:
-        """The places of samples that are known."""
+        """Return the places of known samples."""
         size = self._sample.size
         while end - start > size:
             grams = self._sample.unpack_from(text, start)
@@ -403,7 +403,7 @@ class _Windows:
         yield from (at for at in range(start, end, self._step) if text[at : at + gram] in self.grams)
 
     def _around(self, text: bytes, at: int) -> Iterator[Span]:
-        """What holds the gram at a place: windows, joined where they follow each other, and whole values."""
+        """Return what contains the sample at a place: windows, joined if they follow each other, and whole values."""
         hits = [
             first
             for first in range(max(at - self._step + 1, 0), at + 1)
@@ -417,7 +417,7 @@ class _Windows:
 
 
 class _Folded:
-    """A text's letters and digits, and where each of them stood."""
+    """A text's letters and digits, and the place of each in the text."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""`edit_file`: put new text in the place of old text."""
+"""`edit_file`: replace old text in a file by new text."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ _SHORT_FILE_LINES = 200
 
 @dataclass(frozen=True, slots=True)
 class EditTerms:
-    """The words of one tool's schema in its answers.
+    """The names that one tool's schema uses, for its answers.
 
     Attributes:
         old: the parameter with the old text.
         new: the parameter with the new text.
         several: what to do to replace more than one place.
-        counted: the answer says how many replacements there were.
+        counted: whether the answer says how many replacements there were.
         whole: the tool that writes a file as a whole, for a model whose edits fail.
     """
 
@@ -81,7 +81,7 @@ _BY_NUMBER = EditTerms("old_string", "new_string", "set expected_replacements to
 
 
 def edit_file(prompt: str = "edit_file") -> Tool:
-    """The tool that replaces a piece of a file. `words` is its file in `prompts/tools/`."""
+    """Make the tool that replaces a piece of a file. `words` is its file in `prompts/tools/`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, old, new = arguments["path"], arguments["old_text"], arguments["new_text"]
@@ -103,7 +103,7 @@ def edit_string() -> Tool:
 
 
 def edit_string_counted() -> Tool:
-    """Gemini's `edit_file(file_path, old_string, new_string, expected_replacements?)`: so many places."""
+    """Gemini's `edit_file(file_path, old_string, new_string, expected_replacements?)`: exactly that many places."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await _edit_string(
@@ -138,13 +138,13 @@ async def edit_text(  # noqa: PLR0913  the last two by name
     """Replace `old` by `new`; an empty `old` fills a missing or empty file.
 
     Args:
-        old: looked for exactly, then allowing for line ends, blanks at line ends and punctuation, then in whole
-            lines that are all indented by the same blanks too much or too little, where there is one such place.
+        old: looked for exactly; then ignoring line ends, blanks at line ends and punctuation; then as whole lines
+            whose indentation is off by the same blanks, if there is exactly one such place.
         new: its line ends become those of the file.
         places: in how many places `old` must be; None takes any number.
 
     Raises:
-        ToolError: the path is refused, the file is no text or over 10 MB, or the disk says no.
+        ToolError: the path is refused, the file is not text or is over 10 MB, or it cannot be written.
     """
     check_text(terms.old, old)
     check_text(terms.new, new)
@@ -175,7 +175,7 @@ async def _load(context: ToolContext, path: str) -> TextFile | None:
 
 
 async def _nothing(context: ToolContext, path: str, file: TextFile | None, terms: EditTerms) -> Failed:
-    """There is no text in which to look for the old one."""
+    """Handle a file that is missing or empty, in which no old text can be found."""
     state = "is empty."
     if file is None:
         state = f"does not exist.{await did_you_mean(context, context.environment.relative(path))}"
@@ -191,7 +191,7 @@ async def _fill(context: ToolContext, path: str, file: TextFile | None, new: str
 
 
 def _another_way(context: ToolContext, name: str, text: str, terms: EditTerms) -> str:
-    """What to do instead where edits of a short file fail; empty after the first one, and for a long file."""
+    """Return what to do instead of editing, after repeated failures on a short file; empty otherwise."""
     count = len(lines_of(text))
     if len(context.ledger.missed.get(name, ())) < _FAILED_EDITS or count > _SHORT_FILE_LINES:
         return ""
@@ -202,7 +202,7 @@ def _another_way(context: ToolContext, name: str, text: str, terms: EditTerms) -
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """A change to a file that has text."""
+    """A change to a file that is not empty."""
 
     context: ToolContext
     path: str
@@ -227,7 +227,7 @@ class _Edit:
         return await self._write(text, *self._in_indentation(text, found, old, new))
 
     def _shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[TextPlaces | str, str]:
-        """The one place where old text has another indentation, and the new text with that; or why there is none."""
+        """Return the one place with another indentation, and the new text so indented; or why there is none."""
         lines, wanted = lines_of(text), lines_of(old)
         terms = self.terms
         places = ShiftedLines(lines).places(wanted) if wanted and count in {1, None} else []
@@ -310,13 +310,13 @@ class _Edit:
 
 
 def _indented(text: str, shift: Shift) -> str | None:
-    """A text with every line shifted, None where one cannot be."""
+    """Return a text with every line shifted, or None if one line cannot be."""
     lines = [shift.line(line) for line in text.split("\n")]
     return None if None in lines else "\n".join(line or "" for line in lines)
 
 
 def _span(text: str, place: int, count: int, *, closed: bool) -> tuple[int, int]:
-    """Where so many whole lines are, in characters; with the line end of the last one if `closed`."""
+    """Return the span of so many whole lines, in characters; with the last line's end if `closed`."""
     lines = text.split("\n")
     start = sum(len(line) + 1 for line in lines[:place])
     stop = start + sum(len(line) + 1 for line in lines[place : place + count])
@@ -326,7 +326,7 @@ def _span(text: str, place: int, count: int, *, closed: bool) -> tuple[int, int]
 
 
 def _told_apart(text: str, found: TextPlaces) -> str:
-    """The first places with lines around that make each the only one, to be copied."""
+    """Show the first places, each with enough lines around it to be unique when copied."""
     lines = lines_of(text)
     shown = []
     for start, stop in found.spans[:_MOST_TOLD_APART]:
@@ -340,7 +340,7 @@ def _told_apart(text: str, found: TextPlaces) -> str:
 
 
 def _with_line_ends(new: str, file: TextFile, replaced: str) -> str:
-    """The new text with the line ends of what it replaces, or else of the file."""
+    """Return the new text with the line ends of what it replaces, or else of the file."""
     plain = new.replace("\r\n", "\n")
     if "\r\n" in replaced or (file.uses_crlf and "\n" not in replaced):
         return to_crlf(plain)
@@ -350,7 +350,7 @@ def _with_line_ends(new: str, file: TextFile, replaced: str) -> str:
 def _wrong_number(
     path: str, text: str, found: TextPlaces, places: int | None, terms: EditTerms
 ) -> str | None:
-    """Why the places found are not those meant, if they are not."""
+    """Return why the number of places found is wrong; empty if it is right."""
     count = len(found.spans)
     if count > MAX_PLACES:
         return f"{terms.old} is in {path} over {MAX_PLACES:,} times: give more of the text around it."

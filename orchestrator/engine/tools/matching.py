@@ -1,4 +1,4 @@
-"""Finds old text in a file: exactly, else allowing for what models get wrong; and the nearest lines if it is not there."""
+"""Find old text in a file: exactly, or else in spite of what models get wrong. If it is not there, find the nearest lines."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class LineIndex:
             self._places[line].append(place)
 
     def nearest(self, wanted: Sequence[str], start: int, aim: int) -> int | None:
-        """The first of `places`, None where there is none."""
+        """Return the first of `places`, or None if there is none."""
         return next(self.places(wanted, start, aim), None)
 
     def places(self, wanted: Sequence[str], start: int, aim: int) -> Iterator[int]:
-        """Where lines begin that stand one below the other.
+        """Yield where these lines begin, one directly below the other.
 
-        The rarest of them says which places are looked at.
+        Only the places of the rarest line are examined.
 
         Args:
             wanted: the lines, at least one.
             start: the first place that counts.
-            aim: the nearest to this place comes first; of two as near, the upper one.
+            aim: the nearest to this place comes first. Of two equally near, the upper one does.
         """
         offset = min(range(len(wanted)), key=lambda position: len(self._of(wanted[position])))
         known = self._of(wanted[offset])
@@ -56,7 +56,7 @@ class LineIndex:
 
 
 def _nearest_first(places: Sequence[int], start: int, aim: int) -> Iterator[int]:
-    """The places from `start` on, by their distance from `aim`, of two as far the lower number first."""
+    """Yield the places from `start` on, the nearest to `aim` first. Of two equally near, the lower comes first."""
     after = bisect_left(places, max(start, aim))
     before, first = after - 1, bisect_left(places, start)
     while before >= first or after < len(places):
@@ -100,8 +100,8 @@ class TextPlaces:
 
     Attributes:
         spans: `[start, end)` in characters, in order, not overlapping; at most `MAX_PLACES` and one.
-        overlaps: the first of them overlaps another place.
-        tolerance: what had to be overlooked, in words; empty for an exact match.
+        overlaps: whether the first span overlaps another place.
+        tolerance: which differences were ignored, in words; empty for an exact match.
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -110,12 +110,12 @@ class TextPlaces:
 
 
 def plain_punctuation(text: str) -> str:
-    """The text with plain quotes, dashes and spaces, as long as before."""
+    """Return the text with plain quotes, dashes and spaces. Its length stays the same."""
     return text.translate(_EQUIVALENTS)
 
 
 def find_text(text: str, old: str) -> TextPlaces:
-    """Find every place of `old`, which is not empty; exact places win over similar ones."""
+    """Find every place of `old`, which must not be empty. Similar places are looked for only if no place is exact."""
     places = _places(text, old)
     if places:
         return TextPlaces(
@@ -136,9 +136,9 @@ def find_text(text: str, old: str) -> TextPlaces:
 
 
 def _keeps_lines(text: str, loose: str, place: int, old: str) -> bool:
-    """Whether what was dropped at the ends of the old text was at the ends of lines in the file too.
+    """Return whether blanks dropped at the ends of the old text stand at line ends in the file too.
 
-    Only there blanks mean nothing; elsewhere they part two words.
+    Only there do they mean nothing. Elsewhere they separate two words.
     """
     end = place + len(loose)
     closes = old[-1] not in " \t\r" or end == len(text) or text[end] == "\n"
@@ -174,16 +174,16 @@ class _Loose:
         self.text = _LINE_END_BLANKS.sub("", plain)
 
     def place(self, position: int) -> int:
-        """Where the character at this position is in the original."""
+        """Return where the character at this position is in the original."""
         return position + self._shift[bisect.bisect_right(self._kept_from, position) - 1]
 
     def end(self, position: int) -> int:
-        """Where the character before this position ends in the original."""
+        """Return where the character before this position ends in the original."""
         return self.place(position - 1) + 1
 
 
 def _overlooked(there: str, old: str) -> str:
-    """The kinds of differences between two texts that are the same to `_Loose`."""
+    """Return the kinds of differences between two texts that `_Loose` takes for equal."""
     differences = []
     if ("\r\n" in there) != ("\r\n" in old):
         differences.append("line ends")
@@ -197,11 +197,11 @@ def _overlooked(there: str, old: str) -> str:
 
 
 def nearest_shown(lines: Sequence[str], old: Sequence[str], what: str, *, again: bool) -> str:
-    """The end of a sentence that says that `old` is not in a file: the lines most like it, for a model to copy.
+    """Return the end of an error message: the lines of the file most like `old`, for a model to copy.
 
     Args:
         what: how the answer calls what was looked for.
-        again: the like was asked before, so that the answer is another one: the lines as they are, and what differs.
+        again: a similar text was looked for before. Then the answer shows the lines unnumbered, and what differs.
     """
     near = nearest_lines(lines, old)
     if near is None:
@@ -218,7 +218,7 @@ def nearest_shown(lines: Sequence[str], old: Sequence[str], what: str, *, again:
 
 
 def raw(lines: Sequence[str]) -> str:
-    """Lines as they are, in a code fence. Of very many, or very long ones, the first."""
+    """Return lines without numbers in a code fence. If there are very many or very long ones, only the first are shown."""
     shown: list[str] = []
     for line in lines[:_MOST_RAW_LINES]:
         shown.append(line[:_MAX_RAW_CHARS])
@@ -230,7 +230,7 @@ def raw(lines: Sequence[str]) -> str:
 
 
 def _differences(there: Sequence[str], old: Sequence[str], what: str, first: int) -> str:
-    """The first lines in which two texts differ, one above the other; what is blank can be seen."""
+    """Return the first lines in which two texts differ, one above the other, with visible blanks."""
     matcher = difflib.SequenceMatcher(
         None, old[:_MOST_LINES_SCORED], there[:_MOST_LINES_SCORED], autojunk=False
     )
@@ -255,10 +255,10 @@ def _quoted(line: str) -> str:
 
 
 def nearest_lines(lines: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
-    """The lines most like `old`, as `[start, end)` from 0; None where nothing is like it.
+    """Return the lines most like `old`, as `[start, end)` from 0, or None if nothing is similar.
 
-    The cost is bounded: lines that are equal but for blanks vote for a place, the best places
-    are compared in full, and only if there are none, one line is looked for by likeness.
+    The cost is bounded. Lines that are equal except for blanks vote for a place, and the best places
+    are compared in full. Only if there are none, one line is looked for by similarity.
     """
     votes = _votes(lines, old)
     if not votes:
@@ -306,18 +306,18 @@ _MOST_CANDIDATES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """By what the indentation of a file's lines differs from that of the lines that a model wrote.
+    """How the indentation of a file's lines differs from that of the lines that a model wrote.
 
     Attributes:
-        added: the blanks that the file has more before each line.
-        removed: the blanks that it has less. At least one of the two is empty.
+        added: the blanks that the file has in addition before each line.
+        removed: the blanks that it lacks. At least one of the two is empty.
     """
 
     added: str = ""
     removed: str = ""
 
     def line(self, text: str) -> str | None:
-        """A line of the model's as the file would indent it; None where it lacks the blanks to be taken away."""
+        """Return the model's line as the file would indent it, or None if it lacks the blanks to remove."""
         if not text.strip():
             return text
         if not text.startswith(self.removed):
@@ -325,14 +325,14 @@ class Shift:
         return self.added + text.removeprefix(self.removed)
 
     def __str__(self) -> str:
-        """What the file's lines have before them, in words."""
+        """Say in words how the file's lines are indented."""
         blanks = self.added or self.removed
         kind = {" ": "space", "\t": "tab"}.get(blanks[:1]) if len(set(blanks)) == 1 else "blank"
         return f"{len(blanks)} {kind}{'s' * (len(blanks) != 1)} {'more' if self.added else 'less'}"
 
 
 class ShiftedLines:
-    """Looks for lines without regard to their indentation, and says by what it is off.
+    """Find lines whatever their indentation, and the shift between the two.
 
     Args:
         lines: of the file, without their ends.
@@ -343,9 +343,9 @@ class ShiftedLines:
         self._index = LineIndex([_bare(line) for line in lines])
 
     def places(self, old: Sequence[str], start: int = 0) -> list[tuple[int, Shift]]:
-        """Where lines are that differ from `old` by one shift, and in what `plain_punctuation` overlooks; `MOST_PLACES` at most.
+        """Find lines that differ from `old` by one shift and in punctuation only; at most `MOST_PLACES` of them.
 
-        Blank lines agree with every shift, so that there is no place where `old` has no other lines.
+        Blank lines fit every shift, so nothing is found if `old` has no other lines.
 
         Args:
             old: at least one line.
@@ -370,7 +370,7 @@ def _bare(line: str) -> str:
 
 
 def _shift(there: Sequence[str], old: Sequence[str]) -> Shift | None:
-    """The one shift between lines that are else the same, None where they do not agree on one."""
+    """Return the one shift between lines that are otherwise equal, or None if they need several."""
     shift: Shift | None = None
     for line, wanted in zip(there, old, strict=True):
         if not wanted.strip():
@@ -391,6 +391,6 @@ def _shift(there: Sequence[str], old: Sequence[str]) -> Shift | None:
 
 
 def _indentation(line: str) -> str | None:
-    """The spaces and tabs before a line's text; None where other blanks follow them."""
+    """Return the spaces and tabs before a line's text, or None if other blanks follow them."""
     text = line.lstrip(" \t")
     return None if text[:1].isspace() else line[: len(line) - len(text)]

@@ -1,4 +1,4 @@
-"""Reads patches, in the v4a format or as unified diffs, into what they ask for: files to add, remove, change and move.
+"""Read patches, in the v4a format or as unified diffs: which files to add, remove, change and move.
 
 v4a: Appendix A of the coding agent loop specification; where that is silent, as the `apply_patch` program of
 https://github.com/openai/codex behaves. Unified diffs: https://git-scm.com/docs/diff-format, "Generating patch text
@@ -103,7 +103,7 @@ class FilePatch:
 
 
 def promise_broken(old: int, new: int) -> str:
-    """What is wrong with a hunk whose header counts more lines of the old or the new file than follow it."""
+    """Return what is wrong with a hunk whose header counts more lines than follow it."""
     return (
         f"its header counts {max(old, 0)} more old and {max(new, 0)} more new lines than follow it. If the patch was cut "
         "off, send all of it; if nothing is missing, write the header without counts, as in @@ -14 +14 @@"
@@ -111,7 +111,7 @@ def promise_broken(old: int, new: int) -> str:
 
 
 def unwrapped(patch: str) -> list[tuple[int, str]]:
-    """The lines of a patch with their numbers from 1, without the code fence or heredoc around them.
+    """Return the lines of a patch with their numbers from 1, without the code fence or heredoc around them.
 
     A CR at the end of a line is dropped: the line ends are those of the file.
     """
@@ -137,9 +137,9 @@ def _without_blank_ends(lines: list[tuple[int, str]], first: int, last: int) -> 
 
 
 def _inside(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, int, bool] | None:
-    """The range in the code fence or heredoc around a range, None if there is none.
+    """Return the range inside a code fence or heredoc, or None if there is none.
 
-    With it, whether the heredoc drops the tabs before its lines.
+    The second value says whether the heredoc drops the tabs before its lines.
     """
     opening, closing = lines[first][1].strip(), lines[last - 1][1].strip()
     if fence := _FENCE.fullmatch(opening):
@@ -187,7 +187,7 @@ def parse_v4a(patch: str) -> tuple[FilePatch, ...]:
 
 
 class _Reader:
-    """The lines that are not yet read."""
+    """The lines of a patch that were not read yet."""
 
     def __init__(self, lines: list[tuple[int, str]]) -> None:
         self._lines = lines
@@ -208,7 +208,7 @@ class _Reader:
         return self._lines[self._next - 1][1]
 
     def skip_blank(self) -> bool:
-        """Go to the next line that is not blank; whether there is one."""
+        """Go to the next line that is not blank. Return whether there is one."""
         while (line := self.peek()) is not None and not line.strip():
             self._next += 1
         return line is not None
@@ -340,7 +340,7 @@ def paths_of_git_line(text: str) -> tuple[str, str]:
 
 
 def without_prefixes(old: str, new: str) -> tuple[str | None, str | None]:
-    """Both paths as they are in the repository; None for the side that is nowhere."""
+    """Return both paths as the repository has them; None for the side that does not exist."""
     if NOWHERE in (old, new):
         return (
             None if old == NOWHERE else old.removeprefix("a/"),
@@ -497,7 +497,7 @@ class DiffReader:
         return lines, bare, (old_left + empty, new_left + empty)
 
     def _is_behind(self, line: str, old_left: int, new_left: int) -> bool:
-        """Whether the next line, which could be one of the hunk, is behind it."""
+        """Return whether the next line is behind the hunk, though it looks like a line of it."""
         done = old_left <= 0 or new_left <= 0 if not line else old_left <= 0 and new_left <= 0
         if self._is_pair(self._next):
             following = self._following(2)
@@ -511,7 +511,7 @@ class DiffReader:
         return not line and done and not self._goes_on()
 
     def _goes_on(self) -> bool:
-        """Whether the lines of a hunk follow the empty lines here."""
+        """Return whether lines of the hunk follow these empty lines."""
         at = max(self._next, self._behind_blank)
         while at < len(self._lines) and not self._lines[at]:
             at += 1
@@ -523,7 +523,7 @@ class DiffReader:
         return self._lines[at] if at < len(self._lines) else None
 
     def _is_pair(self, at: int) -> bool:
-        """Whether two lines that could name a file begin here."""
+        """Return whether two lines that may name a file begin here."""
         pair = self._lines[at : at + 2]
         return len(pair) == 2 and pair[0].startswith("--- ") and pair[1].startswith("+++ ")  # noqa: PLR2004  a pair
 
@@ -533,7 +533,7 @@ class DiffReader:
 
 
 def _may_be_called(file: DiffFile, old: str, new: str) -> bool:
-    """Whether these names can be those of a file whose `diff --git` line was read."""
+    """Return whether a file with this `diff --git` line can have these names."""
     renames = (line.partition(" ")[2].partition(" ")[2] for line in file.header if line.startswith("rename "))
     known = {*without_prefixes(file.old, file.new), *map(header_path, renames)} - {None, ""}
     return not known or not known.isdisjoint(without_prefixes(old, new))
@@ -629,7 +629,7 @@ def _named(file: DiffFile, path: str | None) -> str:
 
 
 def _after(file: DiffFile, begin: str) -> str | None:
-    """What is behind these words in the header, None if they are not there."""
+    """Return what follows these words in the header, or None if they are not there."""
     return next((line.removeprefix(begin).strip() for line in file.header if line.startswith(begin)), None)
 
 

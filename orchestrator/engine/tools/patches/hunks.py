@@ -1,4 +1,4 @@
-"""Puts the chunks of a patch into a text: finds their places, in steps of growing tolerance, and replaces lines."""
+"""Apply the chunks of a patch to a text: find each place, with growing tolerance, and replace its lines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ANCHOR_STEPS = (str, str.rstrip, str.strip, _bare)
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A text with chunks put in, and what had to be overlooked to find their places, in words."""
+    """A text after chunks were applied, and in words which differences were ignored to find their places."""
 
     text: str
     remarks: tuple[str, ...]
@@ -76,7 +76,7 @@ def _never(_old: str) -> bool:
 def apply_chunks(
     name: str, text: str, chunks: Sequence[Chunk], missed: Callable[[str], bool] = _never
 ) -> Edited:
-    """Put chunks into a text, each below the one before it.
+    """Apply chunks to a text, each below the one before it.
 
     Lines that stay keep their text and line end, whatever the patch says; new lines get the
     line end of the first line. The final line end stays as it is, unless a chunk says otherwise.
@@ -84,7 +84,7 @@ def apply_chunks(
     is one such place, its new lines are shifted alike.
 
     Args:
-        missed: takes note of old lines that are not there; whether the like was missed before.
+        missed: records old lines that were not found; returns whether similar ones were missed before.
 
     Raises:
         ToolError: a chunk's old lines are not there; the message names the hunk and shows the nearest lines.
@@ -129,7 +129,7 @@ def _apply(
 
 
 def _remark(number: int, chunk: Chunk, place: _Place) -> str:
-    """What the model should know about a place that is not exactly as the patch says."""
+    """Return what the model should know about a place that differs from the patch."""
     where = f"hunk {number} matched at line {place.start + 1}"
     if place.shift is not None:
         return f"{where}, where the lines have {place.shift} before them; its new lines were indented alike"
@@ -167,7 +167,7 @@ def _joined(lines: list[tuple[str, str]], places: list[tuple[_Place, Chunk]]) ->
 
 
 class _Finder:
-    """Finds one chunk after the other.
+    """Find one chunk after the other.
 
     Args:
         lines: of the file, without their ends.
@@ -186,7 +186,7 @@ class _Finder:
         self._said = 0  # the first line below the chunks so far by what the patch says
 
     def place(self, chunk: Chunk) -> _Place | str:
-        """The chunk's place, or why there is none."""
+        """Return the chunk's place, or why there is none."""
         above = self._below_anchors(chunk.anchors)
         if isinstance(above, str):
             return above
@@ -210,13 +210,13 @@ class _Finder:
         return found
 
     def _is_elsewhere(self, chunk: Chunk, found: _Place) -> bool:
-        """Whether the old lines are in another place as well."""
+        """Return whether the old lines stand in another place as well."""
         simple = _STEPS[found.step][1] if found.shift is None else _bare
         places = self._view(simple).places([simple(line) for line in chunk.old], 0, found.start)
         return any(place != found.start for place in places)
 
     def _below_anchors(self, anchors: tuple[str, ...]) -> int | str:
-        """The line below the last anchor. An outer anchor may be above the cursor: an earlier chunk was in it too."""
+        """Return the line below the last anchor. An outer anchor may stand above the cursor if an earlier chunk was in it too."""
         start = self._cursor
         for depth, anchor in enumerate(anchors, 1):
             found = self._anchor(anchor, start)
@@ -228,7 +228,7 @@ class _Finder:
         return start
 
     def _insertion(self, chunk: Chunk, above: int) -> _Place | str:
-        """The place of new lines alone: below the anchor, where the patch says, or at the end of the file."""
+        """Return the place of a chunk of new lines alone: below the anchor, where the patch says, or at the end of the file."""
         size = len(chunk.lines)
         if chunk.at_end or (chunk.expected is None and not chunk.anchors):
             return _Place(len(self._lines), len(self._lines), size)
@@ -243,7 +243,7 @@ class _Finder:
         return _Place(start, start, size)
 
     def _find(self, chunk: Chunk, above: int, expected: int | None) -> _Place | None:
-        """The chunk's place without regard to as little as possible, but for its indentation."""
+        """Return the chunk's place, ignoring as few differences as possible. Indentation must agree."""
         for step, (_, simple) in enumerate(_STEPS):
             view = self._view(simple)
             for start in self._starts(chunk, above):
@@ -256,7 +256,7 @@ class _Finder:
         return None
 
     def _find_shifted(self, chunk: Chunk, above: int, expected: int | None) -> _Place | str | None:
-        """The one place, or the expected one, where all lines are indented by the same blanks more or less."""
+        """Return the only place, or the expected one, where all lines differ by the same indentation."""
         if self._shifted is None:
             self._shifted = ShiftedLines(self._lines)
         start = min(self._starts(chunk, above))
@@ -274,7 +274,7 @@ class _Finder:
         return None
 
     def _unshiftable(self, chunk: Chunk, place: _Place) -> str:
-        """Why new lines of a chunk cannot be shifted as its old ones are; empty if they can."""
+        """Return why the chunk's new lines cannot be shifted like its old ones; empty if they can."""
         new = (line.text for line in chunk.lines[: place.size] if line.mark == "+")
         short = next(
             (text for text in new if place.shift is not None and place.shift.line(text) is None), None
@@ -288,7 +288,7 @@ class _Finder:
         )
 
     def _starts(self, chunk: Chunk, above: int) -> tuple[int, ...]:
-        """From where to look: below the anchor, or from the anchor on, which is itself the first old line then."""
+        """Return where to start: below the anchor, or at the anchor if it is itself the first old line."""
         return (above, above - 1) if chunk.anchors and above > self._cursor else (above,)
 
     def _wanted(self, chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...], bool]]:
@@ -306,7 +306,7 @@ class _Finder:
             yield size, (*old, *[""] * (chunk.promised - 1)), True
 
     def _anchor(self, anchor: str, start: int) -> int | None:
-        """The first line from `start` on that an anchor names."""
+        """Return the first line from `start` on that an anchor names."""
         places = (self._view(simple).nearest([simple(anchor)], start, start) for simple in _ANCHOR_STEPS)
         return next((place for place in places if place is not None), None)
 
@@ -328,7 +328,7 @@ class _Finder:
         return f"{begin}{self._nearest((anchor,), 'the line')}"
 
     def _anywhere(self, chunk: Chunk) -> _Place | None:
-        """Where the old lines are in the file with their indentation, above the cursor too."""
+        """Return where the old lines stand in the file with their indentation, above the cursor too."""
         return self._find(replace(chunk, anchors=(), at_end=False, promised=0), 0, None)
 
     def _missing(self, chunk: Chunk, above: int) -> str:

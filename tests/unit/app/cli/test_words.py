@@ -8,7 +8,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.cli.words import as_json_text, clean, counted, first_lines, short_line
+from orchestrator.app.cli.words import Narrator, as_json_text, clean, counted, first_lines, short_line
+from orchestrator.core.events import SUMMARY_AGENT, SubagentEvent, TurnStarted
 from tests.tables import table
 
 
@@ -93,3 +94,11 @@ def test_json_holds_no_command_and_says_the_same() -> None:
     assert text.isascii()
     assert text.isprintable()
     assert json.loads(text) == value
+
+
+def test_what_is_written_beside_the_work_says_by_whom() -> None:
+    narrator = Narrator()
+    for agent, shown in ((SUMMARY_AGENT, "[summary] round 1"), ("0123-4567", "[0123] round 1")):
+        line = narrator.line(SubagentEvent(agent, TurnStarted(1, 100, 0.1)))
+        assert line is not None
+        assert line.text == shown

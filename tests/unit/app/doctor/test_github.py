@@ -129,6 +129,7 @@ def test_a_push_is_tried_without_writing_and_with_write_leaves_nothing(
     )
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 @pytest.mark.parametrize(
     ("scopes", "private", "probe", "state", "words"),
     [
@@ -162,6 +163,7 @@ def test_a_reader_with_a_mighty_token(doctor: Doctor, github: GitHub) -> None:
         assert "the role Write: " in found[probe].fix
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 @pytest.mark.parametrize(
     ("minutes", "state"),
     [
@@ -352,6 +354,7 @@ def test_issues_that_may_not_be_read(doctor: Doctor, github: GitHub) -> None:
     assert "Issues: Read and write" in found.fix
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 @pytest.mark.parametrize(
     ("rule", "state"),
     [

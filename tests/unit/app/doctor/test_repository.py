@@ -110,6 +110,7 @@ def test_where_nothing_is_known_nothing_is_tried(tmp_path: Path, flags: dict[str
     assert {seen[name].state for name in ("command", "set-up", "report", "place")} == {ProbeState.SKIPPED}
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 def test_whoever_asks_sees_the_tests_run_once_and_the_result_is_kept(tmp_path: Path) -> None:
     repository = make_repository(
         tmp_path / "calc", files={"tests/__init__.py": "", "tests/test_a.py": UNITTEST}

@@ -214,6 +214,7 @@ PUSH = r"/o/r\.git/git-receive-pack"
 ASK = r"/o/r\.git/info/refs"
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 @pytest.mark.parametrize(
     "faults",
     [

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from itertools import product
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -110,6 +111,7 @@ def held(reason: str, patch: str) -> str:
     return render("cycle/held_changes", held=listed, more=0, patch=quoted_patch(patch), run="r")
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 @settings(max_examples=100, deadline=None)
 @given(pages)
 @example("\n\n".join(LIES))

@@ -385,6 +385,7 @@ def test_a_damaged_mirror_harms_no_clone(rig: Rig, damage: Callable[[Path], None
     damaged(rig, damage, moved=False)
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 @pytest.mark.parametrize("damage", _BEFORE_A_FETCH)
 def test_a_damaged_mirror_harms_no_clone_of_something_new(rig: Rig, damage: Callable[[Path], None]) -> None:
     damaged(rig, damage, moved=True)

@@ -34,6 +34,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield made
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 async def test_all_four_runs_of_a_fix_with_its_test_in_the_sandbox(tmp_path: Path) -> None:
     with bench(tmp_path, sandbox="auto") as repository:
         change = {"calc.py": FIXED, "tests/test_more.py": NEW_TEST, "conftest.py": "FLAG = 1\n"}

@@ -22,6 +22,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 @pytest.mark.parametrize(
     "name",
     [

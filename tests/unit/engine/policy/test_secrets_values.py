@@ -87,6 +87,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @settings(max_examples=25)
 @given(st.sampled_from(TOKENS[:8]), st.data())

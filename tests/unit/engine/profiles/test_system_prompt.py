@@ -294,6 +294,7 @@ async def test_a_broken_index_leaves_only_the_counts_out(tmp_path: Path) -> None
     assert (seen.git.branch, seen.git.modified, seen.git.untracked) == ("main", None, None)
 
 
+@pytest.mark.slow(reason="many programs or examples; the like of them is in the default tier")
 async def test_what_was_cut_off_is_left_out(tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo", "First")
     write(repo / "AGENTS.md", "rules of the house")
