@@ -35,6 +35,12 @@ def _line(value: str) -> str:
     return value
 
 
+def _prose(value: str) -> str:
+    if not value.strip() or "\0" in value:
+        raise ValueError
+    return value
+
+
 def _host(value: str) -> str:
     if not re.fullmatch(r"(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?", value.lower()):
         raise ValueError
@@ -81,6 +87,7 @@ def _person(value: str) -> str:
 
 
 Line = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=200)]
+Prose = Annotated[str, AfterValidator(_prose), Field(min_length=1, max_length=20_000)]
 CommandLine = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=MOST_COMMAND_CHARS)]
 Report = Annotated[str, AfterValidator(_below), Field(min_length=1, max_length=200)]
 Address = Annotated[str, AfterValidator(_address)]

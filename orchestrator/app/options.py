@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Person,
         Price,
         ProfileName,
+        Prose,
         Report,
         SandboxChoice,
         Texts,
@@ -402,6 +403,40 @@ class Options:
     )
     embedding_model: Line | None = option(
         None, "The model at that server; text-embedding-3-small if not set.", ONE_LINE, Reach.NEVER
+    )
+    skill: Texts = several(
+        "Skills that the model is given from the start.", "the name of a skill", Reach.NEVER, begins="skills"
+    )
+    disable_skills: bool = option(
+        False,
+        "Offer the model no skills, neither yours nor the repository's.",
+        "true or false",
+        Reach.TIGHTEN,
+    )
+    skill_bytes: int | None = number(
+        None,
+        "Most bytes of a skill that the model is given; 4,096 of the profile explorer and 20,480 of others if not set.",
+        Bounds(256, 1_000_000),
+        Reach.TIGHTEN,
+    )
+    system_prompt: Prose | None = option(
+        None,
+        "What you want of the model in every session; it counts more than all else in its prompt.",
+        "text, not empty, of at most 20,000 characters",
+        Reach.NEVER,
+        begins="sessions",
+    )
+    max_subagents: int | None = number(
+        None,
+        "Most subagents of a session at the same time; 5 of the profile assistant and 16 of others if not set.",
+        Bounds(1, 100),
+        Reach.TIGHTEN,
+    )
+    subagent_timeout_seconds: float | None = number(
+        None,
+        "Seconds after which a subagent of the profile assistant is stopped; 300 if not set.",
+        Bounds(1.0, 24 * 3600.0),
+        Reach.TIGHTEN,
     )
 
 

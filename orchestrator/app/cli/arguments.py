@@ -198,11 +198,22 @@ def _build(first: str) -> _Parser:
         **{name: partial(_add_decision, command=name) for name in _EXAMPLES},
         "memory": _add_memory,
         "doctor": _add_doctor,
-        "config": partial(_add_json, text="print one JSON object"),
+        "config": _add_config,
     }
     for name in [first] if first in adders else adders:
         adders[name](built[name])
     return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        dest="import_file",
+        type=_text,
+        metavar="FILE",
+        help="put what a ralph.config.json sets into your own file, where that does not set it yet",
+    )
+    _add_json(parser, "print one JSON object")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:

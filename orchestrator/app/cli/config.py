@@ -32,10 +32,35 @@ def config(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: see `orchestrator.app.config.load_settings`.
     """
+    if options.import_file is not None:
+        return _import(Path(options.import_file), as_json=options.json)
     loaded = load_settings({}, os.environ, Path.cwd())
     home = Home.of(os.environ)
     shown = _as_json if options.json else _as_text
     sys.stdout.write(f"{shown(loaded, home, os.environ)}\n")
+    return DONE
+
+
+def _import(path: Path, *, as_json: bool) -> int:
+    """Take over another program's configuration, and print what was done.
+
+    Raises:
+        ConfigurationError: it cannot be read, or the user's file cannot be written.
+    """
+    from orchestrator.app.config.importing import add_to_users_file, as_toml, read_foreign
+
+    found = read_foreign(path)
+    done = add_to_users_file(found.values, os.environ)
+    kept = [f"{key} stays as it is in {done.path}" for key in done.kept]
+    notes = [*kept, *found.notes]
+    if as_json:
+        told = {"file": str(done.path), "added": dict(done.added), "notes": notes}
+        sys.stdout.write(f"{as_json_text(told, indent=2)}\n")
+        return DONE
+    lines = [f"{key} = {as_toml(value)}" for key, value in done.added.items()]
+    head = f"Added to {done.path}:" if lines else f"Nothing was added to {done.path}."
+    sys.stdout.write(f"{clean(chr(10).join([head, *lines]))}\n")
+    sys.stderr.write("".join(f"! {clean(note)}\n" for note in notes))
     return DONE
 
 

@@ -241,11 +241,14 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Pat
 def user_file(environ: Mapping[str, str]) -> Path:
     """Return the user's file: what `PULLWRIGHT_CONFIG` names, else `config.toml` in the platform's config folder."""
     named = environ.get(CONFIG_VARIABLE)
-    if named:
-        return Path(named).expanduser()
+    return Path(named).expanduser() if named else user_folder() / "config.toml"
+
+
+def user_folder() -> Path:
+    """Return the platform's folder for what the user configures."""
     import platformdirs
 
-    return platformdirs.user_config_path("pullwright", appauthor=False) / "config.toml"
+    return platformdirs.user_config_path("pullwright", appauthor=False)
 
 
 def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:

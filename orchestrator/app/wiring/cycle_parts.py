@@ -17,6 +17,7 @@ from orchestrator.app.wiring.guards import (
     runs_commands,
 )
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
+from orchestrator.app.wiring.skills import skill_options
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
@@ -208,6 +209,7 @@ def make_parts(
         recorded_tests=chosen.tests,
         recall=shared.long_term.recall_block if shared.long_term else recalls_nothing,
         download=_download,
+        skills=skill_options(settings),
     )
 
 
@@ -424,6 +426,9 @@ def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bo
         context_window=window,
         # A replay's replies do not depend on what is said before them.
         compaction=None if chosen.tests is not None else CompactionPolicy(share=settings.compact_at),
+        system_prompt=settings.system_prompt or "",
+        max_subagents=settings.max_subagents,
+        subagent_timeout_seconds=settings.subagent_timeout_seconds,
     )
 
 

@@ -20,6 +20,7 @@ from orchestrator.bot.cycle.earlier import (
 from orchestrator.bot.cycle.parts import Attempt, Sanitizer, in_words
 from orchestrator.bot.cycle.propose import Proposer
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
+from orchestrator.bot.cycle.skills import skills_of_cycle
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
 from orchestrator.core.events import (
@@ -33,11 +34,13 @@ from orchestrator.core.events import (
     TodosChanged,
     ToolCallEnded,
     ToolCallStarted,
+    Warned,
 )
 from orchestrator.core.fence import one_line
 from orchestrator.core.messages import Spent
 from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoList
+from orchestrator.engine.profiles.base import with_skills
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.loop import EndKind, SessionEnd
@@ -352,6 +355,13 @@ class CycleSession:
         run_tests = self.verification.run_tests if self.verification.can_run else None
         profile = parts.profile(self._ask, self._ending.may_finish, run_tests)
         contract = parts.contract
+        if contract.writes_whole_files:
+            if parts.skills is not None and parts.skills.chosen:
+                self._emit(Warned("the contract whole-file has no room for skills: --skill has no effect"))
+        elif parts.skills is not None:
+            is_default = await self._opening.is_default(brought)
+            found = await skills_of_cycle(self.attempt, parts.skills, is_default=is_default)
+            profile = with_skills(profile, found)
         turns: list[Turn] = []
         todos = TodoList()
         if self.earlier:
@@ -484,6 +494,9 @@ class CycleSession:
             stream=options.stream,
             context_window=options.context_window,
             compaction=options.compaction,
+            user_instructions=options.system_prompt,
+            max_subagents=options.max_subagents,
+            subagent_timeout_seconds=options.subagent_timeout_seconds,
         )
 
     def _host(self, profile: Profile, todos: TodoList) -> Host:
@@ -491,7 +504,11 @@ class CycleSession:
 
         def system(shown: tuple[ToolDefinition, ...]) -> str:
             form = contract.describe(shown)
-            return form if contract.writes_whole_files else f"{profile.base_prompt}\n\n{form}"
+            if contract.writes_whole_files:
+                return form
+            said = parts.options.system_prompt.strip()
+            last = [render("agent/user_instructions", instructions=said)] if said else []
+            return "\n\n".join([profile.base_prompt, form, *last])
 
         return Host(
             gate=parts.guards.gate,

@@ -304,13 +304,17 @@ class Opening:
         )
         return Message.user(text)
 
+    async def is_default(self, brought: Brought) -> bool:
+        """Whether what the clone began with is of the default branch: else nobody reviewed what it instructs."""
+        parts = self.attempt.parts
+        if brought.joined or not parts.options.other_base:
+            return not brought.joined
+        repository = await asyncio.to_thread(parts.forge.repository)
+        return repository.default_branch == self.attempt.clone.base_branch
+
     async def _documents(self, profile: Profile, brought: Brought) -> Sequence[str]:
         """The names of files that instruct; none where they are not the default branch's."""
-        parts, is_other = self.attempt.parts, False
-        if parts.options.other_base:
-            repository = await asyncio.to_thread(parts.forge.repository)
-            is_other = repository.default_branch != self.attempt.clone.base_branch
-        if is_other or brought.joined:
+        if not await self.is_default(brought):
             self.attempt.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
             return ()
         return profile.documents

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.claim import TaskSource
     from orchestrator.bot.cycle.claimer import Claimer
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
+    from orchestrator.bot.cycle.skills import SkillOptions
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge
@@ -376,6 +377,8 @@ class CycleOptions:
         starts_no_checks: what our token does starts no workflow, so a pull request says so.
         context_window: how many tokens the model can read; None takes what is known of it.
         compaction: when the conversation is made shorter; None never does.
+        system_prompt: what the user wants of the model in every cycle; may be empty.
+        max_subagents, subagent_timeout_seconds: see `SessionConfig`.
     """
 
     dry_run: bool
@@ -395,6 +398,9 @@ class CycleOptions:
     starts_no_checks: bool = False
     context_window: int | None = None
     compaction: CompactionPolicy | None = None
+    system_prompt: str = ""
+    max_subagents: int | None = None
+    subagent_timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +413,7 @@ class CycleParts:
         verifier: runs the tests of a clone; None without a test command, or where none is found.
         recall: see `Host`.
         download: fetches what people attached to a task; None fetches nothing.
+        skills: which skills there are; None is none.
         recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
@@ -451,6 +458,7 @@ class CycleParts:
     recorded_tests: RecordedTests | None = None
     recall: Callable[[str], Awaitable[str]] = recalls_nothing
     download: Download | None = None
+    skills: SkillOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)

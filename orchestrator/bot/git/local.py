@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.hostgit import HostGit, storage_errors
+from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.addresses import without_credential
 from orchestrator.core.errors import WorkspaceError
@@ -150,6 +151,24 @@ class LocalRepository:
             if line.startswith("*"):
                 default = branch
         return default, commits
+
+    def reviewed_commit(self) -> str | None:
+        """The commit of the default branch, whatever branch is checked out; None where it cannot be told.
+
+        It is what `origin` said is its default branch, else `main` or `master`, else the only branch.
+        """
+        found = self._git.attempt(
+            *("rev-parse", "--verify", "--quiet", "refs/remotes/origin/HEAD^{commit}"), doing=self._doing
+        )
+        if found.status == 0:
+            return found.stdout.decode("ascii").strip()
+        _, commits = self.heads()
+        named = next((commits[name] for name in ("main", "master") if name in commits), None)
+        return named or (next(iter(commits.values())) if len(commits) == 1 else None)
+
+    def trees(self) -> Trees:
+        """The trees of its objects, to be read."""
+        return Trees(self._git)
 
     def read_file(self, path: str, commit: str) -> str | None:
         """A file's text in a commit, or None where there is no such file. Undecodable bytes become U+FFFD.

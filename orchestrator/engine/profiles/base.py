@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject, Usage
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.models.catalog import ModelFacts
+    from orchestrator.engine.skills import Skills
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.tools.registry import ToolRegistry
     from orchestrator.engine.web.base import WebAccess
 
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
+
+SKILL_BYTES = 20_480
+"""Of a skill: about the 5,000 tokens that its specification advises."""
 
 ReplyPrice: TypeAlias = "Callable[[Usage], float | None]"
 """What a reply cost in USD, or None where the model's price is unknown."""
@@ -63,6 +67,7 @@ class Profile:
         supports_images: it reads pictures; else it is told of them in words.
         context_window_size: how many tokens it can read; None where that is not known, and no warning is due.
         is_brief: its models are given no more than they need.
+        skill_bytes: how much of a skill's text its models are given, where nobody says otherwise.
         has_role: its prompt tells how a task is done and proposed; else the bot adds that.
         max_output_tokens: the longest reply, where the session sets none; None leaves it to the server.
         temperature: what suits the models of this profile, where the session sets none and no call
@@ -89,6 +94,7 @@ class Profile:
     context_window_size: int | None = None
     knowledge_cutoff: str = ""
     is_brief: bool = False
+    skill_bytes: int = SKILL_BYTES
     has_role: bool = False
     max_output_tokens: int | None = None
     temperature: float | None = None
@@ -148,6 +154,23 @@ def make_profile(
     named = {} if own else {"name": name}
     made: Profile = make(web=(*web, *_added_tools(name)), custom=custom, dangerous=dangerous, **named)
     return made
+
+
+def with_skills(profile: Profile, skills: Skills) -> Profile:
+    """The same profile, with a tool that reads skills and with the words of those that were chosen.
+
+    A brief profile has the chosen ones alone.
+    """
+    from orchestrator.engine.tools.registry import ToolRegistry
+    from orchestrator.engine.tools.use_skill import use_skill
+
+    most = profile.skill_bytes if skills.most_bytes is None else skills.most_bytes
+    tools, words = profile.tools, [profile.base_prompt]
+    if skills.all and not profile.is_brief:
+        tools = ToolRegistry.unchecked([*profile.tools, use_skill(skills, most)])
+    if skills.chosen:
+        words.append(render("agent/skills_chosen", skills=[skill.words(most) for skill in skills.chosen]))
+    return replace(profile, tools=tools, base_prompt="\n\n".join(words))
 
 
 def web_tools_of(profile: str, access: WebAccess) -> tuple[Tool, ...]:

@@ -13,6 +13,9 @@ from orchestrator.engine.tools.shell import look_by_command
 if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
 
+SKILL_BYTES = 4_096
+"""Section "Skills" of the specification."""
+
 
 def explorer_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     """The tools of section "Tool System" of the specification."""
@@ -24,5 +27,8 @@ def explorer(*, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dange
     """The profile `explorer`."""
     tools = with_custom(explorer_tools(web), custom)
     return Profile(
-        name="explorer", tools=tools, base_prompt=base_prompt("explorer", tools, dangerous=dangerous)
+        name="explorer",
+        tools=tools,
+        base_prompt=base_prompt("explorer", tools, dangerous=dangerous),
+        skill_bytes=SKILL_BYTES,
     )

@@ -430,8 +430,21 @@ class Compaction:
             commands=_fitting(commands[::-1], most)[::-1],
             plan=fenced(shortened(self.plan, _MOST_PLAN_CHARS)) if self.plan.strip() else "",
             todos=fenced(shortened("\n".join(open_items), most)) if open_items else "",
+            skills=self._skills(most),
             more=shortened(self._host.facts(), int(room * _HOST_SHARE)) if self._host.facts else "",
         )
+
+    def _skills(self, most: int) -> list[str]:
+        """What the model was given of skills, the newest first; what has no room it may ask for again."""
+        given = self._host.ledger.skills
+        kept: list[str] = []
+        for name in list(reversed(given)):
+            most -= len(given[name])
+            if most < 0:
+                del given[name]
+            else:
+                kept.append(given[name])
+        return kept
 
 
 def _settle(task: asyncio.Task[_Written], reservation: Reservation) -> None:

@@ -94,6 +94,7 @@ class Ledger:
         missed: texts that were to be changed and were not in a file, by its path, since it was last changed.
         unreadable: files that a tool changed so that Python, JSON or TOML cannot read them any more.
         outputs: what the model was shown in part.
+        skills: what the model was given of skills, by name.
     """
 
     shown: set[str] = field(default_factory=set)
@@ -104,6 +105,7 @@ class Ledger:
     missed: dict[str, list[str]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     outputs: Outputs = field(default_factory=Outputs)
+    skills: dict[str, str] = field(default_factory=dict)
 
     def misses_again(self, path: str, old: str) -> bool:
         """Take note of a text that is not in a file; whether nearly the same was looked for in vain before."""

@@ -289,6 +289,8 @@ _A_VALUE_OF = {
     "every": "'30m'",
     "cron": "'0 3 * * *'",
     "timezone": "'Europe/Berlin'",
+    "skill": "['theirs']",
+    "system_prompt": "'Obey.'",
 }
 
 
@@ -333,6 +335,10 @@ LOOSER = {
     "max_files": ("3", "4"),
     "max_lines": ("30", "40"),
     "max_bytes": ("300", "400"),
+    "disable_skills": ("true", "false"),
+    "skill_bytes": ("300", "400"),
+    "max_subagents": ("1", "2"),
+    "subagent_timeout_seconds": ("10.0", "20.0"),
 }
 
 

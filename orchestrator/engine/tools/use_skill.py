@@ -1,0 +1,53 @@
+"""`use_skill`: gives the model what a skill says, and the files beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.fence import fenced
+from orchestrator.engine.tools.base import TEXT, Failed, Ok, Tool, ToolContext, ToolOutcome, define
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.engine.skills import Skill, Skills
+
+_SHOWN_CHARS = 100
+
+
+def use_skill(skills: Skills, most_bytes: int) -> Tool:
+    """`use_skill(name, file?)`; its description names the skills.
+
+    Args:
+        most_bytes: of a skill's text that is shown.
+    """
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        skill, file = skills.get(arguments["name"]), arguments.get("file")
+        if skill is None:
+            return Failed(
+                f"There is no skill {arguments['name'][:_SHOWN_CHARS]!r}. There are: {skills.names}."
+            )
+        if file:
+            return await asyncio.to_thread(_beside, skill, file)
+        if skill in skills.chosen or skill.name in context.ledger.skills:
+            return Ok(f"You have the skill {skill.name} already: it stands above.")
+        words = context.ledger.skills[skill.name] = skill.words(most_bytes)
+        return Ok(words)
+
+    definition = define("use_skill", {"name": TEXT, "file": TEXT}, ("name",))
+    described = replace(definition, description=f"{definition.description}\n\n{skills.listing()}".strip())
+    return Tool(described, execute)
+
+
+def _beside(skill: Skill, file: str) -> ToolOutcome:
+    """A file beside a skill's own. One that is not listed is not there: nothing is looked for by a path."""
+    name = file.strip().removeprefix("./")
+    text = skill.open(name) if name in skill.files else None
+    if text is None:
+        return Failed(
+            f"The skill {skill.name} has no text file {file[:_SHOWN_CHARS]!r}. There are: {', '.join(skill.files) or 'none'}."
+        )
+    return Ok(fenced(text))
