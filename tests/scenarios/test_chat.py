@@ -11,7 +11,7 @@ import pytest
 from orchestrator.app.cli.arguments import DONE, FAILED, LIMIT, USAGE
 from tests.doubles.model_server import MODEL, ModelServer, Step, calls, fail, reply
 from tests.doubles.terminal import Terminal
-from tests.scenarios.stage import CALC, FIXED, Done, Stage, git
+from tests.scenarios.stage import CALC, FIXED, Done, Stage, add_commit, git
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,6 +217,17 @@ def test_a_persons_own_edit_is_not_taken_back(stage: Stage, terminal: Talk, at: 
         person.type("exit")
         assert person.end() == DONE
     assert (at / "calc.py").read_text() == "mine\n"
+
+
+def test_a_skill_goes_with_the_next_message_once(stage: Stage, talk: Talk, at: Path) -> None:
+    skill = "---\nname: greet\ndescription: How to greet.\n---\nSay ahoy.\n"
+    add_commit(at, {".agents/skills/greet/SKILL.md": skill}, "A skill")
+    stage.script(reply("Ahoy."))
+    done = talk("chat", lines="/skill\n/skill greet\n/skill greet\n/skill none\nHello\n")
+    assert "How to greet." in done.out
+    assert "has the skill greet already" in done.out
+    assert "there is no skill 'none'" in done.out
+    assert str(stage.asked(0)).count("Say ahoy.") == 1
 
 
 def test_a_path_is_said_and_no_command(stage: Stage, talk: Talk) -> None:

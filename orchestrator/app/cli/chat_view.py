@@ -206,7 +206,7 @@ class ChatView:
 
     def _finish(self, *, is_call: bool) -> None:
         rest = self._held + self._text.end()
-        if not (is_call and self._may_be_call is not False):
+        if not (is_call and self._may_be_call):
             for block in (*self._blocks.add(rest), *self._blocks.end()):
                 self._show(block)
         self._begin()

@@ -163,6 +163,25 @@ async def _status(chat: Chat, _rest: str) -> None:
     await _cost(chat, "")
 
 
+async def _skill(chat: Chat, rest: str) -> None:
+    from orchestrator.app.cli.words import short_line
+
+    program = await chat.program()
+    skills = (await program.opened()).parts.skills if rest else await program.skills()
+    if not rest:
+        rows = [(skill.name, short_line(skill.description)) for skill in skills.all]
+        chat.view.rows(rows) if rows else chat.view.say(
+            "there is no skill; docs/assistant.md says where they are kept"
+        )
+        return
+    skill = skills.get(rest)
+    if skill is None:
+        raise ConfigurationError(f"there is no skill {rest[:60]!r}; there are: {skills.names}")
+    conversation = await program.opened()
+    conversation.give_skill(skill)
+    chat.view.say(f"the model gets the skill {skill.name} with your next message")
+
+
 async def _diff(chat: Chat, _rest: str) -> None:
     conversation = (await chat.program()).conversation
     text = await asyncio.to_thread(conversation.parts.checkpoints.changed) if conversation else ""
@@ -280,6 +299,7 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/undo", "[yes]", "take back what the model changed last, after a look at it", _undo),
         SlashCommand("/redo", "[yes]", "do again what was taken back last", _redo),
         SlashCommand("/todo", "", "the model's list of what is to be done", _todo),
+        SlashCommand("/skill", "[NAME]", "give the model a skill, or list them", _skill),
         SlashCommand("/memory", "ACTION", "what is remembered on this machine; /memory help", _memory),
         SlashCommand("/save", "[FILE]", "write the conversation into a file", _save),
         SlashCommand("/resume", "[RUN]", "go on with an earlier conversation, or list them", _resume),

@@ -32,9 +32,11 @@ from orchestrator.app.wiring.memory import open_memory
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import EventBus, tell_notices
 from orchestrator.app.wiring.repository import choose_site, label_of
+from orchestrator.app.wiring.skills import skills_at
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
 from orchestrator.bot.coordination.budget import CycleBudget, Refused
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
+from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.bot.git.checkpoints import Checkpoints
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.git.opening import open_in_thread
@@ -48,10 +50,11 @@ from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.known_models import family_of
 from orchestrator.engine.policy.secrets import Redactor
-from orchestrator.engine.profiles.base import make_profile, web_tools_of
+from orchestrator.engine.profiles.base import make_profile, web_tools_of, with_skills
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import SessionConfig, recalls_nothing
 from orchestrator.engine.session.context import CompactionPolicy
+from orchestrator.engine.skills import Skills
 from orchestrator.engine.tools.memory import memory_tools
 
 if TYPE_CHECKING:
@@ -141,6 +144,23 @@ class ChatProgram:
     def rules(self) -> str:
         """What may run, in a line."""
         return f"{rules_in_words(self.settings, self.sandbox)}{_ASKS if self._asks else ''}"
+
+    async def skills(self) -> Skills:
+        """The skills that the model may be given here; what of them was left out is told.
+
+        Raises:
+            ConfigurationError: one was chosen that is not there.
+        """
+        if self.conversation is not None:
+            return self.conversation.parts.skills
+        place = self.clone or self.folder
+        if place is None:
+            return Skills()
+        clean = Sanitizer(self.guards, self.bus).text
+        found = await asyncio.to_thread(skills_at, self.settings, place, clean)
+        for note in found.notes:
+            self.bus(Warned(note))
+        return found
 
     async def change_model(self, name: str) -> None:
         """Ask another model of the same provider from the next request on.
@@ -269,13 +289,15 @@ class ChatProgram:
         )
         await environment.initialize()
         await asyncio.to_thread(_sweep, context.home)
+        skills = await self.skills()
         store = context.home.cache / _CHECKPOINTS / run
         checkpoints = Checkpoints(self.folder, store, lambda text: self.bus(Warned(text)))
         parts = ConversationParts(
             run=run,
             model=self.chosen.model,
             price=self.chosen.price,
-            profile=with_checkpoints(self._profile(), checkpoints),
+            profile=with_checkpoints(with_skills(self._profile(), skills), checkpoints),
+            skills=skills,
             contract=_contract(settings),
             environment=environment,
             config=_config(settings, self.chosen, granted.caps),
@@ -382,6 +404,9 @@ def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfi
         stream=settings.stream,
         context_window=settings.context_window,
         compaction=CompactionPolicy(share=settings.compact_at),
+        user_instructions=settings.system_prompt or "",
+        max_subagents=settings.max_subagents,
+        subagent_timeout_seconds=settings.subagent_timeout_seconds,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
 from orchestrator.bot.journal.reader import cost_of_all, find_run, read_run, responses, runs
-from orchestrator.core.errors import JournalError, WorkspaceError
+from orchestrator.core.errors import ConfigurationError, JournalError, WorkspaceError
 from orchestrator.core.events import (
     CallDecided,
     CycleStarted,
@@ -28,6 +28,7 @@ from orchestrator.engine.session.config import Host, recalls_nothing
 from orchestrator.engine.session.history import TurnKind, history_of, todos_of
 from orchestrator.engine.session.loop import EndKind
 from orchestrator.engine.session.session import Session
+from orchestrator.engine.skills import Skills
 from orchestrator.engine.tools.base import Ledger, Order
 from orchestrator.engine.tools.registry import ToolRegistry
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.gate import Refusal
     from orchestrator.engine.session.history import Turn
     from orchestrator.engine.session.loop import SessionEnd
+    from orchestrator.engine.skills import Skill
     from orchestrator.engine.tools.base import Tool, ToolContext, ToolOutcome
 
 _SECONDS_A_MINUTE = 60.0
@@ -122,6 +124,7 @@ class ConversationParts:
         run: names its journal.
         approve: asks a person; None where there is nobody.
         checkpoints: of the folder that tools change.
+        skills: that the model may be given.
     """
 
     run: str
@@ -135,6 +138,7 @@ class ConversationParts:
     clock: Clock
     emit: Emit
     checkpoints: Checkpoints
+    skills: Skills = Skills()  # noqa: RUF009  a frozen value
     approve: Approvals | None = None
     recall: Callable[[str], Awaitable[str]] = recalls_nothing
 
@@ -183,17 +187,34 @@ class Conversation:
         Raises:
             PullwrightError: the model or the host failed. The conversation can go on.
         """
-        if self.session.is_closed:
-            old = self.session
-            self.session = self._open(tuple(old.history.turns))
-            self.session.budget.take_over(old.budget)
-            self.session.model, self.session.price, self.session.config = old.model, old.price, old.config
+        self._revive()
         self.session.budget.begin_anew()
         self.parts.checkpoints.begin_turn()
         try:
             return await self.session.run(message)
         finally:
             self.parts.checkpoints.end_turn()
+
+    def give_skill(self, skill: Skill) -> None:
+        """Give the model a skill with the next message, unless it has it."""
+        if skill.name in self.ledger.skills or skill in self.parts.skills.chosen:
+            raise ConfigurationError(f"the model has the skill {skill.name} already")
+        most = self.parts.skills.most_bytes or self.parts.profile.skill_bytes
+        words = self.ledger.skills[skill.name] = skill.words(most)
+        self._tell(render("agent/skills_chosen", skills=[words]))
+
+    def _tell(self, words: str) -> None:
+        """Tell the model something with the next message."""
+        self._revive()
+        self.session.steer(words)
+
+    def _revive(self) -> None:
+        """Put a new session in the place of one that an error has closed."""
+        if self.session.is_closed:
+            old = self.session
+            self.session = self._open(tuple(old.history.turns))
+            self.session.budget.take_over(old.budget)
+            self.session.model, self.session.price, self.session.config = old.model, old.price, old.config
 
     async def close(self) -> None:
         """Stop what still runs, and forget the checkpoints."""
@@ -209,7 +230,7 @@ class Conversation:
         changed = [self._sanitizer.words(path) for path in paths]
         self.ledger.shown.difference_update(paths)
         if changed:
-            self.session.steer(render("agent/files_changed", paths=changed))
+            self._tell(render("agent/files_changed", paths=changed))
 
     def mentioned(self, path: str, data: bytes) -> str:
         """A file that the person mentioned, as the model is shown it. It counts as read."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from orchestrator.core.events import (
+    CallDecided,
     CallStatus,
     Claimed,
     Cloned,
     Compacted,
     CycleEnded,
     CycleStarted,
+    Decision,
     Defence,
     ErrorOccurred,
     Event,
@@ -94,6 +96,7 @@ EVENTS: list[Event] = [
     PlanAccepted("", 1),
     PhaseEntered(Phase.ACT),
     ToolCallStarted("1", "read_file", {"path": "calc\x1b[2J.py"}),
+    CallDecided("2", Decision.NO, "make\x1b[2J test", "not now"),
     ToolCallEnded("1", "read_file", CallStatus.OK, "line\n" * 40),
     ToolCallStarted("2", "run_shell_command", {"command": "make\ntest"}),
     ToolOutputDelta("2", "compiling"),

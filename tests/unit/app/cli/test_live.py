@@ -56,6 +56,7 @@ PLAIN = """\
 ▸ plan: Look, then write. (the reply was mended)
 ▸ 1 call
 · phase: act
+! not allowed: make test (not now)
 ✓ read_file calc.py
 ✗ run_shell_command make test: exit code 2 boom [red]
 ✗ rm: refused: no such tool
