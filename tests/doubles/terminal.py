@@ -67,6 +67,10 @@ class Terminal:
         """Press Ctrl+C while the program works, which the terminal's driver makes a signal of."""
         self._process.send_signal(signal.SIGINT)
 
+    def hang_up(self) -> None:
+        """Close the window: the system tells the program."""
+        self._process.send_signal(signal.SIGHUP)
+
     def end(self) -> int:
         """Wait for the program's end; its exit status."""
         until = time.monotonic() + _LONGEST_WAIT_SECONDS

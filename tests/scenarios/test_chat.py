@@ -329,6 +329,17 @@ def test_ctrl_c_ends_the_reply_and_not_the_program(stage: Stage, terminal: Talk)
         assert person.end() == DONE
 
 
+def test_a_terminal_that_is_closed_ends_the_journal(stage: Stage, terminal: Talk) -> None:
+    stage.script(reply("Here."))
+    with terminal() as person:
+        person.wait_for("leaves.")
+        person.type("Hello")
+        person.wait_for("Here.")
+        person.hang_up()
+        person.end()
+    assert stage.events()[-1]["type"] == "CycleEnded"
+
+
 def test_a_wrong_configuration_ends_at_the_prompt_in_one_line(terminal: Talk) -> None:
     with terminal("--max-rounds", "none") as person:
         person.wait_for("--max-rounds = 'none'")

@@ -102,7 +102,8 @@ class Chat:
     async def run(self) -> int:
         """Read and answer until the person leaves."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._terminate)
+        for name in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(name, self._terminate)
         self._main = asyncio.current_task()
         if self._is_terminal:
             print(f"Pullwright in {Path.cwd()}")
@@ -335,11 +336,12 @@ class Chat:
             return
         program = self._program.result()
         run = program.conversation.parts.run if program.conversation else None
-        kept = await program.close()
-        for line in kept:
-            self.view.say(line)
+        lines = await program.close()
         if run and self._is_terminal:
-            self.view.say(f"{PROGRAM} chat --resume {run} goes on with this conversation.")
+            lines.append(f"{PROGRAM} chat --resume {run} goes on with this conversation.")
+        with suppress(OSError):  # the terminal may be gone
+            for line in lines:
+                self.view.say(line)
 
 
 def _completer() -> Completer:

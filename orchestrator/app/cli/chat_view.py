@@ -206,6 +206,8 @@ class ChatView:
 
     def _finish(self, *, is_call: bool) -> None:
         rest = self._held + self._text.end()
+        if self._may_be_call is None:
+            self._may_be_call = _WRITTEN_CALL.match(rest) is not None
         if not (is_call and self._may_be_call):
             for block in (*self._blocks.add(rest), *self._blocks.end()):
                 self._show(block)
