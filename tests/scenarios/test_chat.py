@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -367,3 +368,33 @@ def test_a_journal_of_a_conversation_is_shown_and_replayed(stage: Stage, talk: T
     assert "Which colour?" in stage.command("show", run).out
     again = stage.command("ask", "--model", f"replay:{run}", "--json", "Which colour?")
     assert json.loads(again.out)["answer"] == "Blue."
+
+
+def test_ctrl_c_ends_the_commands_of_the_reply_and_answers_its_call(
+    stage: Stage, terminal: Talk, at: Path
+) -> None:
+    sleeper = calls(("run_shell_command", {"command": "echo $$ > pid; seq -f 'be''gun %g' 99; sleep 1000"}))
+    stage.script(sleeper, reply("Here."))
+    with terminal("--permission", "dangerous", "--sandbox", "off") as person:
+        person.wait_for("leaves.")
+        person.type("Sleep")
+        person.wait_for("begun")
+        person.interrupt()
+        person.wait_for("Stopped.")
+        pid = int((at / "pid").read_text())
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        person.type("/undo yes")
+        person.wait_for("taken back: 1 file")
+        person.type("Go on")
+        person.wait_for("Here.")
+    results = [one["content"] for one in stage.asked(1) if one["role"] == "tool"]
+    assert len(results) == 1, "every vendor wants an answer to each call"
+    assert not (at / "pid").exists()
+
+
+def test_a_granted_command_runs_without_anybody_to_ask(stage: Stage, talk: Talk, at: Path) -> None:
+    stage.script(calls(("run_shell_command", {"command": "touch made.txt"})), reply("Done."))
+    flags = ("--allow-command", "touch made.txt", "--sandbox", "off")
+    assert talk("ask", *flags, "Make it").out == "Done.\n"
+    assert (at / "made.txt").exists()

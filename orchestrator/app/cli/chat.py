@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,7 +153,7 @@ class Chat:
 
     async def interruptible(self, work: Coroutine[Any, Any, Made]) -> None:
         """Do something that Ctrl+C ends. What goes wrong is told, and the program goes on."""
-        with self.view.live:
+        with _no_echo(is_terminal=self._is_terminal), self.view.live:
             task = self._working = asyncio.ensure_future(work)
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -342,6 +342,26 @@ class Chat:
         with suppress(OSError):  # the terminal may be gone
             for line in lines:
                 self.view.say(line)
+
+
+@contextmanager
+def _no_echo(*, is_terminal: bool) -> Iterator[None]:
+    """Show nothing of what is typed ahead: it would stand in the middle of the status. It is read afterwards."""
+    if not is_terminal:
+        yield
+        return
+    import termios
+
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(handle, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal may be gone
+            termios.tcsetattr(handle, termios.TCSADRAIN, before)
 
 
 def _completer() -> Completer:
