@@ -42,7 +42,10 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[._-]?[A-Za-z0-9])*[_-]?")
 _NAME_CHARS = 64
 _SHOWN_CHARS = 80
 _FRONT = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_FIELD = re.compile(r"^(name|description|disable-model-invocation)[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
+_FIELD = re.compile(
+    r"^(name|description|disable-model-invocation)[ \t]*:[ \t]*(?:[|>][-+0-9]*(?=[ \t]*$))?(.*(?:\n(?:[ \t]+.*|(?=\n)))*)$",
+    re.MULTILINE,
+)
 
 
 class SkillOrigin(StrEnum):
@@ -278,15 +281,18 @@ def _parted(text: str) -> tuple[dict[str, str], str]:
     import yaml
 
     try:
-        values: Any = yaml.safe_load(match[1])
+        # Every value is a text, as in the reference library: `yes` and dates too.
+        values: Any = yaml.load(match[1], Loader=yaml.BaseLoader)  # noqa: S506  it makes texts, lists and dicts only
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
         values = None
-    if not isinstance(values, dict):  # often a colon in a description that is not in quotes
-        values = {key: value.strip().strip("\"'") for key, value in reversed(_FIELD.findall(match[1]))}
-    # Only what is a plain value: an alias may stand for more text than fits into memory.
-    plain = {str(key): value for key, value in values.items() if isinstance(value, str | int | float | bool)}
+    if not isinstance(values, dict):  # often a colon in a text that is not in quotes, or a tab that indents
+        values = {
+            key: " ".join(value.split()).strip("\"'") for key, value in reversed(_FIELD.findall(match[1]))
+        }
+    # Only what is a text: an alias of lists may stand for more than fits into memory.
     wanted = ("name", "description", "disable-model-invocation")
-    return {key: str(plain[key]).strip() for key in wanted if key in plain}, text[match.end() :]
+    front = {key: values[key].strip() for key in wanted if isinstance(values.get(key), str)}
+    return front, text[match.end() :]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from orchestrator.engine.models.known_models import family_of, thinks
 from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.session.config import recalls_nothing
-from orchestrator.engine.session.context import CompactionPolicy
+from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 from orchestrator.engine.tools.memory import memory_tools
 
@@ -425,7 +425,9 @@ def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bo
         starts_no_checks=site.forge.token_kind() is TokenKind.WORKFLOW,
         context_window=window,
         # A replay's replies do not depend on what is said before them.
-        compaction=None if chosen.tests is not None else CompactionPolicy(share=settings.compact_at),
+        compaction=None
+        if chosen.tests is not None
+        else compaction_of(profile_name(settings, chosen), settings.compact_at),
         system_prompt=settings.system_prompt or "",
         max_subagents=settings.max_subagents,
         subagent_timeout_seconds=settings.subagent_timeout_seconds,

@@ -172,6 +172,7 @@ class Conversation:
         self.parts = parts
         self.ledger = Ledger()
         self._begun = begun
+        self._skills: dict[str, str] = {}
         self._sanitizer = Sanitizer(parts.guards, parts.emit)
         self.todos = begun.todos if begun else TodoList()
         self._started = parts.clock.monotonic()
@@ -197,10 +198,10 @@ class Conversation:
 
     def give_skill(self, skill: Skill) -> None:
         """Give the model a skill with the next message, unless it has it."""
-        if skill.name in self.ledger.skills or skill in self.parts.skills.chosen:
+        if skill.name in self._skills or skill in self.parts.skills.chosen:
             raise ConfigurationError(f"the model has the skill {skill.name} already")
         most = self.parts.skills.most_bytes or self.parts.profile.skill_bytes
-        words = self.ledger.skills[skill.name] = skill.words(most)
+        words = self._skills[skill.name] = skill.words(most)
         self._tell(render("agent/skills_chosen", skills=[words]))
 
     def _tell(self, words: str) -> None:
@@ -295,6 +296,7 @@ class Conversation:
             recall=parts.recall,
             ledger=self.ledger,
             todos=self.todos,
+            skills=self._skills,
             emit=parts.emit,
             owns_environment=False,
         )

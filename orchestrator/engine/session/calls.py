@@ -170,6 +170,7 @@ class ToolRunner:
         budget: counts the calls that are refused; None counts nothing.
         clean: a text as the model may see it, by what it is and what it says.
         todos: the model's list; each change of it is told by an event.
+        skills: what the model was given of skills, by name.
         images: the model reads pictures; else it is told of them in words.
         approve: asks a person about calls that a higher level would let run; None asks nobody.
     """
@@ -189,6 +190,7 @@ class ToolRunner:
     clock: Clock = field(default_factory=SystemClock)
     images: bool = True
     approve: Approve | None = None
+    skills: dict[str, str] = field(default_factory=dict)
     failures: FailedCalls = field(default_factory=FailedCalls)
     _told_todos: tuple[TodoItem, ...] = ()
 
@@ -263,7 +265,9 @@ class ToolRunner:
             if (obstacle := await self._obstacle(tool, call)) is not None:
                 return obstacle
             async with deadline:
-                context = ToolContext(self.environment, self.ledger, show, self.times, self.todos, self.clock)
+                context = ToolContext(
+                    self.environment, self.ledger, show, self.times, self.todos, self.clock, self.skills
+                )
                 return _checked_outcome(await tool.execute(call.arguments, context))
         except ToolError as error:
             return Failed(str(error))

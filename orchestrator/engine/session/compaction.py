@@ -436,7 +436,7 @@ class Compaction:
 
     def _skills(self, most: int) -> list[str]:
         """What the model was given of skills, the newest first; what has no room it may ask for again."""
-        given = self._host.ledger.skills
+        given = self._host.skills
         kept: list[str] = []
         for name in list(reversed(given)):
             most -= len(given[name])

@@ -251,6 +251,7 @@ class Host:
         system: makes the whole system prompt from the tools shown; None has the session build it.
         ledger: what tools remember.
         todos: the model's list of what is to be done; `history.todos_of` gives that of an earlier session.
+        skills: what the model was given of skills, by name: a conversation that is made shorter keeps it.
         emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
         owns_environment: the session makes the environment ready, and cleans it up at its end. Of two
             sessions in one environment neither may own it.
@@ -275,6 +276,7 @@ class Host:
     system: Callable[[tuple[ToolDefinition, ...]], str] | None = None
     ledger: Ledger = field(default_factory=Ledger)
     todos: TodoList = field(default_factory=TodoList)
+    skills: dict[str, str] = field(default_factory=dict)
     emit: Emit | None = None
     owns_environment: bool = True
 
@@ -287,6 +289,7 @@ class Host:
         check_kind("wrap_up", self.wrap_up, str, "a text")
         check_kind("ledger", self.ledger, Ledger, "a Ledger")
         check_kind("todos", self.todos, TodoList, "a TodoList")
+        check_kind("skills", self.skills, dict, "a dict")
         check_flag("owns_environment", self.owns_environment)
 
     def for_subagent(self, ledger: Ledger, price: ReplyPrice) -> Host:

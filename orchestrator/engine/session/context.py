@@ -147,3 +147,12 @@ ASSISTANT = CompactionPolicy(share=0.40)
 
 EXPLORER = CompactionPolicy(max_turns=20, max_tokens=20_000, keep_turns=5)
 """Section "Context Constants" of the teaching agent specification."""
+
+
+def compaction_of(profile: str, share: float) -> CompactionPolicy:
+    """When the conversation of a profile is made shorter.
+
+    Args:
+        share: of the context window, for every profile but the explorer, whose document says otherwise.
+    """
+    return EXPLORER if profile == "explorer" else CompactionPolicy(share=share)

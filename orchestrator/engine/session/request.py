@@ -214,6 +214,7 @@ async def make_template(
         clock=parts.clock,
         images=profile.supports_images,
         approve=host.approve,
+        skills=host.skills,
     )
     request = parts.contract.shape(request, shown)
     return RequestTemplate(request, runner, parts, shown, fixed_bytes(request))

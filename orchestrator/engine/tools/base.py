@@ -94,7 +94,6 @@ class Ledger:
         missed: texts that were to be changed and were not in a file, by its path, since it was last changed.
         unreadable: files that a tool changed so that Python, JSON or TOML cannot read them any more.
         outputs: what the model was shown in part.
-        skills: what the model was given of skills, by name.
     """
 
     shown: set[str] = field(default_factory=set)
@@ -105,7 +104,6 @@ class Ledger:
     missed: dict[str, list[str]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     outputs: Outputs = field(default_factory=Outputs)
-    skills: dict[str, str] = field(default_factory=dict)
 
     def misses_again(self, path: str, old: str) -> bool:
         """Take note of a text that is not in a file; whether nearly the same was looked for in vain before."""
@@ -140,6 +138,7 @@ class ToolContext:
 
     Attributes:
         todos: the session's list of what is to be done.
+        skills: what the session's model was given of skills, by name.
     """
 
     environment: ExecutionEnvironment
@@ -148,6 +147,7 @@ class ToolContext:
     times: CommandTimes = CommandTimes()
     todos: TodoList = field(default_factory=TodoList)
     clock: Clock = field(default_factory=SystemClock)
+    skills: dict[str, str] = field(default_factory=dict)
 
 
 Executor: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]

@@ -32,9 +32,9 @@ def use_skill(skills: Skills, most_bytes: int) -> Tool:
             )
         if file:
             return await asyncio.to_thread(_beside, skill, file)
-        if skill in skills.chosen or skill.name in context.ledger.skills:
+        if skill in skills.chosen or skill.name in context.skills:
             return Ok(f"You have the skill {skill.name} already: it stands above.")
-        words = context.ledger.skills[skill.name] = skill.words(most_bytes)
+        words = context.skills[skill.name] = skill.words(most_bytes)
         return Ok(words)
 
     definition = define("use_skill", {"name": TEXT, "file": TEXT}, ("name",))

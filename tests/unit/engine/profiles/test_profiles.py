@@ -173,23 +173,6 @@ def test_topics_of_every_prompt(name: str, words: str) -> None:
     assert words in MAKERS[name]().base_prompt
 
 
-FILE_TOOLS = TOOLS["assistant"][:7]
-APPENDIX_A = [
-    *FILE_TOOLS,
-    "shell_execute",
-    *("remember", "recall_memories", "forget_memory"),
-    *("todo_add", "todo_update", "todo_remove", "todo_list"),
-    *("subagent", "subagent_status"),
-    "pdf_extract_text",
-    *("vector_db_create_index", "vector_db_delete_index", "vector_db_list_indices", "vector_db_add_vector"),
-    *("vector_db_update_vector", "vector_db_delete_vector", "vector_db_get_vector", "vector_db_search"),
-    *("vector_db_add_text", "vector_db_add_chunked_text", "vector_db_add_pdf_document"),
-    *("vector_db_search_text", "vector_db_search_by_time"),
-    "web_fetch",
-]
-"""Appendix A of the assistant specification, without the tools of MCP servers."""
-
-
 def test_an_explorer_looks_and_names_a_hypothesis() -> None:
     profile = make_profile("explorer", dangerous=True)
     assert profile.tools.names() == ("read_file", "list_files", "grep", "run_command")

@@ -161,11 +161,17 @@ async def work(  # noqa: PLR0913  by name
     look: Callable[[Any], Any] = lambda _arguments: OUTPUT,
     act: Callable[[Session], None] = lambda _session: None,
     todos: TodoList | None = None,
+    skills: dict[str, str] | None = None,
     **config: Any,
 ) -> tuple[Session, Told, EndKind]:
     told = Told()
     settings = SessionConfig(compaction=policy, context_window=window, enable_loop_detection=False, **config)
-    host = Host(system=lambda _shown: "You are tested.", emit=told, todos=todos or TodoList())
+    host = Host(
+        system=lambda _shown: "You are tested.",
+        emit=told,
+        todos=todos or TodoList(),
+        skills={} if skills is None else skills,
+    )
     tools = [tool("look", look), finish_tool()]
     async with session_with(
         folder, model, tools=tools, config=settings, host=host, contract=contract
@@ -434,6 +440,19 @@ async def test_open_items_of_the_models_list_outlast_a_summary(tmp_path: Path) -
     assert "\n````\n2: Mend ``` it (in_progress)\n3: Say so (pending)\n````\n" in last
     assert "Read all" not in last
     assert "todo_list" not in model.requests[0].messages[0].text
+
+
+async def test_skills_in_use_outlast_a_summary_and_those_without_room_can_be_read_again(
+    tmp_path: Path,
+) -> None:
+    skills = {"long": "The skill `long`." + "x" * 60_000, "tidy": "The skill `tidy`. Sweep."}
+    model = Worker(20)
+    _session, told, _end = await work(tmp_path, model, skills=skills)
+    assert told.of(Compacted)
+    last = model.requests[-1].messages[0].text
+    assert "Skills in use, as you were given them:\n\nThe skill `tidy`. Sweep." in last
+    assert "The skill `long`." not in last
+    assert list(skills) == ["tidy"]
 
 
 async def test_a_summary_closes_no_fence_and_paths_that_are_not_there_are_marked(tmp_path: Path) -> None:

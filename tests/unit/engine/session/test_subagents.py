@@ -21,8 +21,10 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import Message, Role, ToolResult, Usage
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.subagents import MAX_SUBAGENTS
+from orchestrator.engine.skills import FolderSkills, find_skills
 from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.todo import todo
+from orchestrator.engine.tools.use_skill import use_skill
 from tests.unit.engine.session.stage import USAGE, ScriptedModel, Step, events_of, says, session_in, tool
 
 if TYPE_CHECKING:
@@ -574,3 +576,16 @@ async def test_a_status_of_nobody_names_those_that_there_are(tmp_path: Path) -> 
     unknown, empty = (one.content for one in told(model.asked("Go")[-1]))
     assert unknown == "there is no subagent 'x'; there are: none"
     assert "the task is empty" in empty
+
+
+async def test_a_subagent_has_not_read_what_its_parent_has(tmp_path: Path) -> None:
+    text = "---\nname: tidy\ndescription: Tidies.\n---\nSweep.\n"
+    (tmp_path / "skills/tidy").mkdir(parents=True)
+    (tmp_path / "skills/tidy/SKILL.md").write_text(text)
+    skills = use_skill(find_skills([FolderSkills(tmp_path / "skills")]), 4_096)
+    ask = says("", ("use_skill", {"name": "tidy"}))
+    model = cast(ask, ask, delegate(), status_of(wait=True), DONE, child=(ask, says("Swept.")))
+    async with background(tmp_path, model, tools=[skills]) as (session, _):
+        await session.run("Go")
+    parents, childs = told(model.asked("Go")[-1]), told(model.asked(TASK)[-1])
+    assert ["Sweep." in one.content for one in (*parents[:2], childs[0])] == [True, False, True]
