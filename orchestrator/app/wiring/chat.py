@@ -53,7 +53,7 @@ from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.base import make_profile, web_tools_of, with_skills
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import SessionConfig, recalls_nothing
-from orchestrator.engine.session.context import CompactionPolicy
+from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.skills import Skills
 from orchestrator.engine.tools.memory import memory_tools
 
@@ -403,7 +403,10 @@ def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfi
         reply_tokens=chosen.reply_tokens,
         stream=settings.stream,
         context_window=settings.context_window,
-        compaction=CompactionPolicy(share=settings.compact_at),
+        # A replay's replies do not depend on what is said before them.
+        compaction=None
+        if chosen.tests is not None
+        else compaction_of(profile_name(settings, chosen), settings.compact_at),
         user_instructions=settings.system_prompt or "",
         max_subagents=settings.max_subagents,
         subagent_timeout_seconds=settings.subagent_timeout_seconds,
