@@ -131,11 +131,12 @@ def test_a_conversation_is_taken_up_with_its_cost_and_its_list(stage: Stage, tal
     assert stage.asked(2)[1]["content"].startswith("Remember to look")
 
 
-def test_resume_lists_the_conversations_about_this_folder(stage: Stage, talk: Talk) -> None:
+def test_resume_lists_the_conversations_about_this_folder(stage: Stage, talk: Talk, at: Path) -> None:
     stage.script(reply("Hello."), reply("Again."))
     talk("chat", lines="The first word\n")
     run = stage.command("show", "--list", "--json").results[0]["run"]
-    done = talk("chat", lines=f"/resume\n/resume {run[:18]}\nGo on\n")
+    done = talk("chat", lines=f"/resume\n/resume {run[:18]}\nGo on\n/save said.md\n")
+    assert (at / "said.md").read_text().count("## You") == 2
     assert f"{run}  " in done.out
     assert "The first word" in done.out
     assert [one["content"] for one in stage.asked(1) if one["role"] == "assistant"] == ["Hello."]
@@ -325,6 +326,7 @@ def test_ctrl_c_ends_the_reply_and_not_the_program(stage: Stage, terminal: Talk)
         person.wait_for(">")
         person.press("\x03")
         person.wait_for("Ctrl+D or exit leaves")
+        person.wait_for(">")
         person.press("\x04")
         assert "chat --resume" in person.wait_for("goes on with this conversation")
         assert person.end() == DONE

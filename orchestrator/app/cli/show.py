@@ -28,13 +28,13 @@ from orchestrator.core.events import (
     CycleStarted,
     MessageAdded,
     PlanAccepted,
+    ProcessingEnded,
     ReplyReceived,
     ReplyRejected,
     TaskTaken,
     ToolCallEnded,
     TurnStarted,
 )
-from orchestrator.core.messages import Role
 from orchestrator.core.todos import checklist, done_in_words
 from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.state_record import state_of
@@ -112,7 +112,7 @@ class _Printer:
         self._console, self._verbose = console, verbose
         self._redact = environment_redactor().redact
         self._narrator = Narrator(plain_signs=not console.encoding.lower().startswith("utf"))
-        self._is_talk = False
+        self._is_talk = self._is_asked = False
 
     def line(self, text: str, style: str = "") -> None:
         from rich.text import Text
@@ -128,8 +128,11 @@ class _Printer:
 
     def event(self, event: Event) -> None:
         if isinstance(event, CycleStarted):
-            self._is_talk = bool(event.door)
-        if self._is_talk and isinstance(event, MessageAdded) and event.message.role is Role.USER:
+            self._is_talk = self._is_asked = bool(event.door)
+        if isinstance(event, ProcessingEnded):
+            self._is_asked = self._is_talk
+        if self._is_asked and isinstance(event, MessageAdded):
+            self._is_asked = False
             self.line("")
             self.line("you:", "bold")
             self._block(event.message.text, _BODY_LINES, "")

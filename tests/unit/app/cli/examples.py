@@ -96,7 +96,6 @@ EVENTS: list[Event] = [
     PlanAccepted("", 1),
     PhaseEntered(Phase.ACT),
     ToolCallStarted("1", "read_file", {"path": "calc\x1b[2J.py"}),
-    CallDecided("2", Decision.NO, "make\x1b[2J test", "not now"),
     ToolCallEnded("1", "read_file", CallStatus.OK, "line\n" * 40),
     ToolCallStarted("2", "run_shell_command", {"command": "make\ntest"}),
     ToolOutputDelta("2", "compiling"),
@@ -135,6 +134,7 @@ EVENTS: list[Event] = [
     PhaseEntered(Phase.PROPOSE),
     Proposing("Fix add()", "It subtracted.", "pullwright/x", "0123"),
     Proposed(3, "Fix add()", "https://example.com/3", "pullwright/x", "0123", created=True),
+    CallDecided("2", Decision.NO, "make\x1b[2J test", "not now"),
     PhaseEntered(Phase.FINISH),
     ENDING,
 ]

@@ -56,7 +56,6 @@ PLAIN = """\
 ▸ plan: Look, then write. (the reply was mended)
 ▸ 1 call
 · phase: act
-! not allowed: make test (not now)
 ✓ read_file calc.py
 ✗ run_shell_command make test: exit code 2 boom [red]
 ✗ rm: refused: no such tool
@@ -87,6 +86,7 @@ PLAIN = """\
 ! the tests show: one test passes only as changed
 · phase: propose
 ✓ pull request #3 opened: Fix add()  https://example.com/3
+! not allowed: make test (not now)
 · phase: finish
 ✓ proposed (1 round, 1,234 tokens, $0.0100, 1:30)
 """
