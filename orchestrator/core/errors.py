@@ -17,6 +17,7 @@
     │   ├── InvalidRequestError       the provider understood and rejected the request
     │   ├── ConnectionFailedError     no connection, a time-out, or a stream cut in the middle; `resume_at`
     │   └── ProviderError             anything else that a provider says
+    ├── NothingLeftError              a cap on what may be spent is used up
     ├── BadReplyError                 the model answered, but not in the contract's form
     ├── ForgeError                    GitHub (or the folder that plays it) refused or failed
     │   ├── ForgeAuthenticationError
@@ -149,6 +150,10 @@ class NotConnectedError(ConnectionFailedError):
 
 class ProviderError(ModelError):
     """Anything else that a provider says."""
+
+
+class NothingLeftError(PullwrightError):
+    """A cap on what may be spent is used up, so that nothing is begun."""
 
 
 class BadReplyError(PullwrightError):

@@ -96,6 +96,7 @@ class CycleStarted:
         run: names its folder.
         repository: `owner/name`, a URL, or a whole path, however it was typed.
         origin: of a repository on disk, where it was cloned from.
+        door: `chat` or `ask` where a person talks with the model; empty for a cycle, which works on a task.
     """
 
     run: str
@@ -105,6 +106,7 @@ class CycleStarted:
     rules: str = ""
     profile: str = ""
     origin: str = ""
+    door: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +349,15 @@ class CallStatus(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+class Decision(StrEnum):
+    """What a person said of a call that needs more than the session may do."""
+
+    ONCE = "once"
+    ALWAYS = "always"
+    """And each time that the session wants the same."""
+    NO = "no"
+
+
 class SessionState(StrEnum):
     """Where a session is in its life."""
 
@@ -464,6 +475,21 @@ class ToolCallStarted:
     call_id: str
     name: str
     arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class CallDecided:
+    """A person was asked whether a call may run that the gate would refuse, or had said `always` before.
+
+    Attributes:
+        scope: what exactly was decided on: the tool, and its command where it runs one.
+        reason: why not, in the person's words; empty if none was given.
+    """
+
+    call_id: str
+    decision: Decision
+    scope: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -619,6 +645,7 @@ Event: TypeAlias = (
     | ReplyRejected
     | PlanAccepted
     | ToolCallStarted
+    | CallDecided
     | ToolOutputDelta
     | ToolCallEnded
     | ForeignToolsOffered

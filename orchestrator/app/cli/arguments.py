@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
 from orchestrator.app.options import SETTING_KEYS, add_settings
-from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.errors import ConfigurationError, NothingLeftError
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.core.repositories import PROGRAM
 
@@ -27,7 +27,7 @@ LIMIT = 5
 INTERRUPTED = 130
 
 MEANINGS: dict[int, str] = {
-    DONE: "done: a pull request was proposed, or planned with --dry-run",
+    DONE: "done: a pull request was proposed, or planned with --dry-run; with ask and chat, answered",
     FAILED: "the model's provider, GitHub or git failed",
     USAGE: "bad usage or configuration",
     NOTHING: "nothing to do: no task was found, in no cycle of the run",
@@ -40,6 +40,7 @@ _OUTCOMES = {
     "proposed": DONE,
     "planned": DONE,
     "finished": DONE,
+    "answered": DONE,
     "no_task": NOTHING,
     "question": QUESTION,
     "limit": LIMIT,
@@ -71,6 +72,8 @@ def for_error(error: BaseException) -> int:
     """Return the exit status for an error that ended the program."""
     if isinstance(error, ConfigurationError):
         return USAGE
+    if isinstance(error, NothingLeftError):
+        return LIMIT
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     return FAILED
@@ -79,6 +82,8 @@ def for_error(error: BaseException) -> int:
 COMMANDS = {
     "run": "take one task, change the repository, open a pull request",
     "worker": "look after many repositories, as a fleet's file says",
+    "chat": "talk with the model about this folder, or about a clone of a repository",
+    "ask": "ask the model one thing about this folder, and print its answer",
     "show": "print what happened in a run",
     "pulls": "list the pull requests and questions of local repositories",
     "redteam": "try known attacks on this configuration, offline",
@@ -141,7 +146,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:
         raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {"run", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
+    if options.command in {"run", "chat", "ask", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
         _refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
@@ -178,11 +183,14 @@ def _build(first: str) -> _Parser:
         )
         for name, text in COMMANDS.items()
     }
-    for name in ("run", "worker", "doctor", "redteam"):  # with every option of the configuration
+    # With every option of the configuration.
+    for name in ("run", "worker", "chat", "ask", "doctor", "redteam"):
         built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
     adders: dict[str, Callable[[argparse.ArgumentParser], None]] = {
         "run": _add_run,
         "worker": _add_worker,
+        "chat": _add_chat,
+        "ask": _add_ask,
         "show": _add_show,
         "pulls": _add_pulls,
         "redteam": _add_redteam,
@@ -240,6 +248,45 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="one cycle for each repository, then the end")
     parser.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
     _add_json(parser, "print one JSON object a cycle on standard output")
+    add_settings(parser)
+
+
+def _add_chat(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("what to talk about")
+    what.add_argument(
+        "--repo", **{**_REPO, "help": f"a clone of it, in place of this folder: {_REPO['help']}"}
+    )
+    what.add_argument(
+        "--resume",
+        type=_text,
+        metavar="RUN",
+        help="go on with a conversation: its id, the beginning of it, or 'last'",
+    )
+    how = parser.add_argument_group("how to talk")
+    how.add_argument("--plain", action="store_true", help="read lines and print lines, also at a terminal")
+    how.add_argument("--debug", action="store_true", help="show the state of the session after each turn")
+    add_settings(parser)
+
+
+def _add_ask(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{PROGRAM} ask [FLAG ...] TEXT"
+    parser.add_argument(
+        "text", type=_text, metavar="TEXT", help="what to ask, or - to read it from standard input"
+    )
+    what = parser.add_argument_group("what to ask about")
+    what.add_argument(
+        "--repo", **{**_REPO, "help": f"a clone of it, in place of this folder: {_REPO['help']}"}
+    )
+    what.add_argument(
+        "--resume",
+        type=_text,
+        metavar="RUN",
+        help="go on with a conversation: its id, the beginning of it, or 'last'",
+    )
+    how = parser.add_argument_group("how to ask")
+    _add_json(how, "print one JSON result on standard output")
+    how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
+    how.add_argument("--debug", action="store_true", help="show the state of the session after each turn")
     add_settings(parser)
 
 
@@ -350,6 +397,14 @@ def _add_mcp(parser: argparse.ArgumentParser) -> None:
         add_settings(action, _OF_MCP)
 
 
+def memory_help() -> list[tuple[str, str]]:
+    """What `memory` can do: what is typed, and what that does."""
+    return [
+        (" ".join((name, *(argument.upper() for argument, _ in arguments))), text)
+        for name, (text, arguments) in _MEMORY_ACTIONS.items()
+    ]
+
+
 def _add_memory(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     for name, (text, arguments) in _MEMORY_ACTIONS.items():
@@ -441,7 +496,7 @@ def _refuse_secrets(options: argparse.Namespace) -> None:
 
     redactor = Redactor()
     for name, value in vars(options).items():
-        if name != "task" and isinstance(value, str) and redactor.holds_secret(value):
+        if name not in {"task", "text"} and isinstance(value, str) and redactor.holds_secret(value):
             raise UsageError(
                 f"--{name.replace('_', '-')} holds what looks like a key or password; {_KEYS_TEXT}"
             )

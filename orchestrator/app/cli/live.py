@@ -29,12 +29,15 @@ from orchestrator.core.events import (
     CycleEnded,
     CycleStarted,
     ErrorOccurred,
+    InputReceived,
     LimitReached,
     Paused,
     PhaseEntered,
+    PlanAccepted,
     QuestionAsked,
     ReasoningDelta,
     ReplyReceived,
+    Reserved,
     SubagentEvent,
     TestRunEnded,
     TestRunStarted,
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TextIO
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.live import Live
     from rich.table import Table
 
@@ -72,6 +75,7 @@ _TOLD_BELOW = frozenset({"failed", "limit", "paused", "no_task"})
 """The outcomes of which the summary tells the reason."""
 # These are seen in the status line while they last.
 _PASSING = (PhaseEntered, TurnStarted, ReplyReceived)
+_TALK = (*_PASSING, PlanAccepted, Reserved)
 
 
 class _Stream(Protocol):
@@ -92,6 +96,8 @@ class LiveView:
 
     Args:
         summary: the end of each cycle is told below, in the same place: what that will say is not said here.
+        phase: what the status begins with.
+        answers: the model's words are shown by somebody else: neither they nor the cycle's end are told here.
     """
 
     def __init__(  # noqa: PLR0913  how it looks, given by name
@@ -100,6 +106,8 @@ class LiveView:
         *,
         plain: bool = False,
         summary: bool = False,
+        answers: bool = False,
+        phase: str = "starting",
         clock: Clock | None = None,
         redact: Callable[[str], str] = str,
         stream: Callable[[], _Stream] = _Everything,
@@ -113,8 +121,10 @@ class LiveView:
         self._narrator = Narrator(plain_signs=self._ascii)
         self._plain = plain or not console.is_terminal or console.is_dumb_terminal
         self._stream = _Everything if self._plain else stream  # without a status nobody sees the pieces
-        self._status = _Status(self._clock.monotonic(), self._stream)
+        self._phase = phase
+        self._status = _Status(self._clock.monotonic(), self._stream, phase)
         self._once = _ReasonFilter(summary=summary)
+        self._left_out = (*_TALK, CycleEnded) if answers else ()
         self._lock = threading.Lock()
         # rich computes where the cursor goes before it writes: two threads that print at once spoil the lines.
         self._screen = threading.Lock()
@@ -124,12 +134,13 @@ class LiveView:
         self._entered = False
 
     @classmethod
-    def on_stderr(cls, *, plain: bool = False, summary: bool = False) -> Self:
+    def on_stderr(cls, *, plain: bool = False, summary: bool = False, answers: bool = False) -> Self:
         """Make the view of a command: on standard error, without the secrets of the environment.
 
         Args:
             plain: lines even on a terminal.
             summary: the end of each cycle is told on standard output.
+            answers: so are the model's words.
         """
         from rich.console import Console
 
@@ -141,6 +152,7 @@ class LiveView:
             console,
             plain=plain,
             summary=summary and _is_one_place(sys.stdout, sys.stderr),
+            answers=answers,
             redact=redactor.redact,
             stream=lambda: RedactedStream(redactor),
         )
@@ -198,7 +210,9 @@ class LiveView:
         """Show an event."""
         with self._lock:
             if isinstance(event, CycleStarted):
-                self._status = _Status(self._clock.monotonic(), self._stream)
+                self._status = _Status(self._clock.monotonic(), self._stream, self._phase)
+            if isinstance(event, InputReceived):
+                self._status.started = self._clock.monotonic()
             if isinstance(event, TodosChanged):  # a subagent's list is its own
                 self._status.todos = event.items
             self._status.take(event)
@@ -206,11 +220,20 @@ class LiveView:
         self._resume()
         if line is None or (self._live is not None and isinstance(event, _PASSING)):
             return
+        if isinstance(event, self._left_out):
+            return
         for one in self._once.lines(event, line):
             spent = (
                 f" ({self._status.summary(self._clock.monotonic())})" if isinstance(event, CycleEnded) else ""
             )
             self._print(EventLine(one.sign, f"{one.text}{spent}", one.style))
+
+    def show(self, what: RenderableType) -> None:
+        """Print something above the status, and forget what that shows of the model's words."""
+        with self._lock:
+            self._status.tail = ""
+        with self._screen:
+            self._console.print(what)
 
     def tell(self, lines: Iterable[str]) -> None:
         """Show lines that are no event's."""
@@ -299,10 +322,10 @@ class _ReasonFilter:
 class _Status:
     """What is going on, and what it has cost so far."""
 
-    def __init__(self, now: float, stream: Callable[[], _Stream]) -> None:
+    def __init__(self, now: float, stream: Callable[[], _Stream], phase: str) -> None:
         self.started = now
         self._new_stream = stream
-        self.phase = "starting"
+        self.phase = phase
         self.round = 0
         self.usage = Usage()
         self.usd: float | None = 0.0

@@ -72,8 +72,7 @@ async def _look(
     try:
         if facts is not None:
             await opened.mirror(as_items(facts.facts))
-        desk = _Desk(opened, shared, sys.stdout)
-        return await _ACTIONS[options.action](desk, options)
+        return await act(opened, options, sys.stdout, shared)
     finally:
         await opened.aclose()
 
@@ -87,6 +86,20 @@ async def _read(shared: RepositoryMemory | None) -> RepositoryFacts | None:
     except (ForgeError, WorkspaceError) as error:
         print(clean(f"as this machine saw it last: {error}"), file=sys.stderr)
         return None
+
+
+async def act(
+    opened: LongTermMemory, options: argparse.Namespace, out: TextIO, shared: RepositoryMemory | None = None
+) -> int:
+    """Do what was asked for with a memory that is open.
+
+    Raises:
+        ConfigurationError: there is no such index, or a file cannot be read.
+        MemoryStoreError: the file cannot be used, or what was typed makes no sense.
+        ModelError: the server of embeddings failed.
+        WorkspaceError: the repository's memory could not be changed.
+    """
+    return await _ACTIONS[options.action](_Desk(opened, shared, out), options)
 
 
 @dataclass(frozen=True, slots=True)

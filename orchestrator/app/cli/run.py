@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         dry_run=options.dry_run,
     )
     try:
-        emit = StateView(view, SystemClock()) if options.debug else view
+        emit = StateView(view, SystemClock(), view.tell) if options.debug else view
         program = build_program(request, given_settings(options), os.environ, Path.cwd(), emit)
     except PullwrightError as error:
         return _refuse(error, as_json=options.json)

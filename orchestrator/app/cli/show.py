@@ -25,7 +25,10 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.core.events import (
+    CycleStarted,
+    MessageAdded,
     PlanAccepted,
+    ProcessingEnded,
     ReplyReceived,
     ReplyRejected,
     TaskTaken,
@@ -109,6 +112,7 @@ class _Printer:
         self._console, self._verbose = console, verbose
         self._redact = environment_redactor().redact
         self._narrator = Narrator(plain_signs=not console.encoding.lower().startswith("utf"))
+        self._is_talk = self._is_asked = False
 
     def line(self, text: str, style: str = "") -> None:
         from rich.text import Text
@@ -123,13 +127,24 @@ class _Printer:
             self.line(f"    {line}", style)
 
     def event(self, event: Event) -> None:
+        if isinstance(event, CycleStarted):
+            self._is_talk = self._is_asked = bool(event.door)
+        if isinstance(event, ProcessingEnded):
+            self._is_asked = self._is_talk
+        if self._is_asked and isinstance(event, MessageAdded):
+            self._is_asked = False
+            self.line("")
+            self.line("you:", "bold")
+            self._block(event.message.text, _BODY_LINES, "")
+            return
         line = self._narrator.line(event)
         if line is None or isinstance(event, ReplyReceived):
             return
         if isinstance(event, TurnStarted):
             self.line("")
         if isinstance(event, PlanAccepted) and event.plan.strip():
-            self.line(f"{line.sign} plan{repair_note(event)}:", line.style)
+            said = "says" if self._is_talk else "plan"
+            self.line(f"{line.sign} {said}{repair_note(event)}:", line.style)
             self._block(event.plan, _OUTPUT_LINES, "")
             return
         self.line(str(line), line.style)

@@ -10,12 +10,11 @@ from orchestrator.core.todos import checklist
 from orchestrator.engine.session.state_record import StateRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from orchestrator.app.cli.live import LiveView
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Event
+    from orchestrator.core.events import Emit, Event
 
 LATEST = 5
 """Actions and tool events that are shown after a turn."""
@@ -55,10 +54,10 @@ def _timed(name: str, lines: Sequence[tuple[datetime, str]], latest: int | None)
 
 
 class StateView:
-    """An `Emit` that shows events on a live view, and after each turn the state of the session."""
+    """An `Emit` that passes events on to a view, and after each turn tells it the state of the session."""
 
-    def __init__(self, view: LiveView, clock: Clock) -> None:
-        self._view, self._clock = view, clock
+    def __init__(self, view: Emit, clock: Clock, tell: Callable[[Iterable[str]], None]) -> None:
+        self._view, self._clock, self._tell = view, clock, tell
         self._state = StateRecord()
 
     def __call__(self, event: Event) -> None:
@@ -66,6 +65,6 @@ class StateView:
         if isinstance(event, CycleStarted):
             self._state = StateRecord()
         if isinstance(event, TurnStarted | ProcessingEnded) and self._state.actions:
-            self._view.tell(state_lines(self._state, LATEST))
+            self._tell(state_lines(self._state, LATEST))
         self._view(event)
         self._state.take(event, self._clock.now())

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 from orchestrator.bot.policy.hidden_characters import printable_text
 from orchestrator.core.events import (
     SUMMARY_AGENT,
+    CallDecided,
     CallStatus,
     Claimed,
     Cloned,
     Compacted,
     CycleEnded,
     CycleStarted,
+    Decision,
     ErrorOccurred,
     Event,
     ForeignToolsOffered,
@@ -312,6 +314,12 @@ _UNICODE = {
 _ASCII = {"info": "-", "ok": "+", "failed": "x", "skipped": "-", "warning": "!", "question": "?", "plan": ">"}
 
 
+_DECISIONS = {
+    Decision.ONCE: "allowed once",
+    Decision.ALWAYS: "allowed in this session",
+    Decision.NO: "not allowed",
+}
+
 _Silent: TypeAlias = (
     ToolCallStarted
     | TextStarted
@@ -328,6 +336,7 @@ _Silent: TypeAlias = (
 )
 _Trouble: TypeAlias = (
     WaitStarted
+    | CallDecided
     | SteeringInjected
     | LoopDetected
     | Compacted
@@ -381,6 +390,10 @@ def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
     match event:
         case WaitStarted():
             text = f"waiting {seconds_in_words(event.seconds)}: {short_line(event.reason)}"
+        case CallDecided():
+            text = f"{_DECISIONS[event.decision]}: {short_line(event.scope, _MAX_ARGUMENT_CHARS)}"
+            text += f" ({short_line(event.reason)})" if event.reason else ""
+            sign, style = (sign, style) if event.decision is Decision.NO else ("info", "dim")
         case SteeringInjected():
             sign, text, style = "plan", f"told: {short_line(event.text, _MAX_TEXT_CHARS)}", "bold"
         case LoopDetected():

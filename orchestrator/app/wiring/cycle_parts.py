@@ -191,7 +191,7 @@ def make_parts(
         forge=site.forge,
         model=chosen.model,
         contract=choose_contract(settings, chosen),
-        open_clone=partial(_open_clone, site, context, run),
+        open_clone=partial(open_clone_of, site, context, run),
         environment=partial(_environment, context, sandbox),
         profile=partial(
             cycle_profile,
@@ -349,7 +349,7 @@ def _make_recovery(shared: RunParts, hidden: _Hidden, run: str) -> Recovery:
         hidden.records,
         hidden.kept,
         partial(_reopen, site, context),
-        partial(_open_clone, site, context, run, temporary),
+        partial(open_clone_of, site, context, run, temporary),
         run,
         context.clock,
         context.emit,
@@ -404,7 +404,17 @@ def _reopen(site: Site, context: BuildContext, folder: Path) -> Clone:
     )
 
 
-def _open_clone(site: Site, context: BuildContext, run: str, parent: Path) -> Clone:
+def open_clone_of(
+    site: Site, context: BuildContext, run: str, parent: Path, *, with_git: bool | None = None
+) -> Clone:
+    """Clone a site's repository into a new folder below `parent`.
+
+    Args:
+        with_git: the files get a repository of their own, for commands; None where the model can run some.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
     source, settings = site.source(), context.settings
     far = "://" in source.url and not source.url.startswith("file:")
     return open_clone(
@@ -412,7 +422,7 @@ def _open_clone(site: Site, context: BuildContext, run: str, parent: Path) -> Cl
         branch=source.branch,
         credential=site.credential,
         parent=parent,
-        with_git=runs_commands(settings),
+        with_git=runs_commands(settings) if with_git is None else with_git,
         identity=_identity(settings),
         clock=context.clock,
         cancelled=context.stop.now,
@@ -488,7 +498,7 @@ def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bo
     )
 
 
-_FAMILY_OF_PROVIDER = {
+FAMILY_OF_PROVIDER = {
     Provider.OPENAI_RESPONSES: "openai",
     Provider.ANTHROPIC: "anthropic",
     Provider.GEMINI: "gemini",
@@ -536,7 +546,7 @@ def profile_name(settings: Settings, chosen: ChosenModel) -> str:
         return "planner"
     if contract == "single-step":
         return "minimal"
-    return family_of(chosen.ref.name) or _FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
+    return family_of(chosen.ref.name) or FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
 
 
 def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the cycle brings
@@ -565,6 +575,11 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
     if not profile.has_role:
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
+    return known_of(profile, chosen)
+
+
+def known_of(profile: Profile, chosen: ChosenModel) -> Profile:
+    """Make a profile for the chosen model, with what is known of that."""
     if chosen.ref is None:
         return profile
     if thinks(chosen.ref.name):

@@ -84,6 +84,10 @@ class EventBus:
         """Write events to this journal from now on. The first failure asks for an end after the round."""
         self._journal, self._stop, self.error = journal, stop, None
 
+    def forget(self) -> None:
+        """Write to no journal any more."""
+        self._journal = self._stop = None
+
     def __call__(self, event: Event) -> None:
         """Pass an event on, to the journal first."""
         if self._journal is not None and self._stop is not None:
@@ -244,7 +248,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
-    _tell(context, mcp.config.notices if mcp else ())
+    tell_notices(context, mcp.config.notices if mcp else ())
     refuse_tracing(settings)
     site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
@@ -280,7 +284,7 @@ def _open_servers(context: BuildContext) -> McpMaker | None:
     return open_mcp(context)
 
 
-def _tell(context: BuildContext, more: Sequence[str]) -> None:
+def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
     """Tell what a person should know of the configuration."""
     for notice in (*context.loaded.notices, *more):
         context.emit(Warned(notice))

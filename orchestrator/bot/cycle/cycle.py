@@ -11,6 +11,7 @@ import tempfile
 import traceback
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfi
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, outcome_of
 from orchestrator.bot.cycle.propose import UnfitWordsError, as_result
 from orchestrator.bot.cycle.tasks import TaskKind
+from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.core.errors import BadReplyError, PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import (
     Cloned,
@@ -99,7 +101,8 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
         if parts.memory is not None:
             await parts.memory.learn()
         parts.emit(PhaseEntered(Phase.CLONE))
-        with _removed(await _clone(parts), parts) as clone:
+        opened = await open_in_thread(partial(parts.open_clone, Path(tempfile.gettempdir())))
+        with _removed(opened, parts) as clone:
             files = await asyncio.to_thread(clone.tracked_files)
             parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
             session = CycleSession(parts, choice, clone, files, result)
@@ -182,18 +185,6 @@ def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
             clone.close()
         except WorkspaceError as error:
             parts.emit(Warned(f"the clone could not be removed: {error}"))
-
-
-async def _clone(parts: CycleParts) -> Clone:
-    """Clone in a thread; a cancelled clone is waited for, so that its folder can be removed."""
-    opening = asyncio.create_task(asyncio.to_thread(parts.open_clone, Path(tempfile.gettempdir())))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        await asyncio.wait([opening])
-        if not opening.cancelled() and opening.exception() is None:
-            opening.result().close()
-        raise
 
 
 async def _replay(session: CycleSession) -> SessionEnd | None:

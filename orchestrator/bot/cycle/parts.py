@@ -63,6 +63,8 @@ class Outcome(StrEnum):
 
     PROPOSED = "proposed"
     PLANNED = "planned"
+    ANSWERED = "answered"
+    """A person talked with the model, which answered."""
     NO_TASK = "no_task"
     QUESTION = "question"
     LIMIT = "limit"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -512,6 +513,22 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         owner.complete(*base)
         undo.pop_all()
         return Clone(owner, base, identity, clock, remote)
+
+
+async def open_in_thread(opener: Callable[[], Clone]) -> Clone:
+    """Clone in a thread; a cancelled clone is waited for, so that its folder can be removed.
+
+    Raises:
+        PullwrightError: as `opener` does.
+    """
+    opening = asyncio.create_task(asyncio.to_thread(opener))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            opening.result().close()
+        raise
 
 
 def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name

@@ -115,6 +115,20 @@ class Budget:
         self.wrapping_up, self.wrapped_up = None, False
         self._wake()
 
+    def begin_anew(self) -> None:
+        """Count rounds with calls, minutes and refused calls from now on: a person has the next word. What was paid stays."""
+        self.tool_rounds = self.denials = 0
+        self.started = self.clock.monotonic()
+        self.wrapping_up, self.wrapped_up = None, False
+
+    def take_over(self, other: Budget) -> None:
+        """Count what was spent there here, too: this session goes on with that conversation."""
+        self.rounds += other.rounds
+        self.usage += other.usage
+        self.usd = _sum(self.usd, other.usd)
+        self.uncertain_usd += other.uncertain_usd
+        self.uncertain_tokens += other.uncertain_tokens
+
     def _chain(self) -> Iterator[Budget]:
         budget: Budget | None = self
         while budget:

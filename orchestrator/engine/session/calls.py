@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from orchestrator.core.todos import TodoItem
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.session.budget import Budget
-    from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.session.gate import Approve, Gate
     from orchestrator.engine.tools.base import Ledger, Tool, ToolOutcome
     from orchestrator.engine.tools.registry import ToolRegistry
 
@@ -175,6 +175,7 @@ class ToolRunner:
         todos: the model's list; each change of it is told by an event.
         skills: what the model was given of skills, by name.
         images: the model reads pictures; else it is told of them in words.
+        approve: asks a person about calls that a higher level would let run; None asks nobody.
     """
 
     tools: ToolRegistry
@@ -191,6 +192,7 @@ class ToolRunner:
     todos: TodoList = field(default_factory=TodoList)
     clock: Clock = field(default_factory=SystemClock)
     images: bool = True
+    approve: Approve | None = None
     skills: dict[str, str] = field(default_factory=dict)
     failures: FailedCalls = field(default_factory=FailedCalls)
     _told_todos: tuple[TodoItem, ...] = ()
@@ -250,7 +252,8 @@ class ToolRunner:
         if isinstance(outcome, Refusal):
             if self.budget:
                 self.budget.count_denial()
-            self.emit(Guarded(outcome.defence, str(outcome)))
+            if not (outcome.scope and self.approve):  # else a person said so, and `CallDecided` tells it
+                self.emit(Guarded(outcome.defence, str(outcome)))
             return CallStatus.REFUSED, Failed(str(outcome))
         return (CallStatus.FAILED if isinstance(outcome, Failed) else CallStatus.OK), outcome
 
@@ -262,7 +265,7 @@ class ToolRunner:
 
         deadline = asyncio.timeout(self.tool_seconds if tool.is_timed else None)
         try:
-            if (obstacle := self._obstacle(tool, call)) is not None:
+            if (obstacle := await self._obstacle(tool, call)) is not None:
                 return obstacle
             async with deadline:
                 context = ToolContext(
@@ -285,15 +288,21 @@ class ToolRunner:
         except (Exception, SystemExit) as error:  # noqa: BLE001  border: a broken tool must not end the session
             return _broken(call, error)
 
-    def _obstacle(self, tool: Tool, call: ToolCall) -> Failed | Refusal | None:
+    async def _obstacle(self, tool: Tool, call: ToolCall) -> Failed | Refusal | None:
         if (text := invalid_arguments(call)) is not None:
             return Failed(f"The arguments of {call.name} are not a JSON object: {text[:200]}")
         if problems := argument_problems(call.arguments, tool.definition):
             return Failed(f"Invalid arguments for {call.name}: {'; '.join(problems)}")
         reason = self.gate(tool, call)
-        if reason is None and tool.refusal and (why := tool.refusal(call.arguments)):
+        if reason is not None:
+            refusal = reason if isinstance(reason, Refusal) else Refusal(reason, Defence.LEVEL)
+            if not refusal.scope or self.approve is None:
+                return refusal
+            if (said := await self.approve(tool, call, refusal)) is not None:
+                return Refusal(said, refusal.defence, refusal.scope)
+        if tool.refusal and (why := tool.refusal(call.arguments)):
             return Refusal(why, Defence.COMMANDS)
-        return reason if reason is None or isinstance(reason, Refusal) else Refusal(reason, Defence.LEVEL)
+        return None
 
     def _end(self, call: ToolCall, status: CallStatus, outcome: ToolOutcome) -> CallEnd:
         images: tuple[Image, ...] = ()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import OtherModel, Profile, ReplyPrice
-    from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.session.gate import Approve, Gate
     from orchestrator.engine.tools.base import Tool
 
 
@@ -232,6 +232,8 @@ class Host:
         gate: which calls may run.
         shows: which tools exist for the model: the others are not shown, and do not run if it guesses their
             names. A `Gatekeeper` is `Host(gate=keeper, shows=keeper.shows)`.
+        approve: asks a person about a call that the gate refuses and a higher level would let run; None asks
+            nobody, so that it does not run.
         clean: a text as the model may see it, by what it is (`the answer of read_file`) and what it says. The
             event of a call has the text as it was.
         price: what a reply cost; None takes the profile's.
@@ -260,6 +262,7 @@ class Host:
 
     gate: Gate = allow_all
     shows: Callable[[Tool], bool] = shows_all
+    approve: Approve | None = None
     clean: Callable[[str, str], str] = unchanged
     price: ReplyPrice | None = None
     stopped: Callable[[], bool] = lambda: False
@@ -280,7 +283,7 @@ class Host:
     def __post_init__(self) -> None:
         for name in ("gate", "shows", "clean", "stopped", "may_end", "recall"):
             check_callable(name, getattr(self, name))
-        for name in ("price", "other_model", "system", "emit", "task", "facts"):
+        for name in ("approve", "price", "other_model", "system", "emit", "task", "facts"):
             if (called := getattr(self, name)) is not None:
                 check_callable(name, called)
         check_kind("wrap_up", self.wrap_up, str, "a text")
@@ -294,6 +297,7 @@ class Host:
         return Host(
             gate=self.gate,
             shows=self.shows,
+            approve=self.approve,
             clean=self.clean,
             price=price,
             stopped=self.stopped,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import unquote
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Gate: TypeAlias = Callable[["Tool", "ToolCall"], str | None]
 """Gives the reason why a call may not run, or None if it may. A `Refusal` also says which defence it was."""
 
+Approve: TypeAlias = "Callable[[Tool, ToolCall, Refusal], Awaitable[str | None]]"
+"""Asks a person about a call that the gate refuses and whose `Refusal` has a scope; None if it may run, else why not."""
+
 WEB_TOOLS = frozenset({"web_search", "web_open", "web_find", "web_fetch"})
 """What their arguments say leaves the machine, whoever made them. Others say so themselves: `Tool.outbound`."""
 
@@ -29,15 +32,21 @@ _HERE = frozenset({None, "", ".", "./"})
 
 
 class Refusal(str):
-    """The reason why a call may not run, as the model is told, and the defence that says so."""
+    """The reason why a call may not run, as the model is told, and the defence that says so.
 
-    __slots__ = ("defence",)
+    Attributes:
+        scope: what a person may allow: the tool, and its command where it runs one. Empty where nobody may, because
+            the call is blocked at every level.
+    """
+
+    __slots__ = ("defence", "scope")
     defence: Defence
+    scope: str
 
-    def __new__(cls, reason: str, defence: Defence = Defence.LEVEL) -> Self:
-        """Put both together."""
+    def __new__(cls, reason: str, defence: Defence = Defence.LEVEL, scope: str = "") -> Self:
+        """Put them together."""
         refusal = super().__new__(cls, reason)
-        refusal.defence = defence
+        refusal.defence, refusal.scope = defence, scope
         return refusal
 
 
@@ -68,11 +77,14 @@ class Gatekeeper:
         level: what the session may do.
         rules: which commands are granted and denied.
         holds_secret: whether a text holds a secret; such a text is not sent to the web or to an MCP server.
+        asks: somebody can be asked: at the level `safe` the model sees the dangerous tools, too, and a call that
+            a higher level would let run is refused with a scope. `read-only` stays a wall.
     """
 
     level: Level = Level.SAFE
     rules: CommandRules = field(default_factory=CommandRules)
     holds_secret: Callable[[str], bool] = _holds_none
+    asks: bool = False
 
     def shows(self, tool: Tool) -> bool:
         """Whether the tool exists for the model at all."""
@@ -80,7 +92,7 @@ class Gatekeeper:
             case Level.READ_ONLY:
                 return not tool.dangerous and tool.order is not Order.ALONE
             case Level.SAFE:
-                return not tool.dangerous or (_takes_command(tool) and bool(self.rules.allow))
+                return not tool.dangerous or self.asks or (_takes_command(tool) and bool(self.rules.allow))
             case Level.DANGEROUS:
                 return True
 
@@ -92,6 +104,8 @@ class Gatekeeper:
             return self._refuse_command(call)
         if (tool.outbound or call.name in WEB_TOOLS) and any(map(self._holds_secret, _texts(call.arguments))):
             return Refusal("Not run: the arguments hold a secret, which does not leave.", Defence.SECRETS)
+        if tool.dangerous and self.level is Level.SAFE:
+            return Refusal(f"Not run: {call.name} needs the level dangerous.", scope=call.name)
         return None
 
     def _refuse_command(self, call: ToolCall) -> str | None:
@@ -100,7 +114,10 @@ class Gatekeeper:
             return Refusal("Not run: the command is no text.", Defence.COMMANDS)
         elsewhere = any(call.arguments.get(name) not in _HERE for name in _FOLDERS)
         reason = self.rules.refusal(command, self.level, elsewhere=elsewhere)
-        return Refusal(reason, Defence.COMMANDS) if reason else None
+        if reason is None:
+            return None
+        may_ask = self.asks and self.rules.refusal(command, Level.DANGEROUS, elsewhere=elsewhere) is None
+        return Refusal(reason, Defence.COMMANDS, _command_scope(call) if may_ask else "")
 
     def _holds_secret(self, text: str) -> bool:
         return self.holds_secret(text) or ("%" in text and self.holds_secret(unquote(text)))
@@ -109,6 +126,12 @@ class Gatekeeper:
 def safe_mode(tool: Tool, call: ToolCall) -> str | None:
     """The level `safe` without a rule: no dangerous tool runs. The model may guess their names."""
     return not_available(call) if tool.dangerous else None
+
+
+def _command_scope(call: ToolCall) -> str:
+    """The exact command, and where it would run if that is not the session's folder."""
+    folder = next((call.arguments[name] for name in _FOLDERS if call.arguments.get(name) not in _HERE), None)
+    return f"{call.arguments[_COMMAND]}" if folder is None else f"(in {folder}) {call.arguments[_COMMAND]}"
 
 
 def _takes_command(tool: Tool) -> bool:

@@ -15,6 +15,7 @@ from orchestrator.core.events import (
     InputReceived,
     LoopDetected,
     MessageAdded,
+    ProcessingEnded,
     ReplyReceived,
     SteeringInjected,
     TodosChanged,
@@ -526,7 +527,9 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
     commands: list[RanCommand] = []
     for event in events:
         match event:
-            case InputReceived():
+            case (
+                InputReceived() | ProcessingEnded()
+            ):  # a journal has only the second: what comes next is asked
                 asked = True
             case ToolCallStarted(call_id):
                 begun[call_id] = event

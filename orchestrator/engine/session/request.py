@@ -213,6 +213,7 @@ async def make_template(
         todos=host.todos,
         clock=parts.clock,
         images=profile.supports_images,
+        approve=host.approve,
         skills=host.skills,
     )
     request = parts.contract.shape(request, shown)

@@ -218,7 +218,7 @@ class Session:
         await self._wait_for_left_work()
         work, events = self._begin(user), self._events.open()
         # Of a closed session the last event is `SessionEnded`.
-        work.add_done_callback(lambda _: None if self._is_closed else events.put_nowait(None))
+        work.add_done_callback(lambda _: None if self.is_closed else events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
                 yield event
@@ -274,6 +274,24 @@ class Session:
         check_callable("listener", listener)
         self._events.listen(listener)
 
+    async def compact(self) -> bool:
+        """Make the conversation shorter now, between two inputs; whether it was.
+
+        Raises:
+            ConfigurationError: the session is closed, or at work, or has no `compaction`.
+        """
+        self._check_open()
+        if self._state is SessionState.PROCESSING:
+            raise ConfigurationError(
+                "the session is at work: its conversation is made shorter when it is too long"
+            )
+        if self.config.compaction is None:
+            raise ConfigurationError(
+                "the session never makes its conversation shorter: set config.compaction"
+            )
+        template = self._template = self._template or await self._start()
+        return await self._compaction.make_room(self._next_request(template), "it was asked for")
+
     async def abort(self) -> None:
         """Stop everything now: the reply that is coming in, commands, subagents. The session is closed.
 
@@ -305,11 +323,12 @@ class Session:
         return self._work
 
     @property
-    def _is_closed(self) -> bool:
+    def is_closed(self) -> bool:
+        """Whether it has come to its end: it takes nothing more."""
         return self._state is SessionState.CLOSED
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise ConfigurationError("the session is closed: make a new one")
 
     async def _wait_for_left_work(self) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from orchestrator.core.events import (
+    CallDecided,
     CallStatus,
     Claimed,
     Cloned,
     Compacted,
     CycleEnded,
     CycleStarted,
+    Decision,
     Defence,
     ErrorOccurred,
     Event,
@@ -136,6 +138,7 @@ EVENTS: list[Event] = [
     PhaseEntered(Phase.PROPOSE),
     Proposing("Fix add()", "It subtracted.", "pullwright/x", "0123"),
     Proposed(3, "Fix add()", "https://example.com/3", "pullwright/x", "0123", created=True),
+    CallDecided("2", Decision.NO, "make\x1b[2J test", "not now"),
     PhaseEntered(Phase.FINISH),
     ENDING,
 ]

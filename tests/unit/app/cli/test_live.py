@@ -87,6 +87,7 @@ PLAIN = """\
 ! the tests show: one test passes only as changed
 · phase: propose
 ✓ pull request #3 opened: Fix add()  https://example.com/3
+! not allowed: make test (not now)
 · phase: finish
 ✓ proposed (1 round, 1,234 tokens, $0.0100, 1:30)
 """

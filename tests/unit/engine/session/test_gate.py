@@ -239,3 +239,52 @@ async def test_what_a_tool_refuses_itself_counts_as_a_denial_at_every_level(tmp_
     assert [one.defence for one in of(events, Guarded)] == [Defence.COMMANDS] * 3
     assert len(model.requests) == 3
     assert not (tmp_path / "made").exists()
+
+
+@table(
+    ("level", "asks", "command", "scope"),
+    [
+        (Level.SAFE, True, "make it", "make it"),
+        (Level.SAFE, True, "touch it; rm it", "touch it; rm it"),
+        (Level.SAFE, False, "make it", ""),
+        (Level.SAFE, True, "touch no", ""),
+        (Level.SAFE, True, "rm -rf /", ""),
+        (Level.DANGEROUS, True, "touch no", ""),
+        (Level.READ_ONLY, True, "make it", None),
+    ],
+)
+def test_a_person_may_be_asked_about_what_a_higher_level_would_run(
+    level: Level, *, asks: bool, command: str, scope: str | None
+) -> None:
+    keeper = Gatekeeper(level, RULES, asks=asks)
+    refusal = keeper(shell(), ToolCall("1", "shell", {"command": command}))
+    assert isinstance(refusal, Refusal)
+    assert refusal.scope == (scope or "")
+    assert keeper.shows(shell()) is (scope is not None)
+
+
+def test_what_is_asked_about_names_the_folder_too() -> None:
+    keeper = Gatekeeper(Level.SAFE, RULES, asks=True)
+    refusal = keeper(shell_command(), ToolCall("1", "shell", {"command": "ls", "workdir": "sub"}))
+    assert isinstance(refusal, Refusal)
+    assert refusal.scope == "(in sub) ls"
+
+
+async def test_a_call_runs_that_a_person_allows_and_not_one_that_is_blocked_everywhere(
+    tmp_path: Path,
+) -> None:
+    asked: list[str] = []
+
+    async def approve(_tool: Tool, _call: ToolCall, refusal: Refusal) -> str | None:
+        asked.append(refusal.scope)
+        return None if refusal.scope == "make it" else "The user says no."
+
+    keeper = Gatekeeper(Level.SAFE, RULES, asks=True)
+    own = Host(gate=keeper, shows=keeper.shows, approve=approve, system=lambda _shown: "You are tested.")
+    steps = (says("", run("make it")), says("", run("make more")), says("", run("rm -rf /")), says("Done."))
+    made = replace(shell(), execute=tool("made", lambda _: "made").execute)
+    async with session_in(tmp_path, *steps, tools=(made,), host=own) as (session, _model):
+        events = await events_of(session, "Go")
+    assert asked == ["make it", "make more"]
+    assert statuses(events) == [CallStatus.OK, CallStatus.REFUSED, CallStatus.REFUSED]
+    assert len(of(events, Guarded)) == 1, "a person's no is told by the door that asked"

@@ -1,0 +1,405 @@
+"""`pullwright chat`: a conversation with the model about this folder, at a terminal or line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.app.cli.arguments import DONE, INTERRUPTED, UsageError, for_error, given_settings
+from orchestrator.core.errors import PullwrightError, ToolError
+from orchestrator.core.repositories import PROGRAM
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from typing import Any, TypeVar
+
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.history import History
+
+    from orchestrator.app.cli.chat_view import ChatView
+    from orchestrator.app.wiring.chat import ChatProgram
+    from orchestrator.bot.chat.conversation import Answer
+    from orchestrator.core.events import Event
+
+    Made = TypeVar("Made")
+
+_PROMPT, _MORE, _PASTE = "> ", ". ", "| "
+_PASTING, _SUBMIT, _CANCEL = "/paste", "/submit", "/cancel"
+_LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
+_COMMAND = re.compile(r"/[^\s/]*(?:\s|\Z)")
+"""How a line begins that is for the program. A path, such as `/etc/hosts`, goes on with another slash."""
+_MENTION = re.compile(r"(?<!\S)@(?P<path>[^\s@][^\s]*)")
+_MOST_FILE_BYTES = 60_000
+_MOST_NAMES = 200
+_HISTORY = "chat_history"
+_PRIVATE = 0o600
+
+
+class LeaveError(Exception):
+    """The person wants to leave."""
+
+
+def chat(options: argparse.Namespace) -> int:
+    """Talk until the person leaves, and return the exit status.
+
+    Raises:
+        UsageError: a flag makes no sense here.
+        PullwrightError: the configuration is wrong, or there is no such conversation to go on with.
+    """
+    if getattr(options, "contract", None) in {"json-plan", "whole-file"}:
+        raise UsageError(
+            f"--contract {options.contract} is for tasks: a conversation takes native or single-step"
+        )
+    return asyncio.run(Chat(options).run())
+
+
+class Chat:
+    """One person at one terminal: reads what is typed, and lets the program answer.
+
+    Attributes:
+        program: what answers; it is built while the person begins to type.
+        debug: whether the state of the session is shown after each turn.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.debug: bool = options.debug
+        self._options = options
+        self._program: asyncio.Future[ChatProgram] | None = None
+        self._view: ChatView | None = None
+        self._state_view: Callable[[Event], None] | None = None
+        self._input: PromptSession[str] | None = None
+        self._asking = asyncio.Lock()
+        self._working: asyncio.Task[Any] | None = None
+        self._is_terminal = not options.plain and sys.stdin.isatty() and sys.stdout.isatty()
+
+    @property
+    def view(self) -> ChatView:
+        """Where everything is shown. It is made when the first thing is."""
+        if self._view is None:
+            from orchestrator.app.cli.chat_view import ChatView
+
+            self._view = ChatView.make(plain=not self._is_terminal)
+        return self._view
+
+    async def program(self) -> ChatProgram:
+        """What answers, as soon as it is there.
+
+        Raises:
+            PullwrightError: the configuration is wrong.
+        """
+        if self._program is None:
+            self._program = asyncio.ensure_future(asyncio.to_thread(self._build))
+        return await asyncio.shield(self._program)
+
+    async def run(self) -> int:
+        """Read and answer until the person leaves."""
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(name, self._terminate)
+        self._main = asyncio.current_task()
+        if self._is_terminal:
+            print(f"Pullwright in {Path.cwd()}")
+            print("/help tells the commands, Ctrl+C ends a reply, Ctrl+D leaves.\n", flush=True)
+        else:
+            await self.program()
+        status = DONE
+        try:
+            with suppress(LeaveError, EOFError):
+                while True:
+                    await self._take(await self._read())
+        except asyncio.CancelledError:
+            status = INTERRUPTED
+        finally:
+            await self._leave()
+        return status
+
+    async def _take(self, text: str) -> None:
+        """Do what was typed: a command, or a word to the model."""
+        from orchestrator.app.cli.slash import run_command
+
+        if not text.strip():
+            return
+        if text.strip() in _LEAVING:
+            raise LeaveError
+        if _COMMAND.match(text):
+            await self.interruptible(run_command(self, text))
+        else:
+            await self.interruptible(self.say(text))
+
+    async def say(self, text: str) -> None:
+        """Say something to the model, with the files that it mentions by `@`."""
+        program = await self.program()
+        conversation = await program.opened()
+        blocks = []
+        for path in dict.fromkeys(match["path"].rstrip(".,;:!?)") for match in _MENTION.finditer(text)):
+            environment = conversation.parts.environment
+            try:
+                data = await environment.read_file(path, max_bytes=_MOST_FILE_BYTES)
+            except ToolError as error:
+                self.view.say(f"@{path} is not shown to the model: {error}")
+                continue
+            blocks.append(conversation.mentioned(path, data))
+        end = await program.say("\n\n".join((text, *blocks)))
+        if end.limit:
+            self.view.say("The reply ended there. What you say next begins anew.")
+
+    async def interruptible(self, work: Coroutine[Any, Any, Made]) -> None:
+        """Do something that Ctrl+C ends. What goes wrong is told, and the program goes on."""
+        with _no_echo(is_terminal=self._is_terminal), self.view.live:
+            task = self._working = asyncio.ensure_future(work)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGINT, task.cancel)
+            try:
+                await task
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if current and current.cancelling():
+                    raise
+                self.view.say("Stopped. The reply that was cut off is not part of the conversation.")
+            except PullwrightError as error:
+                self.view.say(f"{PROGRAM}: {error}")
+            finally:
+                self._working = None
+                loop.remove_signal_handler(signal.SIGINT)
+
+    async def ask(self, tool: str, scope: str, why: str) -> Answer:
+        """Ask the person whether a call may run that needs more than the level. One question at a time."""
+        from orchestrator.bot.chat.conversation import Answer
+        from orchestrator.core.events import Decision
+
+        async with self._asking:
+            self.view.ask(tool, scope, why)
+            try:
+                answer = await self._line("Run it? [y]es, [a]lways in this session, [n]o or why not: ")
+            except (EOFError, KeyboardInterrupt):
+                if self._working:
+                    self._working.cancel()
+                return Answer(Decision.NO)
+        word = answer.strip()
+        match word.casefold():
+            case "y" | "yes":
+                return Answer(Decision.ONCE)
+            case "a" | "always":
+                return Answer(Decision.ALWAYS)
+            case "" | "n" | "no":
+                return Answer(Decision.NO)
+            case _:
+                return Answer(Decision.NO, word)
+
+    async def confirm(self, question: str) -> bool:
+        """Ask the person yes or no. Without a terminal nobody answers: the command is typed with `yes` then."""
+        if not self._is_terminal:
+            self.view.say(f"{question} Type the command once more with yes behind it.")
+            return False
+        self.view.live.pause()
+        try:
+            return (await self._line(f"{question} [y]es, [n]o: ")).strip().casefold() in {"y", "yes"}
+        except (EOFError, KeyboardInterrupt):
+            return False
+
+    def toggle_debug(self) -> bool:
+        """Show the state of the session after each turn from now on, or no longer."""
+        self.debug = not self.debug
+        return self.debug
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> str:
+        """Read what the person says: a line, lines that a backslash joins, or what stands between /paste and /submit."""
+        line = await self._prompt(_PROMPT)
+        if line.strip() == _PASTING:
+            return await self._pasted()
+        lines = [line]
+        while lines[-1].endswith("\\"):
+            lines[-1] = lines[-1].removesuffix("\\")
+            try:
+                lines.append(await self._prompt(_MORE))
+            except EOFError:
+                break
+        return "\n".join(lines)
+
+    async def _pasted(self) -> str:
+        lines: list[str] = []
+        self.view.say(f"Paste, then type {_SUBMIT} on a line of its own ({_CANCEL} drops it).")
+        while (line := await self._prompt(_PASTE)).strip() not in {_SUBMIT, _CANCEL}:
+            lines.append(line)
+        return "\n".join(lines) if line.strip() == _SUBMIT else ""
+
+    async def _prompt(self, words: str) -> str:
+        """Read a line. Ctrl+C drops what was typed."""
+        if not self._is_terminal:
+            read: str = await asyncio.to_thread(sys.stdin.readline)
+            if not read:
+                raise EOFError
+            return read.removesuffix("\n")
+        while True:
+            try:
+                return await self._line(words, is_first=True)
+            except KeyboardInterrupt:
+                self.view.say("Ctrl+D or exit leaves.")
+
+    async def _line(self, words: str, *, is_first: bool = False) -> str:
+        from prompt_toolkit import PromptSession
+
+        if not is_first:  # what is answered to a question is no part of the history
+            own: PromptSession[str] = PromptSession()
+            return await own.prompt_async(words)
+        if self._input is None:
+            self._input = PromptSession(
+                history=self._history(), completer=_completer(), complete_while_typing=False
+            )
+            self._input.app.after_render += self._load
+        return await self._input.prompt_async(words)
+
+    def _load(self, _application: object) -> None:
+        """Build the program once the prompt is there. Where that fails there is nothing to type at."""
+        if self._program is None:
+            self._program = asyncio.ensure_future(asyncio.to_thread(self._build))
+            self._program.add_done_callback(self._loaded)
+
+    def _loaded(self, future: asyncio.Future[ChatProgram]) -> None:
+        if (
+            not future.cancelled()
+            and (error := future.exception())
+            and self._input
+            and self._input.app.is_running
+        ):
+            self._input.app.exit(exception=error)
+
+    def _history(self) -> History:
+        """The lines that were typed in this and earlier conversations, without secrets, readable by their owner only."""
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+        from orchestrator.bot.journal.folders import Home
+
+        path = Home.of(os.environ).root / _HISTORY
+
+        class Redacted(FileHistory):
+            def store_string(self, string: str) -> None:
+                from orchestrator.app.cli.words import environment_redactor
+
+                with suppress(OSError):  # a line that cannot be kept is no reason to end
+                    super().store_string(environment_redactor().redact(string))
+
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _PRIVATE))
+        except OSError:
+            return InMemoryHistory()
+        return Redacted(str(path))
+
+    # -- the program ---------------------------------------------------------------------------------------------
+
+    def _build(self) -> ChatProgram:
+        from orchestrator.app.wiring.chat import build_chat
+        from orchestrator.bot.chat.conversation import begun_in
+
+        program = build_chat(
+            "chat",
+            self._options.repo,
+            given_settings(self._options),
+            os.environ,
+            Path.cwd(),
+            self._emit,
+            ask=self.ask if self._is_terminal else None,
+        )
+        if self._options.resume:
+            program.begun = begun_in(program.context.home, self._options.resume)
+        return program
+
+    def _emit(self, event: Event) -> None:
+        if self.debug:
+            if self._state_view is None:
+                from orchestrator.app.cli.state import StateView
+                from orchestrator.core.clock import SystemClock
+
+                self._state_view = StateView(self.view, SystemClock(), self.view.live.tell)
+            self._state_view(event)
+        else:
+            self.view(event)
+
+    def _terminate(self) -> None:
+        if self._main:
+            self._main.cancel()
+
+    async def _leave(self) -> None:
+        """End the conversation, and say how to go on with it."""
+        if self._program is None or not self._program.done() or self._program.exception():
+            return
+        program = self._program.result()
+        run = program.conversation.parts.run if program.conversation else None
+        lines = await program.close()
+        if run and self._is_terminal:
+            lines.append(f"{PROGRAM} chat --resume {run} goes on with this conversation.")
+        with suppress(OSError):  # the terminal may be gone
+            for line in lines:
+                self.view.say(line)
+
+
+@contextmanager
+def _no_echo(*, is_terminal: bool) -> Iterator[None]:
+    """Show nothing of what is typed ahead: it would stand in the middle of the status. It is read afterwards."""
+    if not is_terminal:
+        yield
+        return
+    import termios
+
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(handle, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal may be gone
+            termios.tcsetattr(handle, termios.TCSADRAIN, before)
+
+
+def _completer() -> Completer:
+    from prompt_toolkit.completion import Completer, Completion
+
+    from orchestrator.app.cli.slash import COMMANDS
+
+    class Words(Completer):
+        def get_completions(self, document: Any, complete_event: Any) -> Iterator[Completion]:
+            del complete_event
+            text: str = document.text_before_cursor
+            if text.startswith("/") and " " not in text:
+                for command in COMMANDS.values():
+                    if command.name.startswith(text):
+                        yield Completion(command.name, -len(text), display_meta=command.text)
+            elif match := re.search(r"(?<!\S)@([^\s@]*)$", text):
+                for path in _paths(Path.cwd(), match[1]):
+                    yield Completion(path, -len(match[1]))
+
+    return Words()
+
+
+def _paths(folder: Path, begun: str) -> Iterable[str]:
+    """The files and folders whose paths begin so. Hidden ones are named where a point was typed."""
+    above, _, name = begun.rpartition("/")
+    found: list[str] = []
+    with suppress(OSError), os.scandir(folder / above) as entries:
+        for entry in entries:
+            if (
+                entry.name.startswith(name)
+                and entry.name != ".git"
+                and (name.startswith(".") or not entry.name.startswith("."))
+            ):
+                prefix = f"{above}/" if above else ""
+                found.append(f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}")
+    return sorted(found)[:_MOST_NAMES]
+
+
+def status_of(error: BaseException) -> int:
+    """The exit status for an error that ended a conversation before it began."""
+    return for_error(error)

@@ -1,0 +1,224 @@
+"""Shows a conversation at a terminal: the model's Markdown as it comes, and what it does between its words."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.words import clean, environment_redactor
+from orchestrator.core.events import (
+    PlanAccepted,
+    ProcessingEnded,
+    ReplyReceived,
+    TextDelta,
+    TextStarted,
+    TurnStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from orchestrator.core.events import Event
+    from orchestrator.engine.policy.secrets import RedactedStream
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_WRITTEN_CALL = re.compile(r"\s*(?:[{\[]|<tool|<function_call|```(?:json|xml|tool)?\s*[{\[<])")
+"""How a reply begins that may be a call which the model wrote down as text."""
+_MAY_BECOME_ONE = re.compile(r"\s*(?:`{1,3}\w{0,6}\s*|<\w{0,12})?\Z")
+_CODE_THEME = "ansi_dark"
+
+
+def indented(text: str) -> str:
+    """The lines after the first one under it."""
+    return text.replace("\n", "\n    ")
+
+
+class MarkdownBlocks:
+    """Cuts a text that comes in pieces into blocks of Markdown that are whole, so that each is shown once."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._lines: list[str] = []
+        self._fence = ""
+
+    def add(self, piece: str) -> list[str]:
+        """Take a piece, and return the blocks that it completes."""
+        *lines, self._rest = (self._rest + piece).split("\n")
+        whole: list[str] = []
+        for line in lines:
+            self._take(line)
+            if not line.strip() and not self._fence:
+                whole += self._cut()
+        return whole
+
+    def end(self) -> list[str]:
+        """Return the last block; the next text begins anew."""
+        self._lines.append(self._rest)
+        self._rest = self._fence = ""
+        return self._cut()
+
+    def _take(self, line: str) -> None:
+        self._lines.append(line)
+        match = _FENCE.match(line)
+        if match is None:
+            return
+        if not self._fence:
+            self._fence = match[1]
+        elif match[1].startswith(self._fence) and not line.strip().strip(self._fence[0]):
+            self._fence = ""
+
+    def _cut(self) -> list[str]:
+        block = "\n".join(self._lines).strip("\n")
+        self._lines = []
+        return [block] if block.strip() else []
+
+
+class ChatView:
+    """An `Emit` that shows what is said and done. Where there is no terminal, whole answers go to standard output.
+
+    Args:
+        console: standard output of a terminal; None where that is none, or plain lines were asked for.
+    """
+
+    def __init__(self, console: Console | None) -> None:
+        self._console = console
+        self._redactor = environment_redactor()
+        if console is None:
+            self.live = LiveView.on_stderr(plain=True, answers=True)
+        else:
+            self.live = LiveView(
+                console, answers=True, redact=self._redactor.redact, stream=self._new_stream, phase="at work"
+            )
+        self._text = self._new_stream()
+        self._blocks = MarkdownBlocks()
+        self._begin()
+
+    @classmethod
+    def make(cls, *, plain: bool) -> ChatView:
+        """Make the view of this process: with a status and colours where both ends are a terminal."""
+        if plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            return cls(None)
+        from rich.console import Console
+
+        console = Console(highlight=False, markup=False, emoji=False)
+        return cls(None if console.is_dumb_terminal else console)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether lines are printed, and nothing else."""
+        return self._console is None
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        match event:
+            case TurnStarted() | TextStarted():
+                self._begin()
+            case TextDelta(text):
+                self._came = True
+                self._add(self._text.add(clean(text)))
+            case ReplyReceived(message=message) if not self._came:
+                self._add(self._text.add(clean(message.text)))
+            case PlanAccepted(plan=plan):
+                self._finish(is_call=not plan.strip())
+            case ProcessingEnded():
+                self._finish(is_call=False)
+            case _:
+                pass
+        self.live(event)
+
+    def say(self, text: str) -> None:
+        """Print lines of the program's own, on standard output."""
+        self.live.pause()
+        text = self._redactor.redact(clean(text))
+        if self._console is None:
+            print(text, flush=True)
+        else:
+            self._console.print(text, soft_wrap=False)
+
+    def rows(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Print two columns, the second of which goes on below itself."""
+        self.live.pause()
+        if self._console is None:
+            width = max(len(left) for left, _ in rows)
+            self.say("\n".join(f"{left:<{width}}  {right}".rstrip() for left, right in rows))
+            return
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True, style="cyan")
+        grid.add_column(overflow="fold")
+        for left, right in rows:
+            grid.add_row(*(self._redactor.redact(clean(text)) for text in (left, right)))
+        self._console.print(grid)
+
+    def ask(self, tool: str, scope: str, why: str) -> None:
+        """Show what is asked for: exactly that, and nothing else, is allowed by a yes."""
+        reason = why.removeprefix("Not run: ")
+        self.say(f"The model wants to call {tool}:\n\n    {indented(scope)}\n\n{reason}\n")
+
+    def markdown(self, text: str) -> None:
+        """Print Markdown of the program's own, or as it is where there is no terminal."""
+        self.live.pause()
+        self._show(self._redactor.redact(clean(text)))
+
+    def code(self, diff: str) -> None:
+        """Print a diff, in colours at a terminal."""
+        self.live.pause()
+        text = self._redactor.redact(clean(diff))
+        if self._console is None:
+            print(text, flush=True)
+            return
+        from rich.syntax import Syntax
+
+        self._console.print(
+            Syntax(text, "diff", theme=_CODE_THEME, background_color="default", word_wrap=True)
+        )
+
+    def _begin(self) -> None:
+        self._came = False
+        self._held = ""
+        self._may_be_call: bool | None = None
+        self._text, self._blocks = self._new_stream(), MarkdownBlocks()
+
+    def _new_stream(self) -> RedactedStream:
+        from orchestrator.engine.policy.secrets import RedactedStream
+
+        return RedactedStream(self._redactor)
+
+    def _add(self, text: str) -> None:
+        """Show the blocks that are whole. What may be a call written as text is held until that is known."""
+        if self._may_be_call is None and text:
+            self._held += text
+            if _WRITTEN_CALL.match(self._held):
+                self._may_be_call = True
+            elif not _MAY_BECOME_ONE.match(self._held):
+                self._may_be_call = False
+                text, self._held = self._held, ""
+        elif self._may_be_call:
+            self._held += text
+        if self._may_be_call is False:
+            for block in self._blocks.add(text):
+                self._show(block)
+
+    def _finish(self, *, is_call: bool) -> None:
+        rest = self._held + self._text.end()
+        if self._may_be_call is None:
+            self._may_be_call = _WRITTEN_CALL.match(rest) is not None
+        if not (is_call and self._may_be_call):
+            for block in (*self._blocks.add(rest), *self._blocks.end()):
+                self._show(block)
+        self._begin()
+
+    def _show(self, block: str) -> None:
+        if self._console is None:
+            print(f"{block}\n", flush=True)
+            return
+        from rich.markdown import Markdown
+        from rich.padding import Padding
+
+        shown = Markdown(block, code_theme=_CODE_THEME, hyperlinks=False)
+        self.live.show(Padding(shown, (0, 0, 1, 0)))

@@ -1,0 +1,421 @@
+"""From the command line's choices to a conversation at a terminal: on this folder, or on a clone of a repository."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import (
+    FAMILY_OF_PROVIDER,
+    known_of,
+    open_clone_of,
+    scope_caps,
+    smallest_request,
+)
+from orchestrator.app.wiring.guards import (
+    GuardMaker,
+    choose_sandbox,
+    gatekeeper,
+    report_refusals,
+    rules_in_words,
+)
+from orchestrator.app.wiring.library import choose_web
+from orchestrator.app.wiring.memory import open_memory
+from orchestrator.app.wiring.model import choose_model
+from orchestrator.app.wiring.program import EventBus, tell_notices
+from orchestrator.app.wiring.repository import choose_site, label_of
+from orchestrator.app.wiring.skills import skills_at
+from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
+from orchestrator.bot.coordination.budget import CycleBudget, Refused
+from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
+from orchestrator.bot.cycle.parts import Sanitizer
+from orchestrator.bot.git.checkpoints import Checkpoints
+from orchestrator.bot.git.folders import remove_folder
+from orchestrator.bot.git.opening import open_in_thread
+from orchestrator.bot.journal.folders import create_run_folder, new_run_id
+from orchestrator.bot.journal.open_runs import is_alive, lock_run
+from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.core.errors import ConfigurationError, NothingLeftError, WorkspaceError
+from orchestrator.core.events import Cloned, CycleEnded, CycleStarted, Warned, WorkSaved
+from orchestrator.core.messages import Spent
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.models.known_models import family_of
+from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.engine.profiles.base import make_profile, web_tools_of, with_skills
+from orchestrator.engine.session.budget import check_price
+from orchestrator.engine.session.config import SessionConfig, recalls_nothing
+from orchestrator.engine.session.context import compaction_of
+from orchestrator.engine.skills import Skills
+from orchestrator.engine.tools.memory import memory_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Any
+
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.bot.chat.conversation import Answer, Begun
+    from orchestrator.bot.coordination.budget import Caps
+    from orchestrator.bot.cycle.parts import CycleResult, Guards
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
+    from orchestrator.core.messages import Message
+    from orchestrator.engine.environments.base import Sandbox
+    from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.session.loop import SessionEnd
+    from orchestrator.engine.web.base import WebAccess
+
+_HOLD_SECONDS = 60.0
+_CHECKPOINTS = "checkpoints"
+_ASKS = "; you are asked about what needs more"
+
+
+@dataclass(slots=True)
+class ChatProgram:
+    """Holds one conversation after the other. The first word of each begins its journal.
+
+    Attributes:
+        folder: where the model works; None before the clone of another repository is there.
+        label: what journals call the repository, or the folder.
+        begun: what the next conversation goes on with.
+        last_end: how the last reply ended; None before the first.
+    """
+
+    context: BuildContext
+    chosen: ChosenModel
+    redactor: Redactor
+    guards: Guards
+    sandbox: Sandbox | None
+    bus: EventBus
+    door: str
+    label: str
+    folder: Path | None
+    clone_of: Callable[[str], Clone] | None = None
+    ask: Callable[[str, str, str], Awaitable[Answer]] | None = None
+    web: WebAccess | None = None
+    memory: LongTermMemory | None = None
+    begun: Begun | None = None
+    conversation: Conversation | None = None
+    clone: Clone | None = None
+    last_end: SessionEnd | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return self.context.settings
+
+    @property
+    def _asks(self) -> bool:
+        return self.ask is not None and self.settings.permission == "safe"
+
+    @property
+    def model_name(self) -> str:
+        """Who is asked."""
+        return self.conversation.session.model.name if self.conversation else self.chosen.model.name
+
+    @property
+    def effort(self) -> str | None:
+        """How much the model is to think; None leaves it to the provider."""
+        return (
+            self.conversation.session.reasoning_effort
+            if self.conversation
+            else self.settings.reasoning_effort
+        )
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens the model can read, where that is known."""
+        return self.settings.context_window or self._profile().context_window_size
+
+    @property
+    def rules(self) -> str:
+        """What may run, in a line."""
+        return f"{rules_in_words(self.settings, self.sandbox)}{_ASKS if self._asks else ''}"
+
+    async def skills(self) -> Skills:
+        """The skills that the model may be given here; what of them was left out is told.
+
+        Raises:
+            ConfigurationError: one was chosen that is not there.
+        """
+        if self.conversation is not None:
+            return self.conversation.parts.skills
+        place = self.clone or self.folder
+        if place is None:
+            return Skills()
+        clean = Sanitizer(self.guards, self.bus).text
+        found = await asyncio.to_thread(skills_at, self.settings, place, clean)
+        for note in found.notes:
+            self.bus(Warned(note))
+        return found
+
+    async def change_model(self, name: str) -> None:
+        """Ask another model of the same provider from the next request on.
+
+        Raises:
+            ConfigurationError: the replies are prepared ones, or the price is needed and not known.
+        """
+        if self.chosen.other is None:
+            raise ConfigurationError("the replies are those of a recorded run: no other model can give them")
+        session = (await self.opened()).session
+        other = self.chosen.other(name)
+        if session.config.max_usd is not None:
+            check_price(session.budget, other.price, other.model.name)
+        session.model, session.price = other.model, other.price
+
+    async def say(self, message: str | Message) -> SessionEnd:
+        """Say something to the model, and wait for its answer.
+
+        Raises:
+            PullwrightError: the model or the host failed.
+        """
+        conversation = await self.opened()
+        self.last_end = await conversation.say(message)
+        return self.last_end
+
+    async def opened(self) -> Conversation:
+        """The conversation, begun with its journal if it was not yet.
+
+        Raises:
+            PullwrightError: nothing may be spent, the clone failed, or the journal cannot be written.
+        """
+        if self.conversation is None:
+            run = new_run_id(self.context.clock.now(), random.SystemRandom())
+            folder = create_run_folder(self.context.home, run)
+            with ExitStack() as stack:
+                stack.enter_context(lock_run(folder, seconds=_HOLD_SECONDS))
+                journal = JournalWriter(folder, self.redactor.redact, self.context.clock)
+                self.bus.record(stack.enter_context(journal), self.context.stop)
+                stack.callback(self.bus.forget)
+                self.bus(self._first_event(run))
+                try:
+                    self.conversation = await self._begin(run, folder)
+                except BaseException as error:
+                    self.bus(CycleEnded({"outcome": "failed", "run": run, "error": str(error)}))
+                    raise
+                self._stack = stack.pop_all()
+        return self.conversation
+
+    async def end(self, error: BaseException | None = None) -> CycleResult | None:
+        """End the conversation and its journal; None if nothing was said. The next word begins another one.
+
+        Args:
+            error: why it ends, if something went wrong.
+        """
+        conversation, self.conversation, self.begun = self.conversation, None, None
+        if conversation is None:
+            return None
+        with self._stack:
+            try:
+                await conversation.close()
+            finally:
+                result = conversation.result(self.last_end, error)
+                self.last_end = None
+                self.bus(CycleEnded(result.to_json()))
+        return result
+
+    async def close(self) -> list[str]:
+        """End the conversation, close connections and remove the clone; what a person should know, in lines."""
+        conversation = self.conversation
+        patch = await self._keep_changes(conversation) if conversation else None
+        await self.end()
+        await self.chosen.model.aclose()
+        if self.memory is not None:
+            await self.memory.aclose()
+        if self.clone is not None:
+            await asyncio.to_thread(self.clone.close)
+        return [f"What was changed in the clone is kept in {patch} (git apply takes it)."] if patch else []
+
+    async def _keep_changes(self, conversation: Conversation) -> Path | None:
+        """Write what was changed in the clone, which goes away, into the run's folder; None if nothing was."""
+        if self.clone is None:
+            return None
+        changed = await asyncio.to_thread(self.clone.changed_paths)
+        patch = await asyncio.to_thread(
+            self.clone.pending_patch, changed, include_commands=True, pushed=False
+        )
+        if not patch.strip():
+            return None
+        path = self.context.home.runs / conversation.parts.run / PATCH_NAME
+        await asyncio.to_thread(write_private, path, patch)
+        self.bus(WorkSaved(str(path)))
+        return path
+
+    def _first_event(self, run: str) -> CycleStarted:
+        settings = self.settings
+        return CycleStarted(
+            run,
+            self.label,
+            self.chosen.model.name,
+            _contract(settings).name,
+            self.rules,
+            profile_name(settings, self.chosen),
+            door=self.door,
+        )
+
+    async def _begin(self, run: str, folder: Path) -> Conversation:
+        context, settings = self.context, self.settings
+        budget = CycleBudget(context.home, context.clock, scope_caps(settings))
+        granted = await budget.open(folder, Spent(), self.bus, smallest_request(settings, self.chosen))
+        if isinstance(granted, Refused):
+            raise NothingLeftError(granted.reason)
+        if self.clone_of is not None and self.clone is None:
+            clone = self.clone = await open_in_thread(partial(self.clone_of, run))
+            files = await asyncio.to_thread(clone.tracked_files)
+            self.bus(Cloned(clone.base_commit, clone.base_branch, len(files)))
+            self.folder = clone.tree
+        if self.folder is None:
+            raise AssertionError("a conversation has a folder")
+        approve = Approvals(self.ask, self.bus) if self.ask else None
+        environment = LocalEnvironment(
+            self.folder,
+            clock=context.clock,
+            sandbox=self.sandbox or ("off" if settings.sandbox == "off" else "auto"),
+            on_refused=report_refusals(self.bus),
+            own_repository=self.clone is not None,
+        )
+        await environment.initialize()
+        await asyncio.to_thread(_sweep, context.home)
+        skills = await self.skills()
+        store = context.home.cache / _CHECKPOINTS / run
+        checkpoints = Checkpoints(self.folder, store, lambda text: self.bus(Warned(text)))
+        parts = ConversationParts(
+            run=run,
+            model=self.chosen.model,
+            price=self.chosen.price,
+            profile=with_checkpoints(with_skills(self._profile(), skills), checkpoints),
+            skills=skills,
+            contract=_contract(settings),
+            environment=environment,
+            config=_config(settings, self.chosen, granted.caps),
+            guards=self.guards,
+            clock=context.clock,
+            emit=self.bus,
+            checkpoints=checkpoints,
+            approve=approve,
+            recall=self.memory.recall_block if self.memory else recalls_nothing,
+        )
+        return Conversation(parts, self.begun)
+
+    def _profile(self) -> Profile:
+        name = profile_name(self.settings, self.chosen)
+        online = web_tools_of(name, self.web) if self.web else ()
+        remembering = memory_tools(self.memory) if self.memory else ()
+        dangerous = self.settings.permission == "dangerous" or self.ask is not None
+        return known_of(make_profile(name, web=online, custom=remembering, dangerous=dangerous), self.chosen)
+
+
+def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who looks on
+    door: str,
+    repository: str | None,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    view: Emit,
+    *,
+    ask: Callable[[str, str, str], Awaitable[Answer]] | None = None,
+    clock: Clock | None = None,
+) -> ChatProgram:
+    """Read the configuration and build what a conversation needs. Nothing is contacted but a server of this machine.
+
+    Args:
+        door: `chat` or `ask`.
+        repository: what `--repo` names, to work on a clone of it; None works in `cwd`.
+        ask: asks the person about calls that need more than the level; None where nobody can be asked.
+
+    Raises:
+        ConfigurationError: something that the person asked for cannot be done as asked.
+        JournalError: the run to be replayed is missing or damaged.
+        WorkspaceError: the folder named is no git repository.
+    """
+    bus = EventBus(view)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock)
+    settings, redactor = context.settings, Redactor(secret_values(environ))
+    chosen = choose_model(context)
+    keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
+    guards = replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
+    tell_notices(context)
+    label, clone_of = label_of(str(cwd), settings.github_url), None
+    if repository is not None:
+        site = choose_site(repository, context, writes=False)
+        label = site.label
+
+        def clone_of(run: str) -> Clone:
+            return open_clone_of(site, context, run, Path(tempfile.gettempdir()), with_git=True)
+
+    return ChatProgram(
+        context,
+        chosen,
+        redactor,
+        guards,
+        choose_sandbox(settings),
+        bus,
+        door,
+        label,
+        None if repository is not None else cwd,
+        clone_of,
+        ask,
+        choose_web(context),
+        open_memory(context) if settings.memory else None,
+    )
+
+
+def profile_name(settings: Settings, chosen: ChosenModel) -> str:
+    """Return the profile that the settings name, or the one of the model's family; else that for any model."""
+    if settings.profile:
+        return settings.profile
+    if chosen.is_small or chosen.ref is None:
+        return "chat"
+    return family_of(chosen.ref.name) or FAMILY_OF_PROVIDER.get(chosen.ref.provider, "assistant")
+
+
+def _contract(settings: Settings) -> Native:
+    """One call a step if the settings want that. Plans and whole files are for tasks: who talks needs words."""
+    return SingleStep() if settings.contract == "single-step" else Native()
+
+
+def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfig:
+    """The limits: tokens and dollars for the whole conversation, rounds and minutes for each reply.
+
+    A conversation has no end that a number of rounds should bring.
+    """
+    return SessionConfig(
+        max_tool_rounds_per_input=caps.rounds or 0,
+        max_tokens=caps.tokens,
+        max_usd=caps.usd,
+        max_minutes=caps.minutes,
+        max_output_tokens=settings.max_output_tokens,
+        temperature=settings.temperature,
+        reasoning_effort=settings.reasoning_effort,
+        reply_tokens=chosen.reply_tokens,
+        stream=settings.stream,
+        context_window=settings.context_window,
+        # A replay's replies do not depend on what is said before them.
+        compaction=None
+        if chosen.tests is not None
+        else compaction_of(profile_name(settings, chosen), settings.compact_at),
+        user_instructions=settings.system_prompt or "",
+        max_subagents=settings.max_subagents,
+        subagent_timeout_seconds=settings.subagent_timeout_seconds,
+    )
+
+
+def _sweep(home: Home) -> None:
+    """Remove the checkpoints of conversations whose process was killed."""
+    with suppress(OSError, WorkspaceError):
+        for folder in (home.cache / _CHECKPOINTS).iterdir():
+            if not is_alive(home.runs / folder.name):
+                remove_folder(folder)

@@ -1,0 +1,378 @@
+"""A conversation of a person with the model: what is said, what it costs, and how it is taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
+from orchestrator.bot.journal.reader import cost_of_all, find_run, read_run, responses, runs
+from orchestrator.core.errors import ConfigurationError, JournalError, WorkspaceError
+from orchestrator.core.events import (
+    CallDecided,
+    CycleStarted,
+    Decision,
+    MessageAdded,
+    Resumed,
+    TodosChanged,
+    Warned,
+)
+from orchestrator.core.fence import fenced
+from orchestrator.core.messages import Spent
+from orchestrator.core.prompts import render
+from orchestrator.core.repositories import same_repository
+from orchestrator.core.todos import TodoList
+from orchestrator.engine.session.config import Host, recalls_nothing
+from orchestrator.engine.session.history import TurnKind, history_of, todos_of
+from orchestrator.engine.session.loop import EndKind
+from orchestrator.engine.session.session import Session
+from orchestrator.engine.skills import Skills
+from orchestrator.engine.tools.base import Ledger, Order
+from orchestrator.engine.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from orchestrator.bot.cycle.parts import Guards
+    from orchestrator.bot.git.checkpoints import Checkpoints
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
+    from orchestrator.core.messages import Message, ToolCall
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.models.base import Model
+    from orchestrator.engine.profiles.base import Profile, ReplyPrice
+    from orchestrator.engine.session.config import SessionConfig
+    from orchestrator.engine.session.gate import Refusal
+    from orchestrator.engine.session.history import Turn
+    from orchestrator.engine.session.loop import SessionEnd
+    from orchestrator.engine.skills import Skill
+    from orchestrator.engine.tools.base import Tool, ToolContext, ToolOutcome
+
+_SECONDS_A_MINUTE = 60.0
+_MOST_LOOKED_AT = 200
+_MOST_RUNS = 100
+"""That one conversation goes back to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person says about a call that needs more than the session may do.
+
+    Attributes:
+        reason: why not, which the model is told.
+    """
+
+    decision: Decision
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Approvals:
+    """Asks a person once about each call that needs more, and remembers what was allowed for the whole session.
+
+    What is allowed is exactly what was shown: this tool, and this command where it runs one.
+
+    Args:
+        ask: shows the person a scope and why it would not run.
+    """
+
+    ask: Callable[[str, str, str], Awaitable[Answer]]
+    emit: Emit
+    allowed: set[tuple[str, str]] = field(default_factory=set)
+
+    async def __call__(self, tool: Tool, call: ToolCall, refusal: Refusal) -> str | None:
+        """Why the call may not run; None if it may."""
+        wanted = tool.name, refusal.scope
+        if wanted in self.allowed:
+            self.emit(CallDecided(call.id, Decision.ALWAYS, refusal.scope))
+            return None
+        answer = await self.ask(tool.name, refusal.scope, str(refusal))
+        self.emit(CallDecided(call.id, answer.decision, refusal.scope, answer.reason))
+        if answer.decision is Decision.ALWAYS:
+            self.allowed.add(wanted)
+        if answer.decision is not Decision.NO:
+            return None
+        return render("agent/not_allowed", reason=answer.reason)
+
+
+def with_checkpoints(profile: Profile, checkpoints: Checkpoints) -> Profile:
+    """The same profile, whose tools that may change files have a checkpoint before and after them."""
+
+    def kept(tool: Tool) -> Tool:
+        if not tool.dangerous and tool.order is not Order.ALONE:
+            return tool
+
+        async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+            async with checkpoints.around():
+                return await tool.execute(arguments, context)
+
+        return replace(tool, execute=execute)
+
+    return replace(profile, tools=ToolRegistry.unchecked(map(kept, profile.tools)))
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationParts:
+    """What a conversation works with.
+
+    Attributes:
+        run: names its journal.
+        approve: asks a person; None where there is nobody.
+        checkpoints: of the folder that tools change.
+        skills: that the model may be given.
+    """
+
+    run: str
+    model: Model
+    price: ReplyPrice
+    profile: Profile
+    contract: Contract
+    environment: ExecutionEnvironment
+    config: SessionConfig
+    guards: Guards
+    clock: Clock
+    emit: Emit
+    checkpoints: Checkpoints
+    skills: Skills = Skills()  # noqa: RUF009  a frozen value
+    approve: Approvals | None = None
+    recall: Callable[[str], Awaitable[str]] = recalls_nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What an earlier conversation left.
+
+    Attributes:
+        run: the last run of it.
+        spent: what all of its runs have cost.
+    """
+
+    run: str
+    turns: tuple[Turn, ...]
+    todos: TodoList
+    spent: Spent
+
+
+class Conversation:
+    """What a person and the model say to each other, in one journal.
+
+    A session that an error has closed is replaced by one that knows all that was said.
+
+    Attributes:
+        ledger: what tools have shown and changed.
+        todos: the model's list of what is to be done.
+    """
+
+    def __init__(self, parts: ConversationParts, begun: Begun | None = None) -> None:
+        self.parts = parts
+        self.ledger = Ledger()
+        self._begun = begun
+        self._skills: dict[str, str] = {}
+        self._sanitizer = Sanitizer(parts.guards, parts.emit)
+        self.todos = begun.todos if begun else TodoList()
+        self._started = parts.clock.monotonic()
+        self.session = self._open(begun.turns if begun else ())
+        if begun:
+            parts.emit(Resumed(begun.run, "taken up by a person", len(begun.turns), 0))
+            if begun.todos.items:
+                parts.emit(TodosChanged(begun.todos.items, begun.todos.added))
+
+    async def say(self, message: str | Message) -> SessionEnd:
+        """Say something, and wait until the model has answered.
+
+        Raises:
+            PullwrightError: the model or the host failed. The conversation can go on.
+        """
+        self._revive()
+        self.session.budget.begin_anew()
+        self.parts.checkpoints.begin_turn()
+        try:
+            return await self.session.run(message)
+        finally:
+            self.parts.checkpoints.end_turn()
+
+    def give_skill(self, skill: Skill) -> None:
+        """Give the model a skill with the next message, unless it has it."""
+        if skill.name in self._skills or skill in self.parts.skills.chosen:
+            raise ConfigurationError(f"the model has the skill {skill.name} already")
+        most = self.parts.skills.most_bytes or self.parts.profile.skill_bytes
+        words = self._skills[skill.name] = skill.words(most)
+        self._tell(render("agent/skills_chosen", skills=[words]))
+
+    def _tell(self, words: str) -> None:
+        """Tell the model something with the next message."""
+        self._revive()
+        self.session.steer(words)
+
+    def _revive(self) -> None:
+        """Put a new session in the place of one that an error has closed."""
+        if self.session.is_closed:
+            old = self.session
+            self.session = self._open(tuple(old.history.turns))
+            self.session.budget.take_over(old.budget)
+            self.session.model, self.session.price, self.session.config = old.model, old.price, old.config
+
+    async def close(self) -> None:
+        """Stop what still runs, and forget the checkpoints."""
+        await self.session.close()
+        await self.parts.environment.cleanup()
+        try:
+            await asyncio.to_thread(self.parts.checkpoints.close)
+        except WorkspaceError as error:
+            self.parts.emit(Warned(f"the folder of the checkpoints could not be removed: {error}"))
+
+    def files_changed(self, paths: Iterable[str]) -> None:
+        """A person changed these files back or forth: the model has not seen them as they are."""
+        changed = [self._sanitizer.words(path) for path in paths]
+        self.ledger.shown.difference_update(paths)
+        if changed:
+            self._tell(render("agent/files_changed", paths=changed))
+
+    def mentioned(self, path: str, data: bytes) -> str:
+        """A file that the person mentioned, as the model is shown it. It counts as read."""
+        self.ledger.shown.add(path)
+        text = self._sanitizer.text(path, data.decode("utf-8", "replace"))
+        return render("agent/mentioned_file", path=path, block=fenced(text))
+
+    def as_markdown(self) -> str:
+        """What was said, for a person to read."""
+        said = []
+        for turn in self.session.history.turns:
+            if turn.kind is TurnKind.ASSISTANT and turn.content.strip():
+                said.append(f"## Pullwright\n\n{turn.content.strip()}\n")
+            elif turn.kind in {TurnKind.USER, TurnKind.STEERING}:
+                said.append(f"## You\n\n{turn.content.strip()}\n")
+        return "\n".join(said)
+
+    @property
+    def spent(self) -> Spent:
+        """What it has cost in this run."""
+        budget = self.session.budget
+        minutes = (self.parts.clock.monotonic() - self._started) / _SECONDS_A_MINUTE
+        tokens = budget.usage.total_tokens + budget.uncertain_tokens
+        return Spent(budget.usd, tokens, minutes, budget.rounds)
+
+    @property
+    def spent_in_all(self) -> Spent:
+        """What it has cost since it began, in earlier runs too."""
+        return self.spent + self._begun.spent if self._begun else self.spent
+
+    def result(self, end: SessionEnd | None, error: BaseException | None) -> CycleResult:
+        """How it ended, as the journal tells it."""
+        budget, spent = self.session.budget, self.spent
+        result = CycleResult(
+            self.parts.run,
+            _OUTCOMES.get(end.kind, Outcome.ANSWERED) if end else Outcome.ANSWERED,
+            rounds=spent.rounds,
+            usage=budget.usage,
+            usd=spent.usd,
+            uncertain_usd=budget.uncertain_usd,
+            uncertain_tokens=budget.uncertain_tokens,
+            minutes=spent.minutes,
+        )
+        if end is not None and end.kind is EndKind.LIMIT:
+            result.reason = end.text
+        if end is not None and end.kind is EndKind.QUESTION:
+            result.question = end.text
+        if isinstance(error, Exception):
+            result.outcome, result.error, result.cause = outcome_of(error), str(error), error
+        elif error is not None:
+            result.outcome = Outcome.INTERRUPTED
+        return result
+
+    def _open(self, turns: Sequence[Turn]) -> Session:
+        parts = self.parts
+        host = Host(
+            gate=parts.guards.gate,
+            shows=parts.guards.shows,
+            approve=parts.approve,
+            clean=self._sanitizer.text,
+            price=parts.price,
+            recall=parts.recall,
+            ledger=self.ledger,
+            todos=self.todos,
+            skills=self._skills,
+            emit=parts.emit,
+            owns_environment=False,
+        )
+        return Session(
+            profile=parts.profile,
+            environment=parts.environment,
+            model=parts.model,
+            contract=parts.contract,
+            config=parts.config,
+            host=host,
+            clock=parts.clock,
+            session_id=parts.run,
+            earlier=turns,
+        )
+
+
+_OUTCOMES = {
+    EndKind.LIMIT: Outcome.LIMIT,
+    EndKind.QUESTION: Outcome.QUESTION,
+    EndKind.INTERRUPTED: Outcome.INTERRUPTED,
+    EndKind.OVERFLOW: Outcome.LIMIT,
+}
+
+
+def begun_in(home: Home, name: str) -> Begun:
+    """Read what a conversation left, with those that it went on with itself.
+
+    Args:
+        name: of its last run, as `find_run` takes it.
+
+    Raises:
+        JournalError: there is no such run, it is damaged, or nothing was said in it.
+    """
+    folder = find_run(home, name)
+    events: list[Event] = []
+    spent, last = Spent(), folder.name
+    for _ in range(_MOST_RUNS):
+        run = read_run(folder)
+        spent += cost_of_all(responses(run))
+        before = next((event for event in run.events if isinstance(event, Resumed)), None)
+        events[:0] = run.events
+        if before is None:
+            break
+        try:
+            folder = find_run(home, before.run)
+        except JournalError:
+            break  # it was removed: what came after it is still there
+    turns = tuple(history_of(events))
+    if not turns:
+        raise JournalError(f"run {last} cannot be taken up: nothing was said in it")
+    return Begun(last, turns, todos_of(events), spent)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A conversation that can be taken up.
+
+    Attributes:
+        first: what the person said first in it.
+    """
+
+    run: str
+    started: datetime
+    first: str
+
+
+def conversations(home: Home, label: str, most: int) -> list[Found]:
+    """The newest conversations about a repository or folder, newest first. Damaged ones are left out."""
+    found: list[Found] = []
+    for folder in runs(home)[:_MOST_LOOKED_AT]:
+        if len(found) == most:
+            break
+        with suppress(JournalError):
+            run = read_run(folder)
+            start = next((event for event in run.events if isinstance(event, CycleStarted)), None)
+            said = next((event for event in run.events if isinstance(event, MessageAdded)), None)
+            if start and start.door and said and same_repository(start.repository, label):
+                found.append(Found(run.id, run.records[0].at, said.message.text))
+    return found

@@ -1,0 +1,365 @@
+"""Checkpoints of a person's folder: what a turn of a model changed is taken back and done again, byte for byte.
+
+They are trees in a git directory of their own, which borrows what the folder's repository has. The folder's own
+repository, its index and its branches are never written.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.git.folders import remove_folder
+from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, storage_errors
+from orchestrator.bot.git.local import locate
+from orchestrator.bot.git.objects import Difference as Change
+from orchestrator.bot.git.objects import TreeEntry, change_index, differences
+from orchestrator.bot.git.staging import diff
+from orchestrator.core.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+MOST_FILE_BYTES = 10_000_000
+"""A larger file is in no checkpoint."""
+MOST_NEW_BYTES = 200_000_000
+"""Of all files together that one checkpoint would have to store."""
+
+_DOING = "cannot keep a checkpoint"
+_PRIVATE = 0o700
+_LINK, _SUBMODULE = "120000", "160000"
+# What the folder's own `.gitattributes` say must change no byte: these stand above them.
+_ATTRIBUTES = "* -text -eol -filter -ident -working-tree-encoding\n"
+
+
+@dataclass(slots=True)
+class TurnChanges:
+    """What the tools of one turn changed, by path: what was there before the turn, and what is after it."""
+
+    changes: dict[str, Change] = field(default_factory=dict)
+
+    def add(self, found: Iterable[Change]) -> None:
+        """Take in what a tool changed after what is known."""
+        for change in found:
+            earlier = self.changes.get(change.path)
+            old = earlier.old if earlier else change.old
+            self.changes[change.path] = Change(change.path, old, change.new)
+            if old == change.new:
+                del self.changes[change.path]
+
+    def back(self) -> TurnChanges:
+        """The same the other way round."""
+        return TurnChanges({path: Change(path, one.new, one.old) for path, one in self.changes.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was put back.
+
+    Attributes:
+        paths: that have what they are to have now.
+        kept: that somebody else has changed since, and that were left as they are.
+    """
+
+    paths: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+class Checkpoints:
+    """Remembers what tools change in a folder, and puts it back.
+
+    Args:
+        folder: the person's.
+        store: where the git directory is made; nobody else may have it.
+        warn: takes one line about what cannot be taken back.
+
+    Attributes:
+        done: the turns that changed something, oldest first.
+        undone: those that were taken back, the newest of them first taken back last.
+    """
+
+    def __init__(self, folder: Path, store: Path, warn: Callable[[str], None]) -> None:
+        self.done: list[TurnChanges] = []
+        self.undone: list[TurnChanges] = []
+        self._folder, self._store, self._warn = folder, store, warn
+        self._git: HostGit | None = None
+        self._before = ""
+        self._running = 0
+        self._turn = TurnChanges()
+        self._left_out: set[str] = set()
+        self._is_off = False
+
+    def begin_turn(self) -> None:
+        """What tools change from now on belongs to another turn."""
+        self.end_turn()
+        self._turn = TurnChanges()
+
+    def end_turn(self) -> None:
+        """The turn is over."""
+        if self._turn.changes:
+            self.done.append(self._turn)
+            self.undone.clear()
+            self._turn = TurnChanges()
+
+    @asynccontextmanager
+    async def around(self) -> AsyncIterator[None]:
+        """Take a checkpoint before a tool runs and after it. Of tools that run at the same time, one around all."""
+        import asyncio
+
+        if not self._running:
+            self._before = await asyncio.to_thread(self._try_snapshot)
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running and self._before:
+                # Also for a tool that was stopped: what it had done by then is there.
+                await asyncio.shield(asyncio.to_thread(self._note, self._before))
+
+    def undo(self) -> Restored:
+        """Take back the last turn.
+
+        Raises:
+            WorkspaceError: there is none, or git failed.
+        """
+        self.end_turn()
+        if not self.done:
+            raise WorkspaceError(
+                "there is nothing to take back: the model has changed no file in this conversation"
+            )
+        turn = self.done[-1]
+        restored = self._apply(turn.back())
+        self.done.pop()
+        self.undone.append(turn)
+        return restored
+
+    def redo(self) -> Restored:
+        """Do again what was taken back last.
+
+        Raises:
+            WorkspaceError: there is none, or git failed.
+        """
+        if not self.undone:
+            raise WorkspaceError("there is nothing to do again")
+        turn = self.undone[-1]
+        restored = self._apply(turn)
+        self.undone.pop()
+        self.done.append(turn)
+        return restored
+
+    def preview(self, *, redo: bool = False) -> str:
+        """What `undo` or `redo` would change now, as a diff; empty where there is nothing.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        self.end_turn()
+        turns = self.undone if redo else self.done
+        if not turns:
+            return ""
+        turn = turns[-1] if redo else turns[-1].back()
+        return self._diff(self._fitting(turn)[0])
+
+    def changed(self) -> str:
+        """What the model changed in the whole conversation and is still there, as a diff.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        whole = TurnChanges()
+        for turn in (*self.done, self._turn):
+            whole.add(turn.changes.values())
+        return self._diff(whole.changes.values())
+
+    def close(self) -> None:
+        """Remove the git directory. Nothing can be taken back any more.
+
+        Raises:
+            WorkspaceError: it cannot be removed.
+        """
+        self._is_off, self._git = True, None
+        if self._store.exists():
+            remove_folder(self._store)
+
+    # -- trees ---------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> HostGit:
+        if self._git is None:
+            with storage_errors(_DOING):
+                self._store.mkdir(mode=_PRIVATE, parents=True)
+            git_dir = self._store / "git"
+            HostGit(self._store).run("init", "--quiet", "--bare", "--", str(git_dir), doing=_DOING)
+            with storage_errors(_DOING):
+                (git_dir / "info").mkdir(exist_ok=True)
+                (git_dir / "info" / "attributes").write_text(_ATTRIBUTES)
+                objects = locate(self._folder).home / ".git" / "objects"
+                if objects.is_dir():
+                    (git_dir / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+            self._git = HostGit(self._store, git_dir, self._folder)
+        return self._git
+
+    def _try_snapshot(self) -> str:
+        """The tree of the folder as it is now; empty where none can be made, which is said once."""
+        if self._is_off:
+            return ""
+        try:
+            return self._snapshot()
+        except WorkspaceError as error:
+            self._is_off = True
+            self._warn(f"what the model changes from now on cannot be taken back by /undo: {error}")
+            return ""
+
+    def _note(self, before: str) -> None:
+        after = self._try_snapshot()
+        if after and after != before:
+            self._turn.add(
+                one for one in differences(self._opened(), before, after) if not _is_submodule(one)
+            )
+
+    def _snapshot(self) -> str:
+        git, index = self._opened(), self._index("index")
+        listing = ("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
+        listed = decode_paths(git.run(*listing, doing=_DOING, variables=index))
+        sizes = {path: size for path in dict.fromkeys(listed) if (size := self._size(path)) is not None}
+        large = {path for path, size in sizes.items() if size > MOST_FILE_BYTES}
+        if news := sorted(large - self._left_out):
+            self._left_out |= large
+            self._warn(f"too large to be taken back by /undo: {', '.join(news[:5])}")
+        wanted = [path for path in sizes if path not in large]
+        total = sum(sizes[path] for path in wanted)
+        if total > MOST_NEW_BYTES:
+            raise WorkspaceError(
+                f"the folder has {total / 1e6:,.0f} MB of files, over {MOST_NEW_BYTES / 1e6:,.0f}"
+            )
+        gone = [path for path in listed if path not in sizes]
+        if wanted:
+            git.run(
+                *("update-index", "-z", "--add", "--replace", "--stdin"),
+                doing=_DOING,
+                stdin=encode_paths(wanted),
+                variables=index,
+            )
+        if gone or large:
+            git.run(
+                *("update-index", "-z", "--force-remove", "--stdin"),
+                doing=_DOING,
+                stdin=encode_paths([*gone, *large]),
+                variables=index,
+            )
+        return git.run("write-tree", doing=_DOING, variables=index).decode("ascii").strip()
+
+    def _size(self, path: str) -> int | None:
+        """The size of a file or link; None where there is none, or what no checkpoint has, such as a repository."""
+        try:
+            found = os.lstat(self._folder / path)
+        except OSError:
+            return None
+        is_kept = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
+        return found.st_size if is_kept else None
+
+    def _index(self, name: str) -> Mapping[str, str]:
+        return {"GIT_INDEX_FILE": str(self._store / name)}
+
+    # -- putting back --------------------------------------------------------------------------------------------
+
+    def _fitting(self, wanted: TurnChanges) -> tuple[list[Change], list[str]]:
+        """The changes whose paths are as they were left, and the paths that somebody else has changed since."""
+        if self._is_off or not wanted.changes:
+            return [], sorted(wanted.changes)
+        git = self._opened()
+        now = _entries(git, self._snapshot(), wanted.changes)
+        fits = [one for path, one in sorted(wanted.changes.items()) if now.get(path) == one.old]
+        # A file cannot be where a folder is, or below a file, that is not part of what is put back.
+        fits = [one for one in fits if one.new is None or not self._is_in_the_way(one.path, fits)]
+        fitting = {one.path for one in fits}
+        return fits, sorted(set(wanted.changes) - fitting)
+
+    def _is_in_the_way(self, path: str, fits: Sequence[Change]) -> bool:
+        going = {one.path for one in fits if one.new is None}
+        place = self._folder / path
+        if place.is_dir() and not place.is_symlink():
+            return any(
+                str(file.relative_to(self._folder)) not in going
+                for file in place.rglob("*")
+                if not file.is_dir()
+            )
+        above = list(Path(path).parents)[:-1]
+        return any(
+            (self._folder / one).is_symlink()
+            or ((self._folder / one).exists() and not (self._folder / one).is_dir())
+            for one in above
+            if one.as_posix() not in going
+        )
+
+    def _apply(self, wanted: TurnChanges) -> Restored:
+        fits, kept = self._fitting(wanted)
+        git, name = self._opened(), "index.restore"
+        with suppress(FileNotFoundError):
+            (self._store / name).unlink()
+        with storage_errors("cannot put files back"):
+            for one in fits:
+                if one.new is None or (one.old is not None and _is_link(one.old) != _is_link(one.new)):
+                    (self._folder / one.path).unlink(missing_ok=True)
+                    self._prune(Path(one.path).parent)
+        back = [Change(one.path, None, one.new) for one in fits if one.new is not None]
+        if back:
+            change_index(git, self._store / name, back, doing="cannot put files back")
+            git.run(
+                *("checkout-index", "-z", "--force", "--stdin"),
+                doing="cannot put files back",
+                stdin=encode_paths([one.path for one in back]),
+                variables=self._index(name),
+            )
+        return Restored(tuple(one.path for one in fits), tuple(kept))
+
+    def _prune(self, folder: Path) -> None:
+        """Remove folders that are empty now, as git does."""
+        for one in (folder, *folder.parents):
+            if one == Path():
+                return
+            try:
+                (self._folder / one).rmdir()
+            except OSError:
+                return
+
+    def _diff(self, changes: Iterable[Change]) -> str:
+        changes = list(changes)
+        if not changes or self._is_off:
+            return ""
+        git, trees = self._opened(), []
+        for name, entries in (
+            ("old", [Change(one.path, None, one.old) for one in changes if one.old]),
+            ("new", [Change(one.path, None, one.new) for one in changes if one.new]),
+        ):
+            index = self._store / f"index.{name}"
+            with suppress(FileNotFoundError):
+                index.unlink()
+            change_index(git, index, entries, doing=_DOING)
+            trees.append(git.run("write-tree", doing=_DOING, variables=self._index(f"index.{name}")))
+        old, new = (tree.decode("ascii").strip() for tree in trees)
+        return diff(git, old, new).decode("utf-8", "replace")
+
+
+def _entries(git: HostGit, tree: str, paths: Iterable[str]) -> dict[str, TreeEntry]:
+    """What a tree has at these paths."""
+    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=_DOING)
+    wanted, found = set(paths), {}
+    for line in decode_paths(output):
+        fields, _, path = line.partition("\t")
+        if path in wanted:
+            mode, _, object_id = fields.split(" ")
+            found[path] = TreeEntry(mode, object_id)
+    return found
+
+
+def _is_link(entry: TreeEntry) -> bool:
+    return entry.mode == _LINK
+
+
+def _is_submodule(change: Change) -> bool:
+    return any(entry is not None and entry.mode == _SUBMODULE for entry in (change.old, change.new))

@@ -1,0 +1,402 @@
+"""`pullwright ask` and `pullwright chat`: one session behind two doors, line by line and at a real terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.app.cli.arguments import DONE, FAILED, LIMIT, USAGE
+from tests.doubles.model_server import MODEL, ModelServer, Step, calls, fail, reply
+from tests.doubles.terminal import Terminal
+from tests.scenarios.stage import CALC, FIXED, Done, Stage, add_commit, git
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+EDIT = calls(("file_delta", {}))
+FIX = calls(("edit_file", {"path": "calc.py", "old_text": "a - b", "new_text": "a + b"}), text="I mend it.")
+LIST = ("run_shell_command", {"command": "touch made.txt; ls"})
+SHELL = calls(LIST)
+
+Talk = Any
+
+
+@pytest.fixture
+def at(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(repository)
+    return repository
+
+
+@pytest.fixture
+def talk(stage: Stage, at: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """Both doors, with the tools of the profile `chat`."""
+
+    def run(*argv: str, lines: str = "") -> Done:
+        assert at.is_dir()
+        monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+        model = ["--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url, "--profile", "chat"]
+        return stage.command(argv[0], *model, *argv[1:])
+
+    return run
+
+
+def flags(model: ModelServer) -> list[str]:
+    return ["--model", f"openai-chat:{MODEL}", "--api-url", model.url, "--profile", "chat"]
+
+
+def test_ask_prints_the_answer_on_standard_output_and_all_else_on_standard_error(
+    stage: Stage, talk: Talk
+) -> None:
+    stage.script(calls(("read_file", {"path": "calc.py"})), reply("It **subtracts**."))
+    done = talk("ask", "What does add do?")
+    assert (done.code, done.out) == (DONE, "It **subtracts**.\n")
+    assert "read_file calc.py" in done.err
+    assert "It **subtracts**" not in done.err
+
+
+def test_ask_as_json_has_the_answer_and_what_it_cost(stage: Stage, talk: Talk) -> None:
+    stage.script(reply("Yes."))
+    result = talk("ask", "--json", "Is it?").result
+    assert (result["answer"], result["outcome"], result["rounds"]) == ("Yes.", "answered", 1)
+    assert result["usage"]["total_tokens"] > 0
+
+
+def test_ask_reads_standard_input_and_goes_on_with_a_conversation(stage: Stage, talk: Talk) -> None:
+    stage.script(reply("Blue."), reply("I said blue."))
+    first = talk("ask", "--json", "-", lines="Which colour?\n").result
+    second = talk("ask", "--json", "--resume", first["run"], "What did you say?").result
+    assert second["answer"] == "I said blue."
+    assert [one["content"] for one in stage.asked(1) if one["role"] == "assistant"] == ["Blue."]
+
+
+@pytest.mark.parametrize(
+    ("argv", "steps", "code"),
+    [
+        (["--max-rounds", "1"], [FIX, FIX], LIMIT),
+        ([], [fail(401)], FAILED),
+        (["--contract", "nonsense"], [], USAGE),
+        (["--resume", "20200101-000000-aaaaaaa"], [], FAILED),
+    ],
+    ids=["limit", "key", "option", "run"],
+)
+def test_ask_has_the_exit_status_of_run(
+    stage: Stage, talk: Talk, argv: list[str], steps: list[Step], code: int
+) -> None:
+    stage.script(*steps)
+    done = talk("ask", *argv, "Do it")
+    assert done.code == code
+    assert done.out == ""
+
+
+def test_nothing_to_ask_is_bad_usage(talk: Talk) -> None:
+    assert talk("ask", "-", lines=" \n").code == USAGE
+    assert talk("ask", "").code == USAGE
+
+
+def test_nobody_is_asked_without_a_terminal_and_the_model_hears_which_rule_is_missing(
+    stage: Stage, talk: Talk, at: Path
+) -> None:
+    stage.script(SHELL, reply("I cannot."))
+    assert talk("ask", "--allow-command", "pytest *", "Run it").code == DONE
+    assert "granted by no rule" in stage.told(1)
+    assert not (at / "made.txt").exists()
+
+
+def test_lines_are_a_conversation_with_one_journal(stage: Stage, talk: Talk, at: Path) -> None:
+    stage.script(FIX, reply("It adds now."), reply("You are welcome."))
+    done = talk("chat", lines="Mend\\\nadd()\n/paste\nThank\nyou\n/submit\n/cost\nexit\n")
+    assert (done.code, (at / "calc.py").read_text()) == (DONE, FIXED)
+    assert "It adds now." in done.out
+    assert "3 rounds" in done.out
+    users = [one["content"] for one in stage.asked(2) if one["role"] == "user"]
+    assert [text.split("\n# ")[0] for text in users] == ["Mend\nadd()", "Thank\nyou"]
+    kinds = [one["type"] for one in stage.events() if "type" in one]
+    assert (kinds[0], kinds[-1], kinds.count("SessionStarted")) == ("CycleStarted", "CycleEnded", 1)
+
+
+def test_a_conversation_is_taken_up_with_its_cost_and_its_list(stage: Stage, talk: Talk) -> None:
+    add = calls(("todo_add", {"content": "look at calc.py"}))
+    stage.script(add, reply("Noted."))
+    talk("chat", "--profile", "assistant", lines="Remember to look\n")
+    run = stage.command("show", "--list", "--json").results[0]["run"]
+    stage.script(reply("At calc.py."))
+    done = talk("chat", "--resume", run, lines="/todo\nWhat is to be done?\n/todo\n/cost\n")
+    assert "look at calc.py" in done.out
+    assert "with the runs before it: 3 rounds" in done.out
+    assert stage.asked(2)[1]["content"].startswith("Remember to look")
+
+
+def test_resume_lists_the_conversations_about_this_folder(stage: Stage, talk: Talk, at: Path) -> None:
+    stage.script(reply("Hello."), reply("Again."))
+    talk("chat", lines="The first word\n")
+    run = stage.command("show", "--list", "--json").results[0]["run"]
+    done = talk("chat", lines=f"/resume\n/resume {run[:18]}\nGo on\n/save said.md\n")
+    assert (at / "said.md").read_text().count("## You") == 2
+    assert f"{run}  " in done.out
+    assert "The first word" in done.out
+    assert [one["content"] for one in stage.asked(1) if one["role"] == "assistant"] == ["Hello."]
+
+
+def test_an_error_of_the_model_ends_the_reply_and_not_the_conversation(stage: Stage, talk: Talk) -> None:
+    stage.script(reply("One."), fail(401), reply("Three."))
+    done = talk("chat", lines="first\nsecond\nthird\n")
+    assert (done.code, "Three." in done.out) == (DONE, True)
+    said = [one["content"] for one in stage.asked(2) if one["role"] != "system"]
+    assert [text.split("\n# ")[0] for text in said] == ["first", "One.", "second", "third"]
+
+
+def test_a_mentioned_file_is_shown_to_the_model(stage: Stage, talk: Talk, at: Path) -> None:
+    (at / "hidden").symlink_to("/etc/passwd")
+    stage.script(reply("It subtracts."))
+    done = talk("chat", lines="Explain @calc.py, @missing.py and @hidden\n")
+    assert CALC in stage.told()
+    assert "root:" not in stage.told()
+    assert "@missing.py is not shown to the model" in done.out
+    assert "@hidden is not shown to the model" in done.out
+
+
+def test_a_command_answers_everything_that_is_typed(stage: Stage, talk: Talk, at: Path) -> None:
+    stage.script(reply("Hi."))
+    typed = ["/help", "/status", "/context", "/todo", "/effort", "/model", "/memory", "/memory list"]
+    typed += [
+        "/memory nonsense",
+        "/nonsense",
+        "/hepl",
+        "/compact",
+        "/save",
+        "/resume",
+        "/effort low",
+        "/paste x",
+    ]
+    typed += ["Hello", "/context", "/compact", "/save talk.md", "/save talk.md", "/memory 'x"]
+    done = talk("chat", lines="".join(f"{line}\n" for line in typed))
+    assert done.code == DONE
+    assert "Traceback" not in done.err
+    for words in (
+        "/resume [RUN]",
+        "nothing was said yet",
+        "there is no command /nonsense",
+        "did you mean /help?",
+        "reasoning effort: low",
+        "talk.md is there already",
+        "No closing quotation",
+    ):
+        assert words in done.out, words
+    assert (at / "talk.md").read_text() == "## You\n\nHello\n\n## Pullwright\n\nHi.\n"
+
+
+def test_what_tools_changed_goes_back_and_forth_the_shells_too(stage: Stage, talk: Talk, at: Path) -> None:
+    shell = calls(("run_shell_command", {"command": "rm README.md; echo made > made.txt"}))
+    stage.script(FIX, shell, reply("Done."), reply("I see."))
+    typed = "Mend\n/diff\n/undo\n/undo yes\n/diff\n/redo yes\n/undo yes\n/undo\nWhy?\n"
+    done = talk("chat", "--permission", "dangerous", "--sandbox", "off", lines=typed)
+    assert "+    return a + b" in done.out
+    assert "yes behind it" in done.out
+    assert done.out.count("taken back: 3 files") == 2
+    assert "done again: 3 files" in done.out
+    assert "the model has changed no file" in done.out
+    assert (at / "calc.py").read_text() == CALC
+    assert ((at / "README.md").exists(), (at / "made.txt").exists()) == (True, False)
+    assert git(at, "status", "--porcelain") == ""
+    assert "calc.py" in str(stage.asked(3)[-1]["content"]) + str(stage.asked(3)[-2]["content"])
+    assert not any((stage.home / "cache" / "checkpoints").iterdir())
+
+
+def test_a_persons_own_edit_is_not_taken_back(stage: Stage, terminal: Talk, at: Path) -> None:
+    stage.script(FIX, reply("It adds now."))
+    with terminal() as person:
+        person.wait_for("leaves.")
+        person.type("Mend add()")
+        person.wait_for("It adds now.")
+        (at / "calc.py").write_text("mine\n")
+        person.type("/undo yes")
+        person.wait_for("changed by somebody else since")
+        person.type("exit")
+        assert person.end() == DONE
+    assert (at / "calc.py").read_text() == "mine\n"
+
+
+def test_a_skill_goes_with_the_next_message_once(stage: Stage, talk: Talk, at: Path) -> None:
+    skill = "---\nname: greet\ndescription: How to greet.\n---\nSay ahoy.\n"
+    add_commit(at, {".agents/skills/greet/SKILL.md": skill}, "A skill")
+    stage.script(reply("Ahoy."))
+    done = talk("chat", lines="/skill\n/skill greet\n/skill greet\n/skill none\nHello\n")
+    assert "How to greet." in done.out
+    assert "has the skill greet already" in done.out
+    assert "there is no skill 'none'" in done.out
+    assert str(stage.asked(0)).count("Say ahoy.") == 1
+
+
+def test_a_path_is_said_and_no_command(stage: Stage, talk: Talk) -> None:
+    stage.script(reply("A file."))
+    assert "A file." in talk("chat", lines="/etc/hosts is what?\n").out
+
+
+def test_plans_are_for_tasks(talk: Talk) -> None:
+    done = talk("chat", "--contract", "json-plan")
+    assert done.code == USAGE
+    assert "native or single-step" in done.err
+
+
+def test_a_clone_is_worked_on_and_what_is_changed_there_is_kept(
+    stage: Stage, talk: Talk, at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stage.script(FIX, reply("It adds now."))
+    done = talk("chat", "--repo", str(at), lines="Mend add()\n")
+    assert (at / "calc.py").read_text() == CALC
+    (patch,) = (stage.home / "runs").glob("*/*.patch")
+    assert str(patch) in done.out
+    git(at, "apply", str(patch))
+    assert (at / "calc.py").read_text() == FIXED
+
+
+# -- at a terminal ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def terminal(stage: Stage, at: Path) -> Callable[..., Terminal]:
+    def start(*argv: str, size: tuple[int, int] = (100, 30)) -> Terminal:
+        environ = {"PULLWRIGHT_HOME": str(stage.home)}
+        return Terminal("chat", *flags(stage.model), *argv, folder=at, environ=environ, size=size)
+
+    return start
+
+
+def question(person: Terminal) -> str:
+    """Wait until the person is asked about a call; what for."""
+    person.wait_for("wants to call")
+    return person.wait_for("why not:")
+
+
+def test_at_a_terminal_a_person_decides_once_always_or_not(stage: Stage, terminal: Talk, at: Path) -> None:
+    other = calls(("run_shell_command", {"command": "touch other.txt"}))
+    stage.script(SHELL, reply("Listed."), SHELL, reply("Once more."), other, reply("I leave it."))
+    with terminal("--sandbox", "off") as person:
+        person.wait_for("leaves.")
+        person.type("List")
+        asked = question(person)
+        assert "touch made.txt; ls" in asked
+        person.type("a")
+        person.wait_for("Listed.")
+        person.type("Again")
+        assert "wants to call" not in person.wait_for("Once more.")
+        person.type("Another")
+        question(person)
+        person.type("not that file")
+        person.wait_for("I leave it.")
+        person.type("exit")
+        assert person.end() == DONE
+    assert (at / "made.txt").exists()
+    assert not (at / "other.txt").exists()
+    assert "not that file" in stage.told(5)
+    decided = [one for one in stage.events() if one.get("type") == "CallDecided"]
+    assert [one["decision"] for one in decided] == ["always", "always", "no"]
+
+
+def test_three_denials_end_the_turn_and_the_next_begins_anew(stage: Stage, terminal: Talk) -> None:
+    stage.script(SHELL, SHELL, SHELL, reply("Never asked for."), reply("Fine."))
+    del stage.model.script[3]
+    with terminal("--sandbox", "off") as person:
+        person.wait_for("leaves.")
+        person.type("List")
+        for _ in range(3):
+            question(person)
+            person.type("n")
+        person.wait_for("What you say next begins anew")
+        person.type("Hello")
+        person.wait_for("Fine.")
+
+
+def test_ctrl_c_ends_the_reply_and_not_the_program(stage: Stage, terminal: Talk) -> None:
+    stage.script(Step(text="A long story. " * 500, pause_seconds=0.05), reply("Here."))
+    with terminal() as person:
+        person.wait_for("leaves.")
+        person.type("Tell")
+        person.wait_for("A long story")
+        person.interrupt()
+        person.wait_for("Stopped.")
+        person.type("Are you there?")
+        person.wait_for("Here.")
+        person.wait_for(">")
+        person.press("\x03")
+        person.wait_for("Ctrl+D or exit leaves")
+        person.wait_for(">")
+        person.press("\x04")
+        assert "chat --resume" in person.wait_for("goes on with this conversation")
+        assert person.end() == DONE
+
+
+def test_a_terminal_that_is_closed_ends_the_journal(stage: Stage, terminal: Talk) -> None:
+    stage.script(reply("Here."))
+    with terminal() as person:
+        person.wait_for("leaves.")
+        person.type("Hello")
+        person.wait_for("Here.")
+        person.hang_up()
+        person.end()
+    assert stage.events()[-1]["type"] == "CycleEnded"
+
+
+def test_a_wrong_configuration_ends_at_the_prompt_in_one_line(terminal: Talk) -> None:
+    with terminal("--max-rounds", "none") as person:
+        person.wait_for("--max-rounds = 'none'")
+        assert person.end() == USAGE
+
+
+def test_what_is_pasted_is_one_message_and_the_history_keeps_no_secret(stage: Stage, terminal: Talk) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    stage.script(reply("Read."))
+    with terminal() as person:
+        person.wait_for("leaves.")
+        person.press(f"\x1b[200~first\nsecond {secret}\x1b[201~")
+        person.press("\r")
+        person.wait_for("Read.")
+    assert stage.told().startswith("first\nsecond")
+    kept = stage.home / "chat_history"
+    assert secret not in kept.read_text()
+    assert "first" in kept.read_text()
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_a_journal_of_a_conversation_is_shown_and_replayed(stage: Stage, talk: Talk) -> None:
+    stage.script(reply("Blue."))
+    run = talk("ask", "--json", "Which colour?").result["run"]
+    assert "Which colour?" in stage.command("show", run).out
+    again = stage.command("ask", "--model", f"replay:{run}", "--json", "Which colour?")
+    assert json.loads(again.out)["answer"] == "Blue."
+
+
+def test_ctrl_c_ends_the_commands_of_the_reply_and_answers_its_call(
+    stage: Stage, terminal: Talk, at: Path
+) -> None:
+    sleeper = calls(("run_shell_command", {"command": "echo $$ > pid; seq -f 'be''gun %g' 99; sleep 1000"}))
+    stage.script(sleeper, reply("Here."))
+    with terminal("--permission", "dangerous", "--sandbox", "off") as person:
+        person.wait_for("leaves.")
+        person.type("Sleep")
+        person.wait_for("begun")
+        person.interrupt()
+        person.wait_for("Stopped.")
+        pid = int((at / "pid").read_text())
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        person.type("/undo yes")
+        person.wait_for("taken back: 1 file")
+        person.type("Go on")
+        person.wait_for("Here.")
+    results = [one["content"] for one in stage.asked(1) if one["role"] == "tool"]
+    assert len(results) == 1, "every vendor wants an answer to each call"
+    assert not (at / "pid").exists()
+
+
+def test_a_granted_command_runs_without_anybody_to_ask(stage: Stage, talk: Talk, at: Path) -> None:
+    stage.script(calls(("run_shell_command", {"command": "touch made.txt"})), reply("Done."))
+    flags = ("--allow-command", "touch made.txt", "--sandbox", "off")
+    assert talk("ask", *flags, "Make it").out == "Done.\n"
+    assert (at / "made.txt").exists()
