@@ -237,6 +237,13 @@ def test_a_path_is_said_and_no_command(stage: Stage, talk: Talk) -> None:
     assert "A file." in talk("chat", lines="/etc/hosts is what?\n").out
 
 
+def test_a_key_on_the_command_line_is_refused(talk: Talk) -> None:
+    for door in (["ask", "x"], ["chat"]):
+        done = talk(*door, "--model", "ghp_" + "a1B2" * 9)
+        assert done.code == USAGE
+        assert "never from the command line" in done.err
+
+
 def test_plans_are_for_tasks(talk: Talk) -> None:
     done = talk("chat", "--contract", "json-plan")
     assert done.code == USAGE

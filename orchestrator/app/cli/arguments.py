@@ -146,8 +146,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:
         raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {"run", "chat", "ask", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
-        _refuse_secrets(options)
+    if options.command in {"run", "ask", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
+        refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
     if options.command == "pulls" and options.action == "close" and options.repo is None:
@@ -490,8 +490,14 @@ def _check_run(options: argparse.Namespace) -> None:
         raise UsageError(f"--answer is for one cycle that goes on with its work: leave out {other}")
 
 
-def _refuse_secrets(options: argparse.Namespace) -> None:
-    """Everybody on the machine can read a running program's arguments."""
+def refuse_secrets(options: argparse.Namespace) -> None:
+    """Refuse flags that hold a secret: everybody on the machine can read a running program's arguments.
+
+    `chat` asks this behind its prompt, because what finds secrets takes a while to load.
+
+    Raises:
+        UsageError: one does.
+    """
     from orchestrator.engine.policy.secrets import Redactor
 
     redactor = Redactor()

@@ -11,7 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.cli.arguments import DONE, INTERRUPTED, UsageError, for_error, given_settings
+from orchestrator.app.cli.arguments import (
+    DONE,
+    INTERRUPTED,
+    UsageError,
+    for_error,
+    given_settings,
+    refuse_secrets,
+)
 from orchestrator.core.errors import PullwrightError, ToolError
 from orchestrator.core.repositories import PROGRAM
 
@@ -302,6 +309,7 @@ class Chat:
         from orchestrator.app.wiring.chat import build_chat
         from orchestrator.bot.chat.conversation import begun_in
 
+        refuse_secrets(self._options)
         program = build_chat(
             "chat",
             self._options.repo,
