@@ -65,6 +65,12 @@ class McpMaker:
     show: ShowPage | None = None
 
     @property
+    def runs_unconfined(self) -> bool:
+        """Whether a server is a program that runs as this user does."""
+        places = (one.place for one in self.config.servers)
+        return any(isinstance(one, ServerProgram) and not self._is_confined(one) for one in places)
+
+    @property
     def approvals(self) -> Approvals:
         """What was approved on this machine."""
         return Approvals(self.context.home.mcp / "approved.json")
@@ -113,15 +119,17 @@ class McpMaker:
     def start(self, name: str, place: ServerProgram, tree: Path | None, emit: Emit) -> ProgramStart:
         """Return what starts a server that is a program."""
         settings = self.context.settings
-        is_confined = place.is_confined and settings.sandbox != "off"
         return ProgramStart(
             place,
             self.context.home.mcp / "servers" / folder_name(name),
             str(tree) if tree else "",
             self.context.environ,
-            partial(_find_sandbox, place, settings, tree, self.connect) if is_confined else None,
+            partial(_find_sandbox, place, settings, tree, self.connect) if self._is_confined(place) else None,
             lambda refused: _tell_refused(emit, name, refused),
         )
+
+    def _is_confined(self, place: ServerProgram) -> bool:
+        return place.is_confined and self.context.settings.sandbox != "off"
 
 
 def open_mcp(context: BuildContext) -> McpMaker | None:

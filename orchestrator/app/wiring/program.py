@@ -249,7 +249,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
     tell_notices(context, mcp.config.notices if mcp else ())
-    refuse_tracing(settings)
+    refuse_tracing(settings, servers=mcp is not None and mcp.runs_unconfined)
     site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
         context,

@@ -51,6 +51,17 @@ def test_the_example_of_the_specification_is_a_server(files: Files) -> None:
     assert (one.name, one.allow, found.notices) == ("one", (), ())
 
 
+def test_a_file_of_another_assistant_is_read_for_its_servers(files: Files) -> None:
+    others = {
+        "api_url": "https://a.example",
+        "model": "m",
+        "openai_api_key": "sk-x",
+        "mcpServers": {"s": {"command": "x"}},
+    }
+    files.json.write_text(json.dumps(others))
+    assert [one.name for one in files.load().servers] == ["s"]
+
+
 def test_the_users_own_file_has_servers_too_and_the_named_file_counts_first(files: Files) -> None:
     files.user.write_text(
         '[mcp.servers.tickets]\ncommand = "tickets"\nallow = ["get"]\nhosts = ["Tickets.example:8443"]\n'
