@@ -1,4 +1,4 @@
-"""A cycle with MCP servers of the person's own: a ticket server that may be read, and nothing that was not approved."""
+"""A cycle and a conversation with MCP servers of the person's own: a ticket server that may be read, and nothing that was not approved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, do, make_repository
+from tests.doubles.model_server import MODEL, calls, reply
+from tests.doubles.terminal import Terminal
+from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, do, make_repository, tools_on_offer
 from tests.unit.engine.mcp.servers import PYTHON, SCRIPT, tool
 
 if TYPE_CHECKING:
@@ -92,6 +94,61 @@ def test_a_ticket_is_read_in_a_cycle_and_in_its_replay(
     outputs = [[one["output"] for one in stage.events(run) if one["type"] == "ToolCallEnded"][:3]
                for run in (done.result["run"], again.result["run"])]  # fmt: skip
     assert outputs[0] == outputs[1]
+
+
+def test_a_ticket_is_read_in_a_conversation_and_in_its_replay(
+    servers: Servers, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TICKETS", KEY)
+    servers.write(READ, CREATE, env={"TICKETS": "${TICKETS}"}, allow=["get_issue"])
+    assert servers.approve().code == 0
+    monkeypatch.chdir(servers.repository)
+    asks = [calls(call("get_issue", text="7")), calls(call("create_issue", text="x"))]
+    stage.script(*asks, reply("It subtracts."))
+    model = ["--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url]
+    done = stage.command("ask", *model, "--mcp-config", str(servers.path), "--json", "What is issue 7?")
+    assert (done.code, done.result["answer"]) == (0, "It subtracts."), done.err
+    offered = tools_on_offer(stage.model.requests[0].body)
+    assert "mcp_tickets_get_issue" in offered
+    assert "create_issue" not in offered  # nobody can be asked
+    assert "Issue 7: add() subtracts. Token [redacted]" in stage.told(1)
+    assert "is not available" in stage.told(2)
+    assert KEY not in json.dumps(stage.events())
+
+    servers.path.unlink()
+    again = stage.command("ask", "--model", f"replay:{done.result['run']}", "--json", "What is issue 7?")
+    assert again.result["answer"] == "It subtracts.", again.err
+    outputs = [[one["output"] for one in stage.events(run) if one["type"] == "ToolCallEnded"]
+               for run in (done.result["run"], again.result["run"])]  # fmt: skip
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.slow(reason="a terminal, and a server in its sandbox")
+def test_a_person_is_asked_about_a_dangerous_tool_with_all_that_it_is_told(
+    servers: Servers, stage: Stage
+) -> None:
+    servers.write(CREATE)
+    assert servers.approve().code == 0
+    same, other = calls(call("create_issue", text="add() subtracts")), calls(call("create_issue", text="x"))
+    stage.script(same, same, other, reply("I wrote it."))
+    flags = ["--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url]
+    flags += ["--mcp-config", str(servers.path)]
+    home = {"PULLWRIGHT_HOME": str(stage.home)}
+    with Terminal("chat", *flags, folder=servers.repository, environ=home) as person:
+        person.wait_for("leaves.")
+        person.type("Write an issue")
+        person.wait_for('create_issue {"text": "add() subtracts"}')
+        person.wait_for("why not:")
+        person.type("a")
+        person.wait_for('create_issue {"text": "x"}')
+        person.wait_for("why not:")
+        person.type("not that")
+        person.wait_for("I wrote it.")
+        person.type("exit")
+        assert person.end() == 0
+    assert ["done" in stage.told(number) for number in (1, 2, 3)] == [True, True, False]
+    decided = [one["decision"] for one in stage.events() if one["type"] == "CallDecided"]
+    assert decided == ["always", "always", "no"]
 
 
 def test_what_nobody_approved_is_not_offered_and_the_run_goes_on(servers: Servers, stage: Stage) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, add_commit, do
+from tests.doubles.model_server import MODEL, calls, reply
+from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, add_commit, do, tools_on_offer
 from tests.scenarios.test_long_tasks import PAGES, LongTask
 
 if TYPE_CHECKING:
@@ -56,6 +58,33 @@ def test_what_is_remembered_comes_with_the_task_that_it_has_to_do_with(
     assert "fact by a model" in stage.told(2)
 
 
+def test_a_conversation_in_the_folder_has_the_memory_of_the_repositorys_cycles(
+    stage: Stage, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "said.jsonl").write_text(json.dumps(CORRECTION), encoding="utf-8")
+    stage.command("memory", "import", str(tmp_path / "said.jsonl"), "--repo", str(repository))
+    note = {"index_name": "notes", "text": "Decimal numbers come from the bank"}
+    stage.script(calls(("vector_db_add_text", note)), *[reply("I see.")] * 3)
+
+    def talk(folder: Path, lines: str) -> Done:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+        model = ("--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url)
+        return stage.command("chat", *model, "--profile", "assistant", "--memory")
+
+    (repository / "deep").mkdir()
+    said = talk(repository / "deep", "What of Decimal in add()?\nAnd Decimal numbers?\n/memory list\n")
+    assert "add() works on Decimal as well" in stage.told()
+    assert "vector_db_search_text" in tools_on_offer(stage.model.requests[0].body)
+    assert note["text"] in stage.told(2).partition("# Relevant Documents")[2]
+    assert "add() works on Decimal as well" in said.out
+    (tmp_path / "elsewhere").mkdir()
+    said = talk(tmp_path / "elsewhere", "What of Decimal in add()?\n/memory list --repo x/y\n/memory list\n")
+    assert "Relevant" not in stage.told(3)
+    assert "leave --repo out" in said.out
+    assert "add() works" not in said.out
+
+
 def test_without_the_option_there_is_no_memory(stage: Stage, repository: Path) -> None:
     stage.script(do(FIX), do(PROPOSE, FINISH))
     done = stage.run("--repo", str(repository), "--task", "Fix add() in calc.py", "--dry-run")
@@ -96,4 +125,4 @@ def test_what_is_remembered_outlasts_a_conversation_that_is_made_shorter(
     assert done.code == 0, done.err
     last = model.asked[-1]
     assert "The conversation before this was made shorter" in last
-    assert last.count("Memory 1, correction by a person, 2026-01-01: add() works on Decimal as well") == 1
+    assert last.count("Memory 1, correction by a person, 2026-01-01: `add() works on Decimal as well`") == 1

@@ -63,7 +63,7 @@ async def _help(chat: Chat, _rest: str) -> None:
 async def _memory(chat: Chat, rest: str) -> None:
     from orchestrator.app.cli.arguments import UsageError, memory_help, parse
     from orchestrator.app.cli.memory import act
-    from orchestrator.app.wiring.memory import open_memory
+    from orchestrator.app.wiring.memory import memory_file, open_memory
 
     words = _words(rest)
     if not words or words == ["help"]:
@@ -73,12 +73,14 @@ async def _memory(chat: Chat, rest: str) -> None:
         options = parse(["memory", *words])
     except (UsageError, SystemExit) as error:
         raise ConfigurationError(f"/memory: {error}; /memory help tells what there is") from None
+    if options.repo:
+        raise ConfigurationError("/memory is about what this conversation remembers: leave --repo out")
     program = await chat.program()
-    if not program.context.home.memory.exists():
+    if not memory_file(program.context.home, program.repository).exists():
         chat.view.say("nothing is remembered on this machine")
         return
     out = StringIO()
-    opened = program.memory or open_memory(program.context)
+    opened = program.memory or open_memory(program.context, program.repository)
     try:
         with redirect_stdout(out):
             await act(opened, options, out)

@@ -65,7 +65,10 @@ def read_foreign(path: Path) -> Imported:
     notes = [_key_note(key, given) for key in _KEYS if given.get(key)]
     if servers := given.get(_SERVERS):
         count = len(servers) if isinstance(servers, dict | list) else 1
-        notes.append(f"{_SERVERS}: {count} not taken over; name the file when you run: --mcp-config {path}")
+        notes.append(
+            f"{_SERVERS}: {count} not taken over; name the file when you run, with --mcp-config {path}, "
+            f"or for all runs in your own file: mcp_config = {as_toml(str(path.absolute()))}"
+        )
     notes += [
         f"{key[:_SHOWN_CHARS]!r} is not known and was left out; the nearest key is {nearest_to(key, _KNOWN)!r}"
         for key in given

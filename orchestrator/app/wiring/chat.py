@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import (
+    DOCUMENT_PROFILES,
     FAMILY_OF_PROVIDER,
     known_of,
     open_clone_of,
@@ -24,14 +25,14 @@ from orchestrator.app.wiring.guards import (
     GuardMaker,
     choose_sandbox,
     gatekeeper,
+    refuse_tracing,
     report_refusals,
     rules_in_words,
 )
 from orchestrator.app.wiring.library import choose_web
-from orchestrator.app.wiring.memory import open_memory
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.program import EventBus, tell_notices
-from orchestrator.app.wiring.repository import choose_site, label_of
+from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
+from orchestrator.app.wiring.repository import choose_site, place_of
 from orchestrator.app.wiring.skills import skills_at
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
 from orchestrator.bot.coordination.budget import CycleBudget, Refused
@@ -55,6 +56,7 @@ from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import SessionConfig, recalls_nothing
 from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.skills import Skills
+from orchestrator.engine.tools.documents import document_tools
 from orchestrator.engine.tools.memory import memory_tools
 
 if TYPE_CHECKING:
@@ -65,16 +67,18 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.bot.chat.conversation import Answer, Begun
     from orchestrator.bot.coordination.budget import Caps
-    from orchestrator.bot.cycle.parts import CycleResult, Guards
+    from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
     from orchestrator.engine.environments.base import Sandbox
+    from orchestrator.engine.mcp.base import ForeignTools
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.loop import SessionEnd
+    from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
 
 _HOLD_SECONDS = 60.0
@@ -87,8 +91,10 @@ class ChatProgram:
     """Holds one conversation after the other. The first word of each begins its journal.
 
     Attributes:
-        folder: where the model works; None before the clone of another repository is there.
         label: what journals call the repository, or the folder.
+        folder: where the model works; None before the clone of another repository is there.
+        repository: which repository's memory it is (see `memory_file`); empty in a folder without one.
+        servers: makes the tools of MCP servers, or those of the run that is replayed.
         begun: what the next conversation goes on with.
         last_end: how the last reply ended; None before the first.
     """
@@ -106,11 +112,14 @@ class ChatProgram:
     ask: Callable[[str, str, str], Awaitable[Answer]] | None = None
     web: WebAccess | None = None
     memory: LongTermMemory | None = None
+    repository: str = ""
+    servers: MakeForeignTools | None = None
     begun: Begun | None = None
     conversation: Conversation | None = None
     clone: Clone | None = None
     last_end: SessionEnd | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
+    _foreign: ForeignTools | None = None
 
     @property
     def settings(self) -> Settings:
@@ -204,6 +213,7 @@ class ChatProgram:
                 try:
                     self.conversation = await self._begin(run, folder)
                 except BaseException as error:
+                    await self._end_servers()
                     self.bus(CycleEnded({"outcome": "failed", "run": run, "error": str(error)}))
                     raise
                 self._stack = stack.pop_all()
@@ -222,6 +232,7 @@ class ChatProgram:
             try:
                 await conversation.close()
             finally:
+                await self._end_servers()
                 result = conversation.result(self.last_end, error)
                 self.last_end = None
                 self.bus(CycleEnded(result.to_json()))
@@ -238,6 +249,11 @@ class ChatProgram:
         if self.clone is not None:
             await asyncio.to_thread(self.clone.close)
         return [f"What was changed in the clone is kept in {patch} (git apply takes it)."] if patch else []
+
+    async def _end_servers(self) -> None:
+        foreign, self._foreign = self._foreign, None
+        if foreign is not None:
+            await foreign.close()
 
     async def _keep_changes(self, conversation: Conversation) -> Path | None:
         """Write what was changed in the clone, which goes away, into the run's folder; None if nothing was."""
@@ -290,13 +306,17 @@ class ChatProgram:
         await environment.initialize()
         await asyncio.to_thread(_sweep, context.home)
         skills = await self.skills()
+        if self.servers is not None:
+            clean = Sanitizer(self.guards, self.bus).text
+            self._foreign = self.servers(self.folder, clean, self.bus)
+        foreign = await self._foreign.open() if self._foreign else ()
         store = context.home.cache / _CHECKPOINTS / run
         checkpoints = Checkpoints(self.folder, store, lambda text: self.bus(Warned(text)))
         parts = ConversationParts(
             run=run,
             model=self.chosen.model,
             price=self.chosen.price,
-            profile=with_checkpoints(with_skills(self._profile(), skills), checkpoints),
+            profile=with_checkpoints(with_skills(self._profile(foreign), skills), checkpoints),
             skills=skills,
             contract=_contract(settings),
             environment=environment,
@@ -306,16 +326,25 @@ class ChatProgram:
             emit=self.bus,
             checkpoints=checkpoints,
             approve=approve,
-            recall=self.memory.recall_block if self.memory else recalls_nothing,
+            recall=self._recall(),
         )
         return Conversation(parts, self.begun)
 
-    def _profile(self) -> Profile:
+    def _recall(self) -> Callable[[str], Awaitable[str]]:
+        if self.memory is None:
+            return recalls_nothing
+        with_documents = profile_name(self.settings, self.chosen) in DOCUMENT_PROFILES
+        return self.memory.recall_with_documents if with_documents else self.memory.recall_block
+
+    def _profile(self, foreign: tuple[Tool, ...] = ()) -> Profile:
         name = profile_name(self.settings, self.chosen)
         online = web_tools_of(name, self.web) if self.web else ()
-        remembering = memory_tools(self.memory) if self.memory else ()
+        custom = foreign
+        if self.memory is not None:
+            documents = document_tools(self.memory) if name in DOCUMENT_PROFILES else ()
+            custom = (*memory_tools(self.memory), *documents, *foreign)
         dangerous = self.settings.permission == "dangerous" or self.ask is not None
-        return known_of(make_profile(name, web=online, custom=remembering, dangerous=dangerous), self.chosen)
+        return known_of(make_profile(name, web=online, custom=custom, dangerous=dangerous), self.chosen)
 
 
 def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who looks on
@@ -343,15 +372,20 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     """
     bus = EventBus(view)
     context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock)
-    settings, redactor = context.settings, Redactor(secret_values(environ))
-    chosen = choose_model(context)
+    settings, chosen = context.settings, choose_model(context)
+    recorded = chosen.foreign
+    mcp = open_servers(context) if recorded is None else None
+    redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
     keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
     guards = replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
-    tell_notices(context)
-    label, clone_of = label_of(str(cwd), settings.github_url), None
+    tell_notices(context, mcp.config.notices if mcp else ())
+    runs_unconfined = mcp is not None and mcp.runs_unconfined
+    refuse_tracing(settings, others=runs_unconfined or (settings.sandbox == "off" and ask is not None))
+    here, clone_of = place_of(cwd), None
+    label, about = here.label, here.label if here.is_repository else ""
     if repository is not None:
         site = choose_site(repository, context, writes=False)
-        label = site.label
+        label = about = site.label
 
         def clone_of(run: str) -> Clone:
             return open_clone_of(site, context, run, Path(tempfile.gettempdir()), with_git=True)
@@ -369,7 +403,9 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         clone_of,
         ask,
         choose_web(context),
-        open_memory(context) if settings.memory else None,
+        open_own_memory(context, about) if settings.memory else None,
+        about,
+        mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
     )
 
 

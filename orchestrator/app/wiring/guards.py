@@ -157,15 +157,15 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
 
 
-def refuse_tracing(settings: Settings, *, servers: bool = False) -> None:
-    """If commands or MCP servers run without a sandbox, forbid this user's programs to trace this one or read its memory.
+def refuse_tracing(settings: Settings, *, others: bool = False) -> None:
+    """If commands or others run without a sandbox, forbid this user's programs to trace this one or read its memory.
 
     Linux's prctl(2) does it, for programs of root not. Nothing of the kind is known for macOS.
 
     Args:
-        servers: whether an MCP server runs without one.
+        others: whether something else runs without one: an MCP server, or a command that a person allows when asked.
     """
-    if (servers or (settings.sandbox == "off" and runs_anything(settings))) and sys.platform == "linux":
+    if (others or (settings.sandbox == "off" and runs_anything(settings))) and sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0)

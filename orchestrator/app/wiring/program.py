@@ -244,12 +244,12 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         )
     settings = context.settings
     # A run that is replayed or shown asks no server.
-    mcp = _open_servers(context) if chosen.foreign is None and not request.demo else None
+    mcp = open_servers(context) if chosen.foreign is None and not request.demo else None
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
     tell_notices(context, mcp.config.notices if mcp else ())
-    refuse_tracing(settings, servers=mcp is not None and mcp.runs_unconfined)
+    refuse_tracing(settings, others=mcp is not None and mcp.runs_unconfined)
     site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
         context,
@@ -258,7 +258,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         web=None if request.demo else choose_web(context),
-        long_term=None if request.demo else LazyMemory(partial(_open_memory, context, site.label)),
+        long_term=None if request.demo else LazyMemory(partial(open_own_memory, context, site.label)),
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
@@ -266,7 +266,13 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     return Program(shared, bus)
 
 
-def _open_memory(context: BuildContext, repository: str) -> LongTermMemory:
+def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
+    """Open the memory for a session, and tell where the model can only compare words.
+
+    Raises:
+        ConfigurationError: the server of embeddings cannot be asked as it is configured.
+        MemoryStoreError: the file cannot be used.
+    """
     memory = open_memory(context, repository)
     settings = context.settings
     if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
@@ -274,8 +280,12 @@ def _open_memory(context: BuildContext, repository: str) -> LongTermMemory:
     return memory
 
 
-def _open_servers(context: BuildContext) -> McpMaker | None:
-    """Read which MCP servers there are, if a person named any."""
+def open_servers(context: BuildContext) -> McpMaker | None:
+    """Read which MCP servers there are, if a person named any.
+
+    Raises:
+        ConfigurationError: a file makes no sense, or what speaks to servers is not installed.
+    """
     settings = context.settings
     if not (context.loaded.has_servers or settings.mcp_config or settings.mcp_unconfined):
         return None

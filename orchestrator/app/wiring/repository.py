@@ -305,11 +305,13 @@ class OnDisk:
         path: what is cloned: the top of a work tree, or a bare repository.
         home: the repository itself, the same for all of its work trees.
         origin: the address that it was cloned from, without a credential; empty if there is none.
+        is_repository: whether git knows a repository for it at all.
     """
 
     path: Path
     home: Path
     origin: str = ""
+    is_repository: bool = True
 
     @property
     def label(self) -> str:
@@ -353,6 +355,14 @@ def label_of(text: str, github_url: str) -> str:
         return text
 
 
+def place_of(folder: Path) -> OnDisk:
+    """Return the repository that a folder is, or lies in; the folder itself where there is none, or no git."""
+    try:
+        return _on_disk(folder)
+    except PullwrightError:
+        return OnDisk(folder, folder, is_repository=False)
+
+
 def _named_folder(path: str, text: str) -> OnDisk:
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -365,7 +375,7 @@ def _on_disk(folder: Path) -> OnDisk:
     from orchestrator.bot.git.local import locate
 
     found = locate(folder)
-    return OnDisk(found.top, found.home, found.origin)
+    return OnDisk(found.top, found.home, found.origin, found.is_repository)
 
 
 def _on_server(server: str, match: re.Match[str]) -> OnGitHub:

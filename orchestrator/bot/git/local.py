@@ -61,11 +61,13 @@ class Located:
         top: what is cloned: the top of the work tree, or the bare repository.
         home: the repository itself. All of its work trees have the same, and no other repository has it.
         origin: the address of its remote `origin`, without a credential; empty if there is none.
+        is_repository: whether git knows a repository for it at all.
     """
 
     top: Path
     home: Path
     origin: str = ""
+    is_repository: bool = True
 
 
 def locate(folder: Path) -> Located:
@@ -83,7 +85,7 @@ def locate(folder: Path) -> Located:
 
     common = ask("rev-parse", "--git-common-dir")
     if common is None:
-        return Located(start, start)
+        return Located(start, start, is_repository=False)
     shared = (start / common).resolve()
     home = shared.parent if shared.name == ".git" else shared
     # In a bare repository, and inside of a `.git` folder, there is no work tree to be at the top of.

@@ -190,10 +190,12 @@ class RecordedTools:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._offered = [event for event in events if isinstance(event, ForeignToolsOffered)]
-        asked = {event.call_id: event for event in events if isinstance(event, ToolCallStarted)}
+        asked: dict[str, ToolCallStarted] = {}  # some servers give the calls of each reply the same ids
         self._answers: defaultdict[str, deque[tuple[str, ToolCallEnded]]] = defaultdict(deque)
         for event in events:
-            if isinstance(event, ToolCallEnded) and event.status in {CallStatus.OK, CallStatus.FAILED}:
+            if isinstance(event, ToolCallStarted):
+                asked[event.call_id] = event
+            elif isinstance(event, ToolCallEnded) and event.status in {CallStatus.OK, CallStatus.FAILED}:
                 started = asked.get(event.call_id)
                 self._answers[event.name].append((_key(started.arguments if started else {}), event))
 

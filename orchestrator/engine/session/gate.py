@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -35,8 +36,8 @@ class Refusal(str):
     """The reason why a call may not run, as the model is told, and the defence that says so.
 
     Attributes:
-        scope: what a person may allow: the tool, and its command where it runs one. Empty where nobody may, because
-            the call is blocked at every level.
+        scope: what a person may allow: the tool, with its command where it runs one, and with all its arguments where
+            others run it. Empty where nobody may, because the call is blocked at every level.
     """
 
     __slots__ = ("defence", "scope")
@@ -105,7 +106,7 @@ class Gatekeeper:
         if (tool.outbound or call.name in WEB_TOOLS) and any(map(self._holds_secret, _texts(call.arguments))):
             return Refusal("Not run: the arguments hold a secret, which does not leave.", Defence.SECRETS)
         if tool.dangerous and self.level is Level.SAFE:
-            return Refusal(f"Not run: {call.name} needs the level dangerous.", scope=call.name)
+            return Refusal(f"Not run: {call.name} needs the level dangerous.", scope=_call_scope(tool, call))
         return None
 
     def _refuse_command(self, call: ToolCall) -> str | None:
@@ -126,6 +127,11 @@ class Gatekeeper:
 def safe_mode(tool: Tool, call: ToolCall) -> str | None:
     """The level `safe` without a rule: no dangerous tool runs. The model may guess their names."""
     return not_available(call) if tool.dangerous else None
+
+
+def _call_scope(tool: Tool, call: ToolCall) -> str:
+    """The tool. Of one that others run, also all that they would be told."""
+    return f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}" if tool.outbound else call.name
 
 
 def _command_scope(call: ToolCall) -> str:

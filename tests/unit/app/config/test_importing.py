@@ -118,6 +118,7 @@ def test_keys_servers_and_what_is_unknown_are_named_and_not_written(tmp_path: Pa
     assert "set the environment variable ANTHROPIC_API_KEY" in found.notes[0]
     assert "OPENAI_API_KEY" in found.notes[1]
     assert f"--mcp-config {tmp_path}/ralph.config.json" in found.notes[2]
+    assert found.notes[2].endswith(f'mcp_config = "{tmp_path}/ralph.config.json"')
     assert "made-up" not in str(found)
     inside = imported(tmp_path, {"api_url": "https://me:secret@host.example/v1"})
     assert (inside.values, inside.notes) == (

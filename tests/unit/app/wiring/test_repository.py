@@ -21,6 +21,7 @@ from orchestrator.app.wiring.repository import (
     local_forges,
     open_hidden_refs,
     parse_place,
+    place_of,
 )
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.base import Proposal, PullRequestState
@@ -66,7 +67,7 @@ def test_what_names_a_repository_on_github(text: str, expected: OnGitHub) -> Non
 
 @pytest.mark.parametrize("wrap", ["{}", "file://{}", "{}/"])
 def test_a_folder_is_a_repository_on_disk(tmp_path: Path, wrap: str) -> None:
-    assert parse_place(wrap.format(tmp_path), GITHUB) == OnDisk(tmp_path, tmp_path)
+    assert parse_place(wrap.format(tmp_path), GITHUB) == OnDisk(tmp_path, tmp_path, is_repository=False)
 
 
 def test_a_folder_that_exists_wins_over_owner_and_name(
@@ -75,7 +76,7 @@ def test_a_folder_that_exists_wins_over_owner_and_name(
     (tmp_path / "octo" / "spoon").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "octo" / "spoon"
-    assert parse_place("octo/spoon", GITHUB) == OnDisk(folder, folder)
+    assert parse_place("octo/spoon", GITHUB) == OnDisk(folder, folder, is_repository=False)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +193,16 @@ def test_what_is_cloned_is_the_top_of_the_work_tree_in_which_it_was_typed(disk: 
         place = parse_place(text, GITHUB)
         assert isinstance(place, OnDisk)
         assert place.path == disk / top
+
+
+@table(
+    ("folder", "home"),
+    [("tree", "tree"), ("tree/sub", "tree"), ("linked/sub", "tree"), ("bare.git", "bare.git"), (".", None)],
+)
+def test_a_folder_is_of_a_repository_or_of_none(disk: Path, folder: str, home: str | None) -> None:
+    place = place_of(disk / folder)
+    assert place.is_repository is (home is not None)
+    assert place.label == str(disk / (home or ""))
 
 
 def test_an_old_journals_relative_path_is_no_repository(disk: Path) -> None:

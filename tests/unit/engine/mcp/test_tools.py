@@ -180,6 +180,7 @@ async def test_a_replay_gives_the_recorded_answers_and_starts_nothing(session: S
         *call(2, "mcp_s_echo", {"text": "x"}, CallStatus.OK, "first"),
         *call(3, "mcp_s_echo", {"text": "x"}, CallStatus.OK, "second"),
         *call(4, "mcp_s_echo", {"text": "y"}, CallStatus.FAILED, "bad"),
+        *call(4, "read_file", {"path": "a"}, CallStatus.OK, "the same id in a later reply"),
     ]
     recorded = {one.name: one for one in await RecordedTools(events).open()}
     assert {name: (one.definition, one.dangerous, one.order) for name, one in recorded.items()} == {

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
-from orchestrator.core.messages import ToolCall, ToolResult
+from orchestrator.core.messages import ToolCall, ToolDefinition, ToolResult
+from orchestrator.engine.mcp.tools import foreign_tool
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.gate import Gatekeeper, Refusal
@@ -268,6 +269,16 @@ def test_what_is_asked_about_names_the_folder_too() -> None:
     refusal = keeper(shell_command(), ToolCall("1", "shell", {"command": "ls", "workdir": "sub"}))
     assert isinstance(refusal, Refusal)
     assert refusal.scope == "(in sub) ls"
+
+
+def test_what_is_asked_about_a_tool_of_others_has_all_that_they_would_be_told() -> None:
+    keeper = Gatekeeper(Level.SAFE, RULES, asks=True)
+    theirs = foreign_tool(
+        ToolDefinition("mcp_tickets_close", "", {"type": "object"}), shell().execute, dangerous=True
+    )
+    refusal = keeper(theirs, ToolCall("1", "mcp_tickets_close", {"id": "ä 7"}))
+    assert isinstance(refusal, Refusal)
+    assert refusal.scope == 'mcp_tickets_close {"id": "ä 7"}'
 
 
 async def test_a_call_runs_that_a_person_allows_and_not_one_that_is_blocked_everywhere(
