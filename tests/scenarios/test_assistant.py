@@ -37,7 +37,9 @@ def test_an_assistant_with_a_memory_has_its_tools(stage: Stage, repository: Path
     stage.script(do(("remember", {"content": "add() is tested by hand"})), do(FINISH))
     done = stage.run("--repo", str(repository), *TASK, "--profile", "assistant", "--memory", "--dry-run")
     assert "recall_memories" in stage.asked()[0]["content"]
-    assert "add() is tested by hand" in stage.command("memory", "list").out, done.err
+    assert "add() is tested by hand" in stage.command("memory", "list", "--repo", str(repository)).out, (
+        done.err
+    )
 
 
 def test_an_explorer_looks_and_ends_with_what_it_found(stage: Stage, repository: Path) -> None:

@@ -164,11 +164,7 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
 def make_parts(
     shared: RunParts, open_records: Callable[[], Records], run: str, folder: Path, settings: Settings
 ) -> CycleParts:
-    """Make what the cycle `run` works with, under the person's settings or stricter ones.
-
-    Args:
-        open_records: gives the hidden refs of the remote. In a dry run they are only read.
-    """
+    """Make what the cycle `run` works with. `open_records` gives the remote's hidden refs, in a dry run to be read only."""
     records = None if shared.request.dry_run else open_records()
     context, site, chosen, sandbox = shared.context, shared.site, shared.chosen, shared.safeguards.sandbox
     profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)

@@ -405,8 +405,8 @@ class CycleSession:
             session_id=parts.run,
             earlier=turns,
         )
-        resumes = bool(self.earlier and turns)
-        tests = ""
+        session.budget.started = self._started  # the tests on the base take of the same minutes
+        tests, resumes = "", bool(self.earlier and turns)
         if not resumes:
             has_tool = profile.tools.get("run_tests") is not None
             tests = await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
