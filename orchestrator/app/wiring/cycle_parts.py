@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
-    from orchestrator.core.messages import Spent
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.memory.memory import LongTermMemory
@@ -169,10 +168,8 @@ def make_parts(
     context, site, chosen, sandbox = shared.context, shared.site, shared.chosen, shared.safeguards.sandbox
     profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
     budget = _make_budget(records, context, settings)
-    least = smallest_request(settings, chosen)
     hidden = _hidden_refs(records, context) if records else None
-    why_not = partial(budget.why_not, needs=least)
-    claimer = _make_claimer(shared, hidden, run, settings, guards, why_not) if hidden else None
+    claimer = _make_claimer(shared, hidden, run, settings, guards, budget) if hidden else None
     backlog = _make_backlog(shared, settings, guards, claimer)
     return CycleParts(
         run=run,
@@ -199,7 +196,7 @@ def make_parts(
         claimer=claimer,
         recovery=_make_recovery(shared, hidden, run) if hidden else None,
         budget=budget,
-        least=least,
+        least=smallest_request(settings, chosen),
         verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
@@ -322,7 +319,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
     run: str,
     settings: Settings,
     guards: Guards,
-    spent_up: Callable[[Spent], str | None],
+    budget: CycleBudget,
 ) -> Claimer:
     forge, request, emit = shared.site.forge, shared.request, shared.context.emit
     return Claimer(
@@ -336,7 +333,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         clean=filter_answers(
             as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), emit
         ),
-        spent_up=spent_up,
+        spent_up=partial(budget.why_not, needs=smallest_request(settings, shared.chosen)),
         kept=hidden.kept,
         tell=lambda text: emit(Warned(text)),
         commands=request.commands,
