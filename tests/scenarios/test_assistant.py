@@ -37,8 +37,9 @@ def test_an_assistant_with_a_memory_has_its_tools(stage: Stage, repository: Path
     stage.script(do(("remember", {"content": "add() is tested by hand"})), do(FINISH))
     done = stage.run("--repo", str(repository), *TASK, "--profile", "assistant", "--memory", "--dry-run")
     assert "recall_memories" in stage.asked()[0]["content"]
-    listed = stage.command("memory", "list", "--repo", str(repository))
-    assert "add() is tested by hand" in listed.out, done.err
+    assert "add() is tested by hand" in stage.command("memory", "list", "--repo", str(repository)).out, (
+        done.err
+    )
 
 
 def test_a_document_comes_back_to_the_next_session_on_the_repository(stage: Stage, repository: Path) -> None:

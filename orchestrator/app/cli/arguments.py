@@ -186,7 +186,15 @@ def _build(first: str) -> _Parser:
     # With every option of the configuration.
     for name in ("run", "worker", "chat", "ask", "doctor", "redteam"):
         built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
-    adders: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    adders = _adders()
+    for name in [first] if first in adders else adders:
+        adders[name](built[name])
+    return parser
+
+
+def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
+    """What adds the options of each command."""
+    return {
         "run": _add_run,
         "worker": _add_worker,
         "chat": _add_chat,
@@ -202,9 +210,6 @@ def _build(first: str) -> _Parser:
         "doctor": _add_doctor,
         "config": _add_config,
     }
-    for name in [first] if first in adders else adders:
-        adders[name](built[name])
-    return parser
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import HostCredential
     from orchestrator.bot.forge.github.forge import GitHubForge
-    from orchestrator.bot.forge.github.token import RepositoryFacts, TokenFacts
+    from orchestrator.bot.forge.github.token import TokenFacts, TokenView
 
 
 PERMISSIONS = {
@@ -83,7 +83,7 @@ def token_page(kind: TokenKind, web: str) -> str:
     return f"{web}/settings/tokens"
 
 
-def role_fix(facts: RepositoryFacts) -> str:
+def role_fix(facts: TokenView) -> str:
     """Say where the owner of a token gets more rights."""
     return f"give the token's owner the role Write: {facts.url}/settings/access"
 
@@ -127,7 +127,7 @@ class GitHubProbes:
         self._forge, self._context, self._web, self._writes = forge, context, web, writes
         self._variable = known.variable
         self.no_token = NO_TOKEN if known.variable == TOKEN_VARIABLE else known.missing
-        self.known_facts: RepositoryFacts | None = None
+        self.known_facts: TokenView | None = None
         self._known_token: TokenFacts | None = None
 
     def group(self, name: str, stop: Impatient) -> Group:
@@ -157,7 +157,7 @@ class GitHubProbes:
         """The token's kind."""
         return self._forge.token_kind()
 
-    def _needed(self) -> RepositoryFacts:
+    def _needed(self) -> TokenView:
         """Return the repository, or skip the probe if it could not be read."""
         if self.known_facts is None:
             raise Unmet("not tried: see repository")
@@ -258,7 +258,7 @@ class GitHubProbes:
                 return failed("the token may not even read them", self._grant(permission))
         return self._by_scope(permission, facts) or self._by_trial(permission, facts)
 
-    def _by_trial(self, permission: str, facts: RepositoryFacts) -> ProbeFinding:
+    def _by_trial(self, permission: str, facts: TokenView) -> ProbeFinding:
         if not self._writes:
             return skipped(_TRY)
         try:
@@ -270,7 +270,7 @@ class GitHubProbes:
             return failed("the token may not write them", self._grant(permission))
         return ok("yes: GitHub refused a request for its content only")
 
-    def _by_scope(self, permission: str, facts: RepositoryFacts) -> ProbeFinding | None:
+    def _by_scope(self, permission: str, facts: TokenView) -> ProbeFinding | None:
         """Judge by the token's scopes and its owner's role; None for a token that has permissions instead."""
         scopes = self._answered().scopes
         if scopes is None or self.kind not in BY_ROLE:

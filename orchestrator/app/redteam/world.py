@@ -53,7 +53,7 @@ from orchestrator.engine.web.client import HttpWeb
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.attack import Attack, WorldComment
     from orchestrator.app.redteam.secrets import Drawn, Secrets
     from orchestrator.bot.forge.base import Forge
     from orchestrator.engine.web.base import WebAccess
@@ -550,20 +550,28 @@ class StagedForge(LocalForge):
             check = Check("tests", CheckState.FAILED, words, pull.url, app=world.check_app)
             self._check = (pull.commit, check)
         self._older = self._older_pull(base) if world.pull_state else None
-        self._reviews = [
+        self._reviews, self._comments = self._said(attack, scene)
+
+    def _said(self, attack: Attack, scene: Scene) -> tuple[list[Feedback], list[Comment]]:
+        """What people wrote on the older pull request and on the issue."""
+
+        def words(one: WorldComment) -> str:
+            return scene.fill(one.body.replace("{{text}}", attack.text))
+
+        reviews = [
             Feedback(
-                *(FeedbackKind.LINE, at, one.author, scene.fill(one.body.replace("{{text}}", attack.text))),
+                *(FeedbackKind.LINE, at, one.author, words(one)),
                 *(self._tick(), self._tick(), f"{_URL}/pull/{OLDER_PULL}#{at}"),
                 path="greet.py",
                 line=1,
             )
-            for at, one in enumerate(world.reviews, 1)
+            for at, one in enumerate(self._world.reviews, 1)
         ]
-        texts = [scene.fill(one.body.replace("{{text}}", attack.text)) for one in world.comments]
-        self._comments = [
-            Comment(at, one.author, text, self._tick(), f"{self._issue.url}#{at}")
-            for at, (one, text) in enumerate(zip(world.comments, texts, strict=True), 1)
+        comments = [
+            Comment(at, one.author, words(one), self._tick(), f"{self._issue.url}#{at}")
+            for at, one in enumerate(self._world.comments, 1)
         ]
+        return reviews, comments
 
     def open_issues(self, label: str) -> list[Issue]:
         """Return the issue, if it has the labels."""

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
-    from orchestrator.core.messages import Spent
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.memory.memory import LongTermMemory
@@ -164,26 +163,14 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
 def make_parts(
     shared: RunParts, open_records: Callable[[], Records], run: str, folder: Path, settings: Settings
 ) -> CycleParts:
-    """Make what the cycle `run` works with, under these settings.
-
-    Args:
-        open_records: gives the hidden refs of the remote. In a dry run they are only read.
-        settings: the person's, or stricter ones.
-    """
+    """Make what the cycle `run` works with. `open_records` gives the remote's hidden refs, in a dry run to be read only."""
     records = None if shared.request.dry_run else open_records()
     context, site, chosen, sandbox = shared.context, shared.site, shared.chosen, shared.safeguards.sandbox
     profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
-    ledger = RepositoryLedger(records, context.clock, new_nonce) if records else None
-    budget = CycleBudget(context.home, context.clock, scope_caps(settings), ledger)
-    least = smallest_request(settings, chosen)
-    hidden = claimer = recovery = None
-    if records is not None:
-        hidden = _Hidden(records, make_claims(records, context), kept_work(context.home, records))
-        spent_up = partial(budget.why_not, needs=least)
-        claimer = _make_claimer(shared, hidden, run, settings, guards, spent_up)
-        recovery = _make_recovery(shared, hidden, run)
+    budget = _make_budget(records, context, settings)
+    hidden = _hidden_refs(records, context) if records else None
+    claimer = _make_claimer(shared, hidden, run, settings, guards, budget) if hidden else None
     backlog = _make_backlog(shared, settings, guards, claimer)
-    remembers = shared.long_term if settings.memory else None
     return CycleParts(
         run=run,
         folder=folder,
@@ -193,14 +180,7 @@ def make_parts(
         contract=choose_contract(settings, chosen),
         open_clone=partial(open_clone_of, site, context, run),
         environment=partial(_environment, context, sandbox),
-        profile=partial(
-            cycle_profile,
-            profile,
-            chosen,
-            dangerous=runs_commands(settings),
-            web=shared.web,
-            memory=remembers() if remembers else None,
-        ),
+        profile=_profile_maker(shared, settings, profile),
         guards=guards,
         profile_name=profile,
         limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
@@ -214,15 +194,36 @@ def make_parts(
         stop=context.stop,
         tasks=backlog,
         claimer=claimer,
-        recovery=recovery,
+        recovery=_make_recovery(shared, hidden, run) if hidden else None,
         budget=budget,
-        least=least,
+        least=smallest_request(settings, chosen),
         verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
         foreign_tools=_foreign_tools(shared),
         download=_download,
         skills=skill_options(settings),
+    )
+
+
+def _make_budget(records: Records | None, context: BuildContext, settings: Settings) -> CycleBudget:
+    ledger = RepositoryLedger(records, context.clock, new_nonce) if records else None
+    return CycleBudget(context.home, context.clock, scope_caps(settings), ledger)
+
+
+def _hidden_refs(records: Records, context: BuildContext) -> _Hidden:
+    return _Hidden(records, make_claims(records, context), kept_work(context.home, records))
+
+
+def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[..., Profile]:
+    memory = shared.long_term() if shared.long_term and settings.memory else None
+    return partial(
+        cycle_profile,
+        name,
+        shared.chosen,
+        dangerous=runs_commands(settings),
+        web=shared.web,
+        memory=memory,
     )
 
 
@@ -318,7 +319,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
     run: str,
     settings: Settings,
     guards: Guards,
-    spent_up: Callable[[Spent], str | None],
+    budget: CycleBudget,
 ) -> Claimer:
     forge, request, emit = shared.site.forge, shared.request, shared.context.emit
     return Claimer(
@@ -332,7 +333,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         clean=filter_answers(
             as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), emit
         ),
-        spent_up=spent_up,
+        spent_up=partial(budget.why_not, needs=smallest_request(settings, shared.chosen)),
         kept=hidden.kept,
         tell=lambda text: emit(Warned(text)),
         commands=request.commands,

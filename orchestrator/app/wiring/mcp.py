@@ -16,7 +16,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.engine.mcp.base import ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection
-from orchestrator.engine.mcp.definitions import Approvals, compare
+from orchestrator.engine.mcp.definitions import ServerApprovals, compare
 from orchestrator.engine.mcp.remote import remote_transport
 from orchestrator.engine.mcp.stdio import ProgramStart, stdio_transport
 from orchestrator.engine.mcp.tools import McpSetup, McpTools
@@ -71,9 +71,9 @@ class McpMaker:
         return any(isinstance(one, ServerProgram) and not self._is_confined(one) for one in places)
 
     @property
-    def approvals(self) -> Approvals:
+    def approvals(self) -> ServerApprovals:
         """What was approved on this machine."""
-        return Approvals(self.context.home.mcp / "approved.json")
+        return ServerApprovals(self.context.home.mcp / "approved.json")
 
     def __call__(self, tree: Path, clean: Callable[[str, str], str], emit: Emit) -> ForeignTools:
         """Make them for a session on a work tree. Nothing is started yet."""

@@ -26,7 +26,7 @@ from orchestrator.bot.forge.github.address import (
     refuse_other_forge,
 )
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.journal.digest import Decision, note_decision
+from orchestrator.bot.journal.digest import PersonDecision, note_decision
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
@@ -417,7 +417,7 @@ class OpenTasks:
         saved = after.wip is not None
         reference = f"refs/pullwright/wip/{after.key}" if saved else ""
         note_decision(
-            self.home, Decision(self.clock.now(), self.label, after.key, str(after.status), reference)
+            self.home, PersonDecision(self.clock.now(), self.label, after.key, str(after.status), reference)
         )
 
     def close_dead_runs(self, key: str) -> None:

@@ -35,7 +35,7 @@ _YEARS = range(2020, 9000)
 
 
 @dataclass(frozen=True, slots=True)
-class Wip:
+class UnfinishedWork:
     """Unfinished work as the remote has it. Anybody who can push may have written it.
 
     Attributes:
@@ -183,7 +183,7 @@ def wip_message(key: str, work: str | None, base: str, saved_at: datetime, stamp
     return f"pullwright: unfinished work on {key}\n\n{json.dumps(fields, indent=1)}\n"
 
 
-def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) -> Wip | None:
+def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) -> UnfinishedWork | None:
     """The unfinished work of a task, or None where there is none. Needs no clone.
 
     Args:
@@ -228,15 +228,15 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
     return lease.push(HostGit(place.parent, place), Update(ref, expected, None), doing=doing) is None
 
 
-def parse_wip(key: str, record: RemoteRecord) -> Wip:
+def parse_wip(key: str, record: RemoteRecord) -> UnfinishedWork:
     """What a record says, as far as it agrees with its own commit; else why it is not believed."""
     try:
         return _read(key, record)
     except ValueError as error:
-        return Wip(key, record.commit, fault=printable_line(str(error)))
+        return UnfinishedWork(key, record.commit, fault=printable_line(str(error)))
 
 
-def _read(key: str, record: RemoteRecord) -> Wip:
+def _read(key: str, record: RemoteRecord) -> UnfinishedWork:
     """As `parse_wip`. Raises ValueError, with the reason."""
     if record.fault is not None:
         raise ValueError(record.fault)
@@ -249,7 +249,7 @@ def _read(key: str, record: RemoteRecord) -> Wip:
         raise ValueError("it does not lie on top of the work that it names")
     if sum(map(len, record.pages.values())) > MOST_PAGES_BYTES:
         raise ValueError("its pages are too large")
-    return Wip(key, record.commit, work, base, record.pages, _moment(fields.get("saved_at")))
+    return UnfinishedWork(key, record.commit, work, base, record.pages, _moment(fields.get("saved_at")))
 
 
 def _fields(message: str) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from posixpath import dirname
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.cycle.briefing import Opening
+from orchestrator.bot.cycle.briefing import FirstMessage
 from orchestrator.bot.cycle.earlier import (
-    Brought,
+    RestoredWork,
     UnfinishedState,
     begun_proposal,
     bring,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
     from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
@@ -70,7 +71,7 @@ _MOST_READ_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class RanCommand:
+class CycleCommand:
     """A command that a tool ran, on one line, and how it ended."""
 
     text: str
@@ -93,7 +94,7 @@ class SessionEvidence:
     """
 
     redact: Callable[[str], str] = str
-    commands: list[RanCommand] = field(default_factory=list)
+    commands: list[CycleCommand] = field(default_factory=list)
     todos: tuple[TodoItem, ...] = ()
     notes: list[str] = field(default_factory=list)
     _running: dict[str, str] = field(default_factory=dict)
@@ -112,7 +113,7 @@ class SessionEvidence:
         elif isinstance(event, ToolCallEnded) and event.call_id in self._running:
             text = self._running.pop(event.call_id)
             if event.status in {CallStatus.OK, CallStatus.FAILED}:
-                self.commands.append(RanCommand(text, event.status is CallStatus.OK))
+                self.commands.append(CycleCommand(text, event.status is CallStatus.OK))
         elif isinstance(event, ToolCallEnded) and event.name == "remember" and event.status is CallStatus.OK:
             self.notes += new_memory(event.output)
         elif isinstance(event, TodosChanged):
@@ -270,8 +271,7 @@ class CycleSession:
         if choice.task is None:
             raise AssertionError("a session has a task")
         self._parts, self._task, self._files, self._result = parts, choice.task, files, result
-        self.earlier = choice.earlier
-        self.clone = clone
+        self.earlier, self.clone = choice.earlier, clone
         self.ledger = Ledger()
         self._told: list[Event] = []
         self._evidence = SessionEvidence(parts.guards.redact)
@@ -279,7 +279,7 @@ class CycleSession:
         self._phase = Phase.PLAN
         self._is_brought = self._is_said = False
         self._asked: asyncio.Queue[Asked | None] = asyncio.Queue()
-        self.brought = Brought()
+        self.brought = RestoredWork()
         self.end: SessionEnd | None = None
         self._task_words = self._rules = self._recalled = ""
         self._about: set[str] = set()
@@ -287,10 +287,7 @@ class CycleSession:
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
         self.spent_before = choice.spent_before
-        said = choice.earlier.state.messages if choice.earlier else ()
-        self._commits = ModelCommits(
-            self._environment, clone.base_commit, parts.guards.holds_secret, self._emit, earlier=said
-        )
+        self._commits = self._commits_of_the_model(choice.earlier)
         self._sanitizer = Sanitizer(parts.guards, self._emit)
         make = parts.foreign_tools
         self._foreign = make(clone.tree, self._sanitizer.text, self._emit) if make else None
@@ -310,7 +307,12 @@ class CycleSession:
         )
         self.pending = Pending(clone, self.ledger, self.proposer, dry_run=parts.options.dry_run)
         self._ending = FinishCheck(self.pending, self._sanitizer, result, self._is_last)
-        self._opening = Opening(attempt, files, self._environment)
+        self._opening = FirstMessage(attempt, files, self._environment)
+
+    def _commits_of_the_model(self, earlier: Earlier | None) -> ModelCommits:
+        said = earlier.state.messages if earlier else ()
+        base, holds_secret = self.clone.base_commit, self._parts.guards.holds_secret
+        return ModelCommits(self._environment, base, holds_secret, self._emit, earlier=said)
 
     async def begin(self) -> SessionEnd | None:
         """Read what the repository asks for, and bring what is there of the task; the end where there is nothing to do.
@@ -362,22 +364,30 @@ class CycleSession:
         self._asked.put_nowait(asked)
         return await asked.answered()
 
+    async def _with_skills(self, profile: Profile) -> Profile:
+        """The profile with the skills that the person and the repository have."""
+        wanted = self._parts.skills
+        if wanted is None:
+            return profile
+        if self._parts.contract.writes_whole_files:
+            if wanted.chosen:
+                self._emit(Warned("the contract whole-file has no room for skills: --skill has no effect"))
+            return profile
+        is_default = await self._opening.is_default(self.brought)
+        found = await skills_of_cycle(self.attempt, wanted, is_default=is_default)
+        for notice in found.cut_notices(profile.skill_bytes):
+            self._emit(Warned(notice))
+        return with_skills(profile, found)
+
     async def _open(self) -> tuple[Session, Message]:
         """The session, and what is said to its model first."""
         parts, brought = self._parts, self.brought
         run_tests = self.verification.run_tests if self.verification.can_run else None
         foreign = await self._foreign.open() if self._foreign else ()
-        profile = parts.profile(self._ask, self._ending.may_finish, run_tests, foreign)
+        profile = await self._with_skills(
+            parts.profile(self._ask, self._ending.may_finish, run_tests, foreign)
+        )
         contract = parts.contract
-        if contract.writes_whole_files:
-            if parts.skills is not None and parts.skills.chosen:
-                self._emit(Warned("the contract whole-file has no room for skills: --skill has no effect"))
-        elif parts.skills is not None:
-            is_default = await self._opening.is_default(brought)
-            found = await skills_of_cycle(self.attempt, parts.skills, is_default=is_default)
-            profile = with_skills(profile, found)
-            for notice in found.cut_notices(profile.skill_bytes):
-                self._emit(Warned(notice))
         turns: list[Turn] = []
         todos = TodoList()
         if self.earlier:
@@ -395,8 +405,8 @@ class CycleSession:
             session_id=parts.run,
             earlier=turns,
         )
-        resumes = bool(self.earlier and turns)
-        tests = ""
+        session.budget.started = self._started  # the tests on the base take of the same minutes
+        tests, resumes = "", bool(self.earlier and turns)
         if not resumes:
             has_tool = profile.tools.get("run_tests") is not None
             tests = await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
@@ -406,16 +416,20 @@ class CycleSession:
         self._task_words, self._rules = briefing.task, briefing.instructions
         self._about = {*brought.paths, *filter(None, (briefing.subject,))}
         if self.earlier and resumes:
-            self._told.extend(self.earlier.events)
-            # What it wrote, the model need not read to write it again, if that is what is there.
-            if not (brought.base_moved or self.earlier.state.files_lost):
-                self.ledger.shown |= set(brought.paths)
-            images = [] if images_of(turns) else [one for one in first.parts if isinstance(one, Image)]
-            first = Message(Role.USER, (*self._opening.go_on(self.earlier, brought).parts, *images))
+            first = self._resumed(self.earlier, turns, first)
         else:
             self.ledger.shown |= briefing.shown
             contract.learn(title=self._task.title, path=briefing.subject, tests=tests)
         return session, first
+
+    def _resumed(self, earlier: Earlier, turns: Sequence[Turn], first: Message) -> Message:
+        """What is said first in a conversation that goes on, with the task's images if it has them no more."""
+        self._told.extend(earlier.events)
+        # What it wrote, the model need not read to write it again, if that is what is there.
+        if not (self.brought.base_moved or earlier.state.files_lost):
+            self.ledger.shown |= set(self.brought.paths)
+        images = [] if images_of(turns) else [one for one in first.parts if isinstance(one, Image)]
+        return Message(Role.USER, (*self._opening.go_on(earlier, self.brought).parts, *images))
 
     @property
     def conversation(self) -> list[Event]:
@@ -464,7 +478,7 @@ class CycleSession:
             status_marker=self._task.status_marker,
         )
 
-    def _take(self, brought: Brought) -> None:
+    def _take(self, brought: RestoredWork) -> None:
         """What was brought counts as written by tools."""
         self.ledger.touched |= set(brought.paths)
         self.ledger.shell_used |= self.earlier is not None and self.earlier.state.shell_used
@@ -651,7 +665,7 @@ class Pending:
 
     def __init__(self, clone: Clone, ledger: Ledger, proposer: Proposer, *, dry_run: bool) -> None:
         self._clone, self._ledger, self.proposer, self._dry_run = clone, ledger, proposer, dry_run
-        self.brought = Brought()
+        self.brought = RestoredWork()
         self._is_closed = False
         self._left: tuple[set[str], bytes] | None = None
 

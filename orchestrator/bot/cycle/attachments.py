@@ -63,7 +63,7 @@ class Attached:
 
 
 @dataclass(frozen=True, slots=True)
-class Attachments:
+class TaskAttachments:
     """Fetches them for one session.
 
     Attributes:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.cycle.attachments import MAX_TEXT_CHARACTERS, Attachments
+from orchestrator.bot.cycle.attachments import MAX_TEXT_CHARACTERS, TaskAttachments
 from orchestrator.bot.cycle.relevance import (
     NAMES,
     Library,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from orchestrator.bot.cycle.attachments import Attached
-    from orchestrator.bot.cycle.earlier import Brought, Earlier
+    from orchestrator.bot.cycle.earlier import Earlier, RestoredWork
     from orchestrator.bot.cycle.parts import Attempt
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.git.base import TrackedFile
@@ -128,11 +128,7 @@ async def first_message(  # noqa: PLR0913  all by name
         file_count=len(files),
         map_block="" if brief and everything and pages else fenced(visible(NAMES, map_text)),
         unlisted=unlisted,
-        commits=fenced(
-            "\n".join(f"{name} {one_line(said, limit=_SUBJECT_CHARS, keep='`')}" for name, said in commits)
-        )
-        if commits and not brief
-        else "",
+        commits="" if brief else _commits_block(commits),
         pages=pages,
         everything=everything,
         looks_only=looks_only,
@@ -145,6 +141,11 @@ async def first_message(  # noqa: PLR0913  all by name
     told = f"{render('cycle/task', **about, attached=attached)}\n\n{render('cycle/task_end', looks_only=looks_only)}"
     rules = "\n\n".join(f"`{page.path}`:\n{page.block}" for page in instructions)
     return Briefing(text, {page.path for page in pages} | whole | empty, subject, told, rules)
+
+
+def _commits_block(commits: Sequence[tuple[str, str]]) -> str:
+    lines = (f"{name} {one_line(said, limit=_SUBJECT_CHARS, keep='`')}" for name, said in commits)
+    return fenced("\n".join(lines)) if commits else ""
 
 
 async def _pages(
@@ -229,7 +230,7 @@ _OTHER_BASE = "instruction files count from the default branch only, so those of
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class FirstMessage:
     """Writes them for one session."""
 
     attempt: Attempt
@@ -237,7 +238,7 @@ class Opening:
     environment: ExecutionEnvironment
 
     async def brief(
-        self, profile: Profile, brought: Brought, tests: str, *, whole_file: bool = False
+        self, profile: Profile, brought: RestoredWork, tests: str, *, whole_file: bool = False
     ) -> tuple[Message, Briefing]:
         """All that a model needs that knows nothing yet, as a message and in its parts.
 
@@ -277,10 +278,10 @@ class Opening:
         images = [one.image for one in attached if one.image is not None]
         return Message(Role.USER, (Text(text), *images)), briefing
 
-    def _attachments(self, profile: Profile) -> Attachments:
+    def _attachments(self, profile: Profile) -> TaskAttachments:
         parts, attempt = self.attempt.parts, self.attempt
         room = min(MAX_TEXT_CHARACTERS, parts.options.context_characters)
-        return Attachments(
+        return TaskAttachments(
             parts.forge,
             parts.download,
             attempt.sanitizer,
@@ -289,7 +290,7 @@ class Opening:
             min(room, _BRIEF_CHARS) if profile.is_brief else room,
         )
 
-    def go_on(self, earlier: Earlier, brought: Brought) -> Message:
+    def go_on(self, earlier: Earlier, brought: RestoredWork) -> Message:
         """What has changed since the conversation that the model has before it."""
         answer = earlier.answer
         text = render(
@@ -304,7 +305,7 @@ class Opening:
         )
         return Message.user(text)
 
-    async def is_default(self, brought: Brought) -> bool:
+    async def is_default(self, brought: RestoredWork) -> bool:
         """Whether what the clone began with is of the default branch: else nobody reviewed what it instructs."""
         parts = self.attempt.parts
         if brought.joined or not parts.options.other_base:
@@ -312,7 +313,7 @@ class Opening:
         repository = await asyncio.to_thread(parts.forge.repository)
         return repository.default_branch == self.attempt.clone.base_branch
 
-    async def _documents(self, profile: Profile, brought: Brought) -> Sequence[str]:
+    async def _documents(self, profile: Profile, brought: RestoredWork) -> Sequence[str]:
         """The names of files that instruct; none where they are not the default branch's."""
         if not await self.is_default(brought):
             self.attempt.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))

@@ -369,7 +369,7 @@ def _events(page: bytes) -> Iterable[Event]:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class RestoredWork:
     """What is on the clone now.
 
     Attributes:
@@ -402,7 +402,7 @@ class Brought:
         return self.is_proposed and not self.conflicts
 
 
-def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) -> Brought | str:
+def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) -> RestoredWork | str:
     """Bring what is there. What people committed to the branch is never replaced.
 
     Args:
@@ -421,16 +421,16 @@ def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) 
     if task.pull is not None:
         return _bring_pull(clone, task, task.pull, earlier, author_email)
     if earlier is None:
-        return Brought()
+        return RestoredWork()
     state = _branch_state(clone, earlier.branch, earlier, author_email) if earlier.branch else None
     if state is not None:
         return _bring_branch(clone, earlier, state, author_email)
-    return _brought(_adopted(clone, earlier), None) if earlier.work is not None else Brought()
+    return _brought(_adopted(clone, earlier), None) if earlier.work is not None else RestoredWork()
 
 
 def _bring_pull(
     clone: Clone, task: Task, pull: PullRequest, earlier: Earlier | None, author_email: str
-) -> Brought | str:
+) -> RestoredWork | str:
     """As `bring`, for a task about a pull request."""
     state = _branch_state(clone, pull.branch, earlier, author_email)
     if state is None:
@@ -439,7 +439,7 @@ def _bring_pull(
     if not all_ours and REBASE_LABEL not in {label.lower() for label in pull.labels}:
         return f"{pull.url} has commits of people, so it is left to them; the label {REBASE_LABEL} takes it up again"
     if task.kind is TaskKind.UNFINISHED and earlier is not None and all_ours and not earlier.knows(state.tip):
-        return Brought(tip=state.tip, is_over=True)
+        return RestoredWork(tip=state.tip, is_over=True)
     # Several commits of ours are one cycle's that updated its pull request: they are continued.
     if not state.is_ours and not (all_ours and earlier is not None and earlier.work is not None):
         joined = clone.adopt_branch(pull.branch)
@@ -450,11 +450,11 @@ def _bring_pull(
     return _proposed(clone, adopted, state.tip)
 
 
-def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> Brought:
+def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> RestoredWork:
     """As `bring`, where a cycle pushed its branch and opened no pull request."""
     branch = earlier.branch
     if state.complete and not state.commits_since_base:  # somebody merged it
-        merged = Brought(tip=state.tip)
+        merged = RestoredWork(tip=state.tip)
         return _brought(_adopted(clone, earlier), state.tip) if earlier.work is not None else merged
     if not (state.is_ours or _has_only(state, author_email)):
         theirs = (one for one in state.commits_since_base if one.committer_email != author_email)
@@ -491,11 +491,13 @@ def _has_only(state: BranchState, email: str) -> bool:
     return state.complete and bool(email) and addresses == {email}
 
 
-def _brought(adopted: Adopted, tip: str | None) -> Brought:
-    return Brought(tuple(sorted(adopted.paths)), tuple(sorted(adopted.conflicts)), adopted.base_moved, tip)
+def _brought(adopted: Adopted, tip: str | None) -> RestoredWork:
+    return RestoredWork(
+        tuple(sorted(adopted.paths)), tuple(sorted(adopted.conflicts)), adopted.base_moved, tip
+    )
 
 
-def _proposed(clone: Clone, adopted: Adopted, tip: str) -> Brought:
+def _proposed(clone: Clone, adopted: Adopted, tip: str) -> RestoredWork:
     return replace(_brought(adopted, tip), prints=prints(clone.tree, adopted.paths))
 
 

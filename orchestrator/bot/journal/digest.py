@@ -30,7 +30,7 @@ _MOST_BYTES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PersonDecision:
     """What a person decided about a task, by `retry`, `close` or `forget`.
 
     Attributes:
@@ -45,7 +45,7 @@ class Decision:
     saved: str = ""
 
 
-def note_decision(home: Home, decision: Decision) -> None:
+def note_decision(home: Home, decision: PersonDecision) -> None:
     """Write a decision down, so that the digest tells what holds now and not what a run came to before.
 
     Raises:
@@ -73,7 +73,7 @@ def note_decision(home: Home, decision: Decision) -> None:
         raise kind(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def decisions(home: Home) -> dict[tuple[str, str], Decision]:
+def decisions(home: Home) -> dict[tuple[str, str], PersonDecision]:
     """The last decision about each task, by the repository's key and the task's. What cannot be read is left out."""
     try:
         with (home.root / DECISIONS_FILE).open("rb") as file:
@@ -90,7 +90,7 @@ def decisions(home: Home) -> dict[tuple[str, str], Decision]:
         except (KeyError, TypeError, ValueError, RecursionError):
             continue
         if all(isinstance(text, str) for text in texts) and at.tzinfo is not None:
-            one = Decision(at, *map(str, texts))
+            one = PersonDecision(at, *map(str, texts))
             found[repository_key(one.repository), one.task] = one
     return found
 
@@ -117,7 +117,7 @@ class Digest:
     since: datetime
     now: datetime
     runs: tuple[RunSummary, ...] = ()
-    decided: Mapping[tuple[str, str], Decision] = field(default_factory=dict)
+    decided: Mapping[tuple[str, str], PersonDecision] = field(default_factory=dict)
     _newest: dict[tuple[str, str], RunSummary] = field(default_factory=dict, repr=False)
     _names: dict[str, str] = field(default_factory=dict, repr=False)
     """What each repository was called last."""

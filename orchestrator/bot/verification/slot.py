@@ -66,7 +66,7 @@ class Slot:
         self._home, self._folder, self._handle = home, folder, handle
         self._setups = folder / "setups"
         self.stamper = Stamper(by_content=not _tells_of_maps(folder / "probe"))
-        self._lent = _Lent(folder / "lent", self.stamper)
+        self._lent = _ReusedFolders(folder / "lent", self.stamper)
 
     @classmethod
     def take(cls, home: Path) -> Slot:
@@ -313,7 +313,7 @@ def _tells_of_maps(probe: Path) -> bool:
     return changed
 
 
-class _Lent:
+class _ReusedFolders:
     """Folders of a set-up that were lent to a run: what did not change in them need not be copied again.
 
     Args:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.coordination.saved_work import Wip
+    from orchestrator.bot.coordination.saved_work import UnfinishedWork
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home, KeptWork
@@ -243,7 +243,7 @@ def _put_back(clone: Clone, work: str, reference: str) -> None:
         raise WorkspaceError("the work that it went on with conflicts with the base by now")
 
 
-def _pages_of(found: Wip | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
+def _pages_of(found: UnfinishedWork | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
     return read_state_pages(found.pages) if found is not None and found.fault is None else None
 
 

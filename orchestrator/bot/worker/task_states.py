@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.coordination.saved_work import Wip
+    from orchestrator.bot.coordination.saved_work import UnfinishedWork
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.clock import Clock
@@ -92,7 +92,7 @@ class TaskState:
     claim: ClaimRecord | None = None
     pull: PullRequest | None = None
     left: UnfinishedState | None = None
-    wip: Wip | None = None
+    wip: UnfinishedWork | None = None
     is_here: bool = False
 
     @property
@@ -173,7 +173,7 @@ class ClaimCheck:
 def state_of(  # noqa: PLR0913  all that is known of a task
     key: str,
     claim: ClaimRecord | None,
-    wip: Wip | None,
+    wip: UnfinishedWork | None,
     pulls: Iterable[PullRequest],
     as_of: ClaimCheck,
     *,
@@ -256,7 +256,7 @@ def list_states(
     ]
 
 
-def _works(records: Records, seen: Mapping[str, str]) -> dict[str, Wip]:
+def _works(records: Records, seen: Mapping[str, str]) -> dict[str, UnfinishedWork]:
     found = {}
     for ref in seen:
         key = ref.removeprefix(WORK)

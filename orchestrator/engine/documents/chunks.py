@@ -22,7 +22,7 @@ _LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class TextChunk:
     """A piece of a document.
 
     Attributes:
@@ -37,13 +37,13 @@ class Chunk:
 
 def chunks_of(
     pages: Iterable[tuple[int, str]], most: int = CHUNK_CHARACTERS, overlap: int = OVERLAP_CHARACTERS
-) -> Iterator[Chunk]:
+) -> Iterator[TextChunk]:
     """Cut pages, each with its number, into pieces of at most `most` characters. No piece goes over a page's end."""
     number = 0
     for page, text in pages:
         for piece in pieces_of(text, most, overlap):
             number += 1
-            yield Chunk(piece, number, page)
+            yield TextChunk(piece, number, page)
 
 
 def pieces_of(text: str, most: int = CHUNK_CHARACTERS, overlap: int = OVERLAP_CHARACTERS) -> Iterator[str]:

@@ -139,7 +139,7 @@ def _visible(text: str) -> list[str]:
     return lines
 
 
-class Approvals:
+class ServerApprovals:
     """The definitions that a person has approved, by server, in one file.
 
     Args:

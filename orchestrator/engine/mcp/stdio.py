@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import shutil
 import tempfile
+import time
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,6 +49,8 @@ _END_SECONDS = 2.0
 """Between the end of its input and SIGTERM, and between SIGTERM and SIGKILL."""
 _DRAIN_SECONDS = 0.5
 _NO_END_MS = 1
+_PRIVATE, _FIFO = ".input-", "input"
+_NEW_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -187,6 +191,18 @@ class _Running:
         return b""
 
 
+def _remove_left(folder: Path) -> None:
+    """Remove the named pipes of programs that were killed: nobody reads them. A new one is not read yet."""
+    for left in folder.glob(f"{_PRIVATE}*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime < _NEW_SECONDS:
+                continue
+            try:
+                os.close(os.open(left / _FIFO, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                shutil.rmtree(left)
+
+
 @asynccontextmanager
 async def _started(start: ProgramStart, voice: ServerVoice) -> AsyncGenerator[_Running]:
     """Start the program, and end it."""
@@ -196,10 +212,11 @@ async def _started(start: ProgramStart, voice: ServerVoice) -> AsyncGenerator[_R
     async with AsyncExitStack() as stack:
         start.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = str(start.folder.resolve())
+        _remove_left(start.folder)
         private = stack.enter_context(
-            tempfile.TemporaryDirectory(dir=folder, prefix=".input-", ignore_cleanup_errors=True)
+            tempfile.TemporaryDirectory(dir=folder, prefix=_PRIVATE, ignore_cleanup_errors=True)
         )
-        fifo = Path(private) / "input"
+        fifo = Path(private) / _FIFO
         os.mkfifo(fifo, 0o600)
         line = f"exec {shlex.join(program.words(start.repository))} < {shlex.quote(str(fifo))}"
         policy = EnvPolicy.CORE if sandbox is None else EnvPolicy.FILTERED

@@ -77,7 +77,7 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Recalled:
     """What a query brought back, best first.
 
     Attributes:
@@ -188,7 +188,7 @@ class LongTermMemory:
         limit: int = RESULTS,
         indices: Sequence[str] = (MEMORIES,),
         matching: Collection[int] = (),
-    ) -> Found:
+    ) -> Recalled:
         """Find memories by words and by meaning, and remove the expired ones.
 
         Args:
@@ -208,7 +208,7 @@ class LongTermMemory:
         for index in indices:
             await asyncio.to_thread(self.store.purge, index, now)
         self.keep_apart(one.memory for one in ranked)
-        return Found(ranked, note)
+        return Recalled(ranked, note)
 
     def keep_apart(self, memories: Iterable[Memory]) -> None:
         """What these say is not stored again in this session."""

@@ -87,20 +87,15 @@ def message_within(known: Known, room: int) -> str:
         for ran in known.commands
     ]
     said = [order for order in known.orders if order.strip()]
-    missing = [f"`{one_line(path, limit=_PATH_CHARS)}`" for path in known.missing]
-    wanted = {
-        "task": _block_size(known.task),
-        "orders": sum(_block_size(order) + _BETWEEN_BYTES for order in said),
-        "files": sum(line.size for line in files),
-        "commands": sum(line.size for line in commands),
-        "todos": _block_size("\n".join(known.todos)),
-        "skills": sum(size_of_text(words) + _BETWEEN_BYTES for words in known.skills),
-        "more": size_of_text(known.more),
-        "plan": _block_size(known.plan),
-        "summary": _block_size(known.summary),
-        "missing": sum(size_of_text(path) + _BETWEEN_BYTES for path in missing),
+    missing = [_Line(f"`{one_line(path, limit=_PATH_CHARS)}`") for path in known.missing]
+    skills = [_Line(words) for words in known.skills]
+    listed: dict[str, Sequence[_Line | _FileLine | _CommandLine]] = {
+        "files": files,
+        "commands": commands,
+        "skills": skills,
+        "missing": missing,
     }
-    most = fair_shares(wanted, WEIGHTS, max(room - _frame_bytes(wanted), LEAST_BYTES))
+    most = _shares(known, said, listed, room)
     orders = blocks_within(said, most["orders"])
     shown_files = _first_within(files, most["files"])
     shown_commands = _newest_within(commands, most["commands"])
@@ -116,15 +111,33 @@ def message_within(known: Known, room: int) -> str:
         plan=block_within(known.plan, most["plan"]),
         todos=block_within("\n".join(todos), most["todos"]),
         more_todos=len(known.todos) - len(todos),
-        skills=[
-            line.text for line in _first_within([_Line(words) for words in known.skills], most["skills"])
-        ],
-        more=known.more if wanted["more"] <= most["more"] else block_within(known.more, most["more"]),
+        skills=[line.text for line in _first_within(skills, most["skills"])],
+        more=known.more
+        if size_of_text(known.more) <= most["more"]
+        else block_within(known.more, most["more"]),
         summary=block_within(known.summary, most["summary"]),
-        missing=[line.text for line in _first_within([_Line(path) for path in missing], most["missing"])],
+        missing=[line.text for line in _first_within(missing, most["missing"])],
         images=known.images,
         images_left_out=known.images_left_out,
     )
+
+
+def _shares(
+    known: Known,
+    said: Sequence[str],
+    listed: Mapping[str, Sequence[_Line | _FileLine | _CommandLine]],
+    room: int,
+) -> dict[str, int]:
+    wanted = {
+        "task": _block_size(known.task),
+        "orders": sum(_block_size(order) + _BETWEEN_BYTES for order in said),
+        "todos": _block_size("\n".join(known.todos)),
+        "more": size_of_text(known.more),
+        "plan": _block_size(known.plan),
+        "summary": _block_size(known.summary),
+        **{name: sum(line.size for line in lines) for name, lines in listed.items()},
+    }
+    return fair_shares(wanted, WEIGHTS, max(room - _frame_bytes(wanted), LEAST_BYTES))
 
 
 def fair_shares(wanted: Mapping[_Name, int], weights: Mapping[_Name, int], room: int) -> dict[_Name, int]:

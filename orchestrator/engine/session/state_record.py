@@ -47,7 +47,7 @@ _STATUS: Mapping[CallStatus, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RecordedAction:
     """What the model did in a turn. `at` is in UTC."""
 
     at: datetime
@@ -91,7 +91,7 @@ class StateRecord:
     """
 
     hypothesis: str = ""
-    actions: list[Action] = field(default_factory=list)
+    actions: list[RecordedAction] = field(default_factory=list)
     tool_events: list[ToolEvent] = field(default_factory=list)
     denials: int = 0
     summary: str = ""
@@ -112,7 +112,7 @@ class StateRecord:
             case SteeringInjected():
                 self.context = replace(self.context, chat_turns=self.context.chat_turns + 1)
             case ReplyReceived():
-                self.actions.append(Action(at, f"reply via {event.model}"))
+                self.actions.append(RecordedAction(at, f"reply via {event.model}"))
                 self._count(tokens=event.usage.total_tokens)
             case PlanAccepted():
                 self._take_plan(event.plan)

@@ -56,6 +56,14 @@ _COUNT: JsonObject = {"type": "integer", "minimum": 1, "maximum": MOST_FOUND}
 
 def vector_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
     """All of them. Those that write do so where the model may change files."""
+    return tuple(
+        Tool(define(f"vector_db_{name}", properties, required), _executor(memory, do), order=order)
+        for name, do, properties, required, order in _tools()
+    )
+
+
+def _tools() -> tuple[tuple[str, _Do, Mapping[str, JsonObject], tuple[str, ...], Order], ...]:
+    """Each tool: its name behind `vector_db_`, what it does, its parameters, those that are required, and its order."""
     index = {"index_name": TEXT}
     one = {**index, "vector_id": _ID}
     chunk: JsonObject = {"type": "integer", "minimum": LEAST_CHUNK_CHARS, "maximum": 8_000}
@@ -63,43 +71,23 @@ def vector_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
     vector = {"vector": _NUMBERS, "metadata": _METADATA}
     text = {**index, "text": TEXT}
     sizes = {"max_chunk_size": chunk, "overlap_size": overlap, "metadata": _METADATA}
+    near = {**index, "query_vector": _NUMBERS, "k": _COUNT}
     times = {**index, "start_time": TEXT, "end_time": TEXT, "limit": _COUNT}
-    named, writes = ("index_name",), Order.ALONE
-    tools: tuple[tuple[str, _Do, Mapping[str, JsonObject], tuple[str, ...], Order], ...] = (
-        (
-            "create_index",
-            _create,
-            {**index, "dimension": {**FROM_ONE, "maximum": MOST_DIMENSIONS}},
-            named,
-            writes,
-        ),
+    dimension: JsonObject = {**FROM_ONE, "maximum": MOST_DIMENSIONS}
+    named, writes, reads = ("index_name",), Order.ALONE, Order.TOGETHER
+    return (
+        ("create_index", _create, {**index, "dimension": dimension}, named, writes),
         ("delete_index", _delete, index, named, writes),
-        ("list_indices", _list, {}, (), Order.TOGETHER),
+        ("list_indices", _list, {}, (), reads),
         ("add_vector", _add_vector, {**index, **vector}, (*named, "vector"), writes),
         ("update_vector", _update_vector, {**one, **vector}, (*named, "vector_id", "vector"), writes),
         ("delete_vector", _delete_vector, one, (*named, "vector_id"), writes),
-        ("get_vector", _get_vector, one, (*named, "vector_id"), Order.TOGETHER),
-        (
-            "search",
-            _search,
-            {**index, "query_vector": _NUMBERS, "k": _COUNT},
-            (*named, "query_vector"),
-            Order.TOGETHER,
-        ),
+        ("get_vector", _get_vector, one, (*named, "vector_id"), reads),
+        ("search", _search, near, (*named, "query_vector"), reads),
         ("add_text", _add_text, {**text, "metadata": _METADATA}, (*named, "text"), writes),
         ("add_chunked_text", _add_chunked, {**text, **sizes}, (*named, "text"), writes),
-        (
-            "search_text",
-            _search_text,
-            {**index, "query": TEXT, "k": _COUNT},
-            (*named, "query"),
-            Order.TOGETHER,
-        ),
-        ("search_by_time", _search_by_time, times, named, Order.TOGETHER),
-    )
-    return tuple(
-        Tool(define(f"vector_db_{name}", properties, required), _executor(memory, do), order=order)
-        for name, do, properties, required, order in tools
+        ("search_text", _search_text, {**index, "query": TEXT, "k": _COUNT}, (*named, "query"), reads),
+        ("search_by_time", _search_by_time, times, named, reads),
     )
 
 

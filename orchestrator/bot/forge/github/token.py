@@ -95,7 +95,7 @@ def token_kind_of(token: str, *, in_workflow: bool = False) -> TokenKind:
 
 
 @dataclass(frozen=True, slots=True)
-class RepositoryFacts:
+class TokenView:
     """What GitHub says of a repository to this token. `roles` are the person's, not the token's; None if not said."""
 
     name: str
@@ -213,7 +213,7 @@ class RestToken(RestRepository):
             server_date=_to_date(reply.headers.get("date", "")),
         )
 
-    def facts(self) -> RepositoryFacts:
+    def facts(self) -> TokenView:
         """Return the repository, and what we are to it.
 
         Raises:
@@ -344,9 +344,9 @@ def _to_date(text: str) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _to_facts(data: Mapping[str, Any], branch: str | None) -> RepositoryFacts:
+def _to_facts(data: Mapping[str, Any], branch: str | None) -> TokenView:
     said = data.get("permissions")
-    return RepositoryFacts(
+    return TokenView(
         name=str(data["full_name"]),
         url=str(data["html_url"]),
         is_private=bool(data["private"]),

@@ -12,7 +12,7 @@ from orchestrator.bot.cycle.attachments import (
     MAX_TEXT_CHARACTERS,
     MOST_FILES,
     Attached,
-    Attachments,
+    TaskAttachments,
 )
 from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.bot.cycle.tasks import Remark, Task
@@ -53,14 +53,14 @@ class Store:
     async def of(self, body: str, *remarks: Remark, shows_images: bool = True) -> list[Attached]:
         return await self.reader(shows_images=shows_images).of(_task(body, remarks))
 
-    def reader(self, *, shows_images: bool = True) -> Attachments:
+    def reader(self, *, shows_images: bool = True) -> TaskAttachments:
         places = {
             f"{HERE}/{name}": AttachmentPlace(f"{HERE}/{name}", frozenset(), "t0ken")
             for name in (*self.files, "down", "gone")
         }
         forge = MemoryForge("octo/demo", "", lambda _branch: None, attachments=places, signed=self.signed)
         sanitizer = Sanitizer(GuardMaker(Redactor(["hunter2hunter2"]))(Settings()), self.events.append)
-        return Attachments(forge, self.download, sanitizer, self.events.append, shows_images)
+        return TaskAttachments(forge, self.download, sanitizer, self.events.append, shows_images)
 
 
 def _task(body: str, remarks: tuple[Remark, ...] = ()) -> Task:

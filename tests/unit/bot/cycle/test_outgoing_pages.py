@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.cycle.act import RanCommand
+from orchestrator.bot.cycle.act import CycleCommand
 from orchestrator.bot.cycle.propose import notes_in, quoted_patch, todo_words
 from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
@@ -68,7 +68,7 @@ def body(words: str, tests: str = REPORT, todos: tuple[str, ...] = (), notes: tu
         number=7,
         run="20260101-120000-abcdef",
         model="anthropic:m",
-        commands=[RanCommand("pytest -q", passed=False), RanCommand("pytest -q", passed=True)],
+        commands=[CycleCommand("pytest -q", passed=False), CycleCommand("pytest -q", passed=True)],
         passed=1,
         failed=1,
         earlier=3,

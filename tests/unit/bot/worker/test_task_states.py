@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
-from orchestrator.bot.coordination.saved_work import Wip
+from orchestrator.bot.coordination.saved_work import UnfinishedWork
 from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
 from orchestrator.bot.worker.task_states import ClaimCheck, TaskStatus, state_of, status_of_outcome
@@ -29,11 +29,11 @@ def pull(state: PullRequestState, *labels: str) -> PullRequest:
     return PullRequest(7, "Fix", "", "url", False, state, branch, "main", "0" * 40, labels=labels)
 
 
-def wip(question: str = "", attempts: int = 1) -> Wip:
+def wip(question: str = "", attempts: int = 1) -> UnfinishedWork:
     state = {"run": "r", "why": "limit", "model": "m", "contract": "c", "profile": "p", "attempts": attempts}
     asked = {"question": question, "question_url": "file:///q/1.json" if question else ""}
     pages = {STATE_PAGE: json.dumps(state | asked).encode(), SESSION_PAGE: b""}
-    return Wip(KEY, "0" * 40, None, "0" * 40, pages)
+    return UnfinishedWork(KEY, "0" * 40, None, "0" * 40, pages)
 
 
 OPEN, CLOSED, MERGED = PullRequestState.OPEN, PullRequestState.CLOSED, PullRequestState.MERGED
@@ -94,7 +94,11 @@ RETRY = "pullwright retry item-2ba994d5 --repo o/n"
     ],
 )
 def test_each_state(
-    claim: ClaimRecord | None, left: Wip | None, pulls: tuple[PullRequest, ...], words: str, step: str
+    claim: ClaimRecord | None,
+    left: UnfinishedWork | None,
+    pulls: tuple[PullRequest, ...],
+    words: str,
+    step: str,
 ) -> None:
     state = state_of(KEY, claim, left, pulls, AS_OF)
     assert state.describe() == words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.documents.chunks import CHUNK_CHARACTERS, Chunk, chunks_of, pieces_of
+from orchestrator.engine.documents.chunks import CHUNK_CHARACTERS, TextChunk, chunks_of, pieces_of
 from tests.tables import table
 
 
@@ -35,8 +35,8 @@ def test_a_piece_begins_with_the_last_sentence_of_the_one_before() -> None:
 
 def test_pieces_know_their_page() -> None:
     assert list(chunks_of([(1, "a"), (3, "b " * 600)])) == [
-        Chunk("a", 1, 1),
-        *(Chunk(piece, number, 3) for number, piece in enumerate(pieces_of("b " * 600), 2)),
+        TextChunk("a", 1, 1),
+        *(TextChunk(piece, number, 3) for number, piece in enumerate(pieces_of("b " * 600), 2)),
     ]
 
 

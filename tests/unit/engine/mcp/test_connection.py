@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,6 +208,22 @@ async def test_nothing_of_a_server_is_left(opened: Opened, tmp_path: Path) -> No
         await call
     assert len(list(Path("/proc/self/fd").iterdir())) < before
     assert list((tmp_path / "left").iterdir()) == []
+
+
+async def test_what_a_killed_program_left_is_removed_and_what_another_uses_is_not(
+    opened: Opened, tmp_path: Path
+) -> None:
+    folder = tmp_path / "one"
+    for name in (".input-old", ".input-used", ".input-new"):
+        (folder / name).mkdir(parents=True)
+        os.mkfifo(folder / name / "input")
+        if name != ".input-new":
+            os.utime(folder / name, (1, 1))
+    reading = os.open(folder / ".input-used" / "input", os.O_RDONLY | os.O_NONBLOCK)
+    connection = await opened(server(tool("echo")))
+    await connection.close()
+    os.close(reading)
+    assert sorted(path.name for path in folder.iterdir()) == [".input-new", ".input-used"]
 
 
 @table(

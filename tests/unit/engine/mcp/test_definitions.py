@@ -12,8 +12,8 @@ from orchestrator.core.messages import ToolDefinition
 from orchestrator.engine.contracts.json_plan import JsonPlan, narrowed_schema
 from orchestrator.engine.mcp.definitions import (
     MAX_DEFINITION_CHARS,
-    Approvals,
     McpDefinition,
+    ServerApprovals,
     as_definition,
     compare,
     for_model,
@@ -97,13 +97,13 @@ def test_a_pin_stands_for_all_definitions_and_decides_alone() -> None:
 
 
 def test_what_was_approved_is_known_to_the_next_run(tmp_path: Path) -> None:
-    approvals = Approvals(tmp_path / "mcp" / "approved.json")
+    approvals = ServerApprovals(tmp_path / "mcp" / "approved.json")
     assert approvals.of("server") == {}
     approvals.approve("server", [one(), one("other")])
     approvals.approve("second", [one()])
     approvals.approve("server", [one()])
-    assert Approvals(approvals.path).of("server") == {"say": one()}
-    assert Approvals(approvals.path).of("second") == {"say": one()}
+    assert ServerApprovals(approvals.path).of("server") == {"say": one()}
+    assert ServerApprovals(approvals.path).of("second") == {"say": one()}
     assert [path.name for path in approvals.path.parent.iterdir()] == ["approved.json"]
 
 
@@ -111,7 +111,7 @@ def test_what_was_approved_is_known_to_the_next_run(tmp_path: Path) -> None:
     "text", ["", "[]", '{"server": 3}', '{"server": {"say": {}}}', '{"server": {"say": "x"}}', "["]
 )
 def test_a_damaged_file_approves_nothing(tmp_path: Path, text: str) -> None:
-    approvals = Approvals(tmp_path / "approved.json")
+    approvals = ServerApprovals(tmp_path / "approved.json")
     approvals.path.write_text(text)
     with pytest.raises(ConfigurationError, match=r"damaged: remove it"):
         approvals.of("server")
