@@ -256,8 +256,7 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
-def _add_chat(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_argument_group("what to talk about")
+def _add_subject(what: argparse._ArgumentGroup) -> None:
     what.add_argument(
         "--repo", **{**_REPO, "help": f"a clone of it, in place of this folder: {_REPO['help']}"}
     )
@@ -267,6 +266,10 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="go on with a conversation: its id, the beginning of it, or 'last'",
     )
+
+
+def _add_chat(parser: argparse.ArgumentParser) -> None:
+    _add_subject(parser.add_argument_group("what to talk about"))
     how = parser.add_argument_group("how to talk")
     how.add_argument("--plain", action="store_true", help="read lines and print lines, also at a terminal")
     how.add_argument("--debug", action="store_true", help="show the state of the session after each turn")
@@ -278,16 +281,7 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "text", type=_text, metavar="TEXT", help="what to ask, or - to read it from standard input"
     )
-    what = parser.add_argument_group("what to ask about")
-    what.add_argument(
-        "--repo", **{**_REPO, "help": f"a clone of it, in place of this folder: {_REPO['help']}"}
-    )
-    what.add_argument(
-        "--resume",
-        type=_text,
-        metavar="RUN",
-        help="go on with a conversation: its id, the beginning of it, or 'last'",
-    )
+    _add_subject(parser.add_argument_group("what to ask about"))
     how = parser.add_argument_group("how to ask")
     _add_json(how, "print one JSON result on standard output")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
