@@ -288,16 +288,9 @@ class ChatProgram:
         granted = await budget.open(folder, Spent(), self.bus, smallest_request(settings, self.chosen))
         if isinstance(granted, Refused):
             raise NothingLeftError(granted.reason)
-        if self.clone_of is not None and self.clone is None:
-            clone = self.clone = await open_in_thread(partial(self.clone_of, run))
-            files = await asyncio.to_thread(clone.tracked_files)
-            self.bus(Cloned(clone.base_commit, clone.base_branch, len(files)))
-            self.folder = clone.tree
-        if self.folder is None:
-            raise AssertionError("a conversation has a folder")
-        approve = Approvals(self.ask, self.bus) if self.ask else None
+        work = await self._open_folder(run)
         environment = LocalEnvironment(
-            self.folder,
+            work,
             clock=context.clock,
             sandbox=self.sandbox or ("off" if settings.sandbox == "off" else "auto"),
             on_refused=report_refusals(self.bus),
@@ -308,10 +301,10 @@ class ChatProgram:
         skills = await self.skills()
         if self.servers is not None:
             clean = Sanitizer(self.guards, self.bus).text
-            self._foreign = self.servers(self.folder, clean, self.bus)
+            self._foreign = self.servers(work, clean, self.bus)
         foreign = await self._foreign.open() if self._foreign else ()
         store = context.home.cache / _CHECKPOINTS / run
-        checkpoints = Checkpoints(self.folder, store, lambda text: self.bus(Warned(text)))
+        checkpoints = Checkpoints(work, store, lambda text: self.bus(Warned(text)))
         parts = ConversationParts(
             run=run,
             model=self.chosen.model,
@@ -325,10 +318,21 @@ class ChatProgram:
             clock=context.clock,
             emit=self.bus,
             checkpoints=checkpoints,
-            approve=approve,
+            approve=Approvals(self.ask, self.bus) if self.ask else None,
             recall=self._recall(),
         )
         return Conversation(parts, self.begun)
+
+    async def _open_folder(self, run: str) -> Path:
+        """The folder to work in; a clone is made the first time."""
+        if self.clone_of is not None and self.clone is None:
+            clone = self.clone = await open_in_thread(partial(self.clone_of, run))
+            files = await asyncio.to_thread(clone.tracked_files)
+            self.bus(Cloned(clone.base_commit, clone.base_branch, len(files)))
+            self.folder = clone.tree
+        if self.folder is None:
+            raise AssertionError("a conversation has a folder")
+        return self.folder
 
     def _recall(self) -> Callable[[str], Awaitable[str]]:
         if self.memory is None:
