@@ -154,7 +154,7 @@ def done_in_words(items: Sequence[TodoItem]) -> str:
     return f"{sum(item.status is TodoStatus.COMPLETED for item in items)} of {len(items)} done"
 
 
-def checklist(items: Iterable[TodoItem]) -> list[str]:
+def todo_checklist(items: Iterable[TodoItem]) -> list[str]:
     """The items as lines of plain text, each with a box: empty, `~` at work, `x` done."""
     boxes = {TodoStatus.PENDING: " ", TodoStatus.IN_PROGRESS: "~", TodoStatus.COMPLETED: "x"}
     urgent = {TodoPriority.LOW: " (low)", TodoPriority.MEDIUM: "", TodoPriority.HIGH: " (high)"}

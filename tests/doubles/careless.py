@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Part
     from orchestrator.engine.environments.base import ExecutionEnvironment, GrepOptions
     from orchestrator.engine.mcp.base import McpServer
-    from orchestrator.engine.mcp.stdio import ServerVoice
+    from orchestrator.engine.mcp.stdio import ServerReport
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.memory.ranking import Memory
     from orchestrator.engine.models.base import Request, Response
@@ -242,7 +242,7 @@ class _GivingMaker(McpMaker):
 
     def transport(
         self, server: McpServer, tree: Path | None, emit: Emit
-    ) -> Callable[[ServerVoice], Transport]:
+    ) -> Callable[[ServerReport], Transport]:
         assert isinstance(server.place, ServerProgram)
         start = dataclasses.replace(
             self.start(server.name, server.place, tree, emit), max_message_bytes=_MAX_MESSAGE_BYTES

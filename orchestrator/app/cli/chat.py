@@ -15,7 +15,6 @@ from orchestrator.app.cli.arguments import (
     DONE,
     INTERRUPTED,
     UsageError,
-    for_error,
     given_settings,
     refuse_secrets,
 )
@@ -406,8 +405,3 @@ def _paths(folder: Path, begun: str) -> Iterable[str]:
                 prefix = f"{above}/" if above else ""
                 found.append(f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}")
     return sorted(found)[:_MOST_NAMES]
-
-
-def status_of(error: BaseException) -> int:
-    """The exit status for an error that ended a conversation before it began."""
-    return for_error(error)

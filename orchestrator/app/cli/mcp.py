@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.core.events import Event
     from orchestrator.engine.mcp.base import McpServer
-    from orchestrator.engine.mcp.definitions import Drift, McpDefinition
+    from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
 
 _NONE = "no MCP server is configured: write [mcp.servers.NAME] into your own file, or pass --mcp-config FILE"
 
@@ -137,7 +137,7 @@ class _Trial:
             self._print(about, found, drift)
         return self._approve(found, drift)
 
-    def _approve(self, found: tuple[McpDefinition, ...], drift: Drift) -> int:
+    def _approve(self, found: tuple[McpDefinition, ...], drift: DefinitionChanges) -> int:
         """Approve the tools if the person says so; a pin in the configuration is changed there."""
         server = self.server
         if server.pin:
@@ -156,7 +156,7 @@ class _Trial:
         self._say(f"approved: {counted(len(found), 'tool')} of {server.name}")
         return DONE
 
-    def _print(self, about: str, found: tuple[McpDefinition, ...], drift: Drift) -> None:
+    def _print(self, about: str, found: tuple[McpDefinition, ...], drift: DefinitionChanges) -> None:
         self._out(f"{self.server.name}: {about}; {counted(len(found), 'tool')}")
         for row in self._tools(found):
             problem = f"; not used: {row['problem']}" if row["problem"] else ""
@@ -165,7 +165,9 @@ class _Trial:
             self._out(f"  {line}")
         self._out(f'  pin = "{pin_of(found)}"')
 
-    def _as_json(self, about: str, found: tuple[McpDefinition, ...], drift: Drift) -> dict[str, Any]:
+    def _as_json(
+        self, about: str, found: tuple[McpDefinition, ...], drift: DefinitionChanges
+    ) -> dict[str, Any]:
         return {
             "server": self.server.name,
             "about": about,

@@ -99,11 +99,11 @@ async def act(
         ModelError: the server of embeddings failed.
         WorkspaceError: the repository's memory could not be changed.
     """
-    return await _ACTIONS[options.action](_Desk(opened, shared, out), options)
+    return await _ACTIONS[options.action](_OpenMemory(opened, shared, out), options)
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
+class _OpenMemory:
     """What a person looks at.
 
     Attributes:
@@ -146,22 +146,22 @@ class _Desk:
         return key in before[0].by_key
 
 
-async def _list(desk: _Desk, options: argparse.Namespace) -> int:
-    items = [item for name in desk.indices(options.index) for item in desk.opened.store.listed(name)]
-    return _write(items, desk.out, as_json_lines=options.json)
+async def _list(view: _OpenMemory, options: argparse.Namespace) -> int:
+    items = [item for name in view.indices(options.index) for item in view.opened.store.listed(name)]
+    return _write(items, view.out, as_json_lines=options.json)
 
 
-async def _search(desk: _Desk, options: argparse.Namespace) -> int:
-    found = await desk.opened.recall(options.query, CANDIDATES, desk.indices(None))
-    status = _write([one.memory for one in found.memories], desk.out, as_json_lines=options.json)
+async def _search(view: _OpenMemory, options: argparse.Namespace) -> int:
+    found = await view.opened.recall(options.query, CANDIDATES, view.indices(None))
+    status = _write([one.memory for one in found.memories], view.out, as_json_lines=options.json)
     if found.note:
         print(clean(found.note), file=sys.stderr)
     return status
 
 
-async def _show(desk: _Desk, options: argparse.Namespace) -> int:
-    out = desk.out
-    item = desk.opened.store.get(options.id)
+async def _show(view: _OpenMemory, options: argparse.Namespace) -> int:
+    out = view.out
+    item = view.opened.store.get(options.id)
     if item is None:
         return _missing(options.id, out, as_json_line=options.json)
     if options.json:
@@ -181,13 +181,13 @@ def _in_words(value: object) -> str:
     return str(value)
 
 
-async def _edit(desk: _Desk, options: argparse.Namespace) -> int:
-    item = desk.opened.store.get(options.id)
+async def _edit(view: _OpenMemory, options: argparse.Namespace) -> int:
+    item = view.opened.store.get(options.id)
     if item is None:
-        return _missing(options.id, desk.out, as_json_line=options.json)
+        return _missing(options.id, view.out, as_json_line=options.json)
     changed = edited(item, options.field, options.value)
     if item.index != REPOSITORY:
-        is_there = await desk.opened.rewrite(changed)
+        is_there = await view.opened.rewrite(changed)
     elif options.field not in {"importance", "expires_at"}:
         raise ConfigurationError(
             f"{options.field} is as the pull request has it: change it there, or forget the item; "
@@ -195,11 +195,11 @@ async def _edit(desk: _Desk, options: argparse.Namespace) -> int:
         )
     else:
         key = str(item.metadata[MIRRORED])
-        is_there = await desk.change(key, partial(_with_edit, key, changed, options.field))
-    shown = [one for one in desk.opened.store.listed(item.index) if _is_same(one, item)] if is_there else []
+        is_there = await view.change(key, partial(_with_edit, key, changed, options.field))
+    shown = [one for one in view.opened.store.listed(item.index) if _is_same(one, item)] if is_there else []
     if not shown:
-        return _missing(options.id, desk.out, as_json_line=options.json)
-    return _write(shown, desk.out, as_json_lines=options.json)
+        return _missing(options.id, view.out, as_json_line=options.json)
+    return _write(shown, view.out, as_json_lines=options.json)
 
 
 def _with_edit(key: str, item: Memory, name: str, facts: RepositoryFacts) -> RepositoryFacts:
@@ -218,49 +218,49 @@ def _is_same(one: Memory, item: Memory) -> bool:
     return one.id == item.id
 
 
-async def _forget(desk: _Desk, options: argparse.Namespace) -> int:
+async def _forget(view: _OpenMemory, options: argparse.Namespace) -> int:
     status = DONE
     for number in options.id:
-        item = await _forgotten(desk, number)
+        item = await _forgotten(view, number)
         if item is None:
-            status = _missing(number, desk.out, as_json_line=options.json)
+            status = _missing(number, view.out, as_json_line=options.json)
         elif options.json:
-            print(as_json_text({"memory_id": number, "forgotten": True}), file=desk.out)
+            print(as_json_text({"memory_id": number, "forgotten": True}), file=view.out)
         else:
-            print(f"forgot {number}: {short_line(item.content)}", file=desk.out)
+            print(f"forgot {number}: {short_line(item.content)}", file=view.out)
     return status
 
 
-async def _forgotten(desk: _Desk, number: int) -> Memory | None:
+async def _forgotten(view: _OpenMemory, number: int) -> Memory | None:
     """Remove an item and give it back; None if there is none."""
-    item = desk.opened.store.get(number)
+    item = view.opened.store.get(number)
     if item is None or item.index != REPOSITORY:
-        return await desk.opened.forget(number)
+        return await view.opened.forget(number)
     key = str(item.metadata[MIRRORED])
-    return item if await desk.change(key, lambda facts: facts.without({key})) else None
+    return item if await view.change(key, lambda facts: facts.without({key})) else None
 
 
-async def _indices(desk: _Desk, options: argparse.Namespace) -> int:
-    for index in desk.opened.indices():
+async def _indices(view: _OpenMemory, options: argparse.Namespace) -> int:
+    for index in view.opened.indices():
         if options.json:
-            print(as_json_text(_index_json(index)), file=desk.out)
+            print(as_json_text(_index_json(index)), file=view.out)
         else:
             vectors = f"{index.vectors:,} vectors of {index.dimension} numbers by {index.model}"
-            print(clean(f"{index.name}: {counted(index.items, 'item')}, {vectors}"), file=desk.out)
+            print(clean(f"{index.name}: {counted(index.items, 'item')}, {vectors}"), file=view.out)
     return DONE
 
 
-async def _stats(desk: _Desk, options: argparse.Namespace) -> int:
-    for number, name in enumerate(desk.indices(options.index)):
-        known = _figures(desk.opened, name)
+async def _stats(view: _OpenMemory, options: argparse.Namespace) -> int:
+    for number, name in enumerate(view.indices(options.index)):
+        known = _figures(view.opened, name)
         if options.json:
-            print(as_json_text(known), file=desk.out)
+            print(as_json_text(known), file=view.out)
             continue
         if number:
-            print(file=desk.out)
+            print(file=view.out)
         for key, value in known.items():
             text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-            print(clean(f"{key.replace('_', ' ')}: {text or '-'}"), file=desk.out)
+            print(clean(f"{key.replace('_', ' ')}: {text or '-'}"), file=view.out)
     return DONE
 
 
@@ -276,16 +276,16 @@ def _figures(opened: LongTermMemory, name: str) -> dict[str, Any]:
     }
 
 
-async def _export(desk: _Desk, options: argparse.Namespace) -> int:
-    name = None if options.index is None else desk.indices(options.index)[0]
-    for item in desk.opened.export(name):
-        print(as_json_text(item), file=desk.out)
+async def _export(view: _OpenMemory, options: argparse.Namespace) -> int:
+    name = None if options.index is None else view.indices(options.index)[0]
+    for item in view.opened.export(name):
+        print(as_json_text(item), file=view.out)
     return DONE
 
 
-async def _import(desk: _Desk, options: argparse.Namespace) -> int:
+async def _import(view: _OpenMemory, options: argparse.Namespace) -> int:
     lines = await asyncio.to_thread(_lines_of, options.file)
-    return _tell_count("stored", await desk.opened.take_in(lines), desk.out, as_json_line=options.json)
+    return _tell_count("stored", await view.opened.take_in(lines), view.out, as_json_line=options.json)
 
 
 def _lines_of(file: str) -> list[bytes]:
@@ -295,10 +295,10 @@ def _lines_of(file: str) -> list[bytes]:
         raise ConfigurationError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
-async def _embed(desk: _Desk, options: argparse.Namespace) -> int:
-    names = desk.indices(options.index)
-    count = sum([await desk.opened.embed_anew(name) for name in names])
-    return _tell_count("embedded", count, desk.out, as_json_line=options.json)
+async def _embed(view: _OpenMemory, options: argparse.Namespace) -> int:
+    names = view.indices(options.index)
+    count = sum([await view.opened.embed_anew(name) for name in names])
+    return _tell_count("embedded", count, view.out, as_json_line=options.json)
 
 
 _ACTIONS = {

@@ -35,7 +35,7 @@ from orchestrator.core.events import (
     ToolCallEnded,
     TurnStarted,
 )
-from orchestrator.core.todos import checklist, done_in_words
+from orchestrator.core.todos import done_in_words, todo_checklist
 from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.state_record import state_of
 
@@ -96,7 +96,7 @@ def tell(run: Run, console: Console, *, verbose: bool = False) -> None:
     replies = responses(run)
     if todos := todos_of(run.events).items:
         out.line(f"the model's list, {done_in_words(todos)}:")
-        for item in checklist(todos):
+        for item in todo_checklist(todos):
             out.line(f"    {short_line(item, _ITEM_CHARS)}")
     spent = cost_of_all(replies)
     took = (run.records[-1].at - run.records[0].at).total_seconds() if run.records else 0

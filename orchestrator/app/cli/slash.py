@@ -91,12 +91,14 @@ async def _memory(chat: Chat, rest: str) -> None:
 
 
 async def _todo(chat: Chat, _rest: str) -> None:
-    from orchestrator.core.todos import checklist, done_in_words
+    from orchestrator.core.todos import done_in_words, todo_checklist
 
     program = await chat.program()
     known = program.conversation or program.begun
     items = known.todos.items if known else ()
-    chat.view.say("\n".join((done_in_words(items), *checklist(items))) if items else "the model has no list")
+    chat.view.say(
+        "\n".join((done_in_words(items), *todo_checklist(items))) if items else "the model has no list"
+    )
 
 
 async def _compact(chat: Chat, _rest: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.words import counted, short_line, telling_argument
 from orchestrator.core.events import CycleStarted, ProcessingEnded, TurnStarted
-from orchestrator.core.todos import checklist
+from orchestrator.core.todos import todo_checklist
 from orchestrator.engine.session.state_record import StateRecord
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def state_lines(state: StateRecord, latest: int | None = None) -> Iterator[str]:
     whole = "summarised" if state.summary else "not summarised"
     yield f"context: {turns}, {context.tokens:,} tokens, {whole}"
     yield f"list: {counted(len(state.todos), 'item')}"
-    for item in checklist(state.todos):
+    for item in todo_checklist(state.todos):
         yield f"  {short_line(item, _ITEM_CHARS)}"
 
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.model import ChosenModel
-    from orchestrator.bot.chat.conversation import Answer, Begun
+    from orchestrator.bot.chat.conversation import Answer, EarlierConversation
     from orchestrator.bot.coordination.budget import Caps
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
@@ -114,7 +114,7 @@ class ChatProgram:
     memory: LongTermMemory | None = None
     repository: str = ""
     servers: MakeForeignTools | None = None
-    begun: Begun | None = None
+    begun: EarlierConversation | None = None
     conversation: Conversation | None = None
     clone: Clone | None = None
     last_end: SessionEnd | None = None

@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox
     from orchestrator.engine.mcp.base import ForeignTools, McpServer
-    from orchestrator.engine.mcp.definitions import Drift, McpDefinition
+    from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
     from orchestrator.engine.mcp.sign_in import ShowPage
-    from orchestrator.engine.mcp.stdio import ServerVoice
+    from orchestrator.engine.mcp.stdio import ServerReport
 
 INSTALL = "pip install 'pullwright[mcp]'"
 _KEY_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAt:
+class TriedServer:
     """What a server offers. `about` is what it says of itself, in a line."""
 
     about: str
     found: tuple[McpDefinition, ...]
-    drift: Drift
+    drift: DefinitionChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class McpMaker:
         setups = [McpSetup(one, self.transport(one, tree, emit)) for one in self.config.servers]
         return McpTools(setups, self.approvals.of, emit, clean)
 
-    async def look(self, server: McpServer, tree: Path | None, emit: Emit) -> LookedAt:
+    async def look(self, server: McpServer, tree: Path | None, emit: Emit) -> TriedServer:
         """Start a server once, to see what it offers.
 
         Raises:
@@ -101,11 +101,13 @@ class McpMaker:
             found = connection.found
         finally:
             await connection.close()
-        return LookedAt(connection.about, found, compare(found, self.approvals.of(server.name), server.pin))
+        return TriedServer(
+            connection.about, found, compare(found, self.approvals.of(server.name), server.pin)
+        )
 
     def transport(
         self, server: McpServer, tree: Path | None, emit: Emit
-    ) -> Callable[[ServerVoice], Transport]:
+    ) -> Callable[[ServerReport], Transport]:
         """Return what makes the transport to a server.
 
         Args:
@@ -162,11 +164,11 @@ def folder_name(server: str) -> str:
     return plain if plain == server else f"{plain}-{hashlib.sha256(server.encode()).hexdigest()[:_KEY_CHARS]}"
 
 
-def _program(start: ProgramStart, voice: ServerVoice) -> Transport:
+def _program(start: ProgramStart, voice: ServerReport) -> Transport:
     return stdio_transport(start, voice)
 
 
-def _remote(server: McpServer, show: ShowPage | None, voice: ServerVoice) -> Transport:
+def _remote(server: McpServer, show: ShowPage | None, voice: ServerReport) -> Transport:
     assert not isinstance(server.place, ServerProgram)  # noqa: S101  for the type checker
     return remote_transport(server.place, voice, server.call_seconds, show)
 

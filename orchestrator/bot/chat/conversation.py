@@ -144,7 +144,7 @@ class ConversationParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class EarlierConversation:
     """What an earlier conversation left.
 
     Attributes:
@@ -168,7 +168,7 @@ class Conversation:
         todos: the model's list of what is to be done.
     """
 
-    def __init__(self, parts: ConversationParts, begun: Begun | None = None) -> None:
+    def __init__(self, parts: ConversationParts, begun: EarlierConversation | None = None) -> None:
         self.parts = parts
         self.ledger = Ledger()
         self._begun = begun
@@ -321,7 +321,7 @@ _OUTCOMES = {
 }
 
 
-def begun_in(home: Home, name: str) -> Begun:
+def begun_in(home: Home, name: str) -> EarlierConversation:
     """Read what a conversation left, with those that it went on with itself.
 
     Args:
@@ -347,11 +347,11 @@ def begun_in(home: Home, name: str) -> Begun:
     turns = tuple(history_of(events))
     if not turns:
         raise JournalError(f"run {last} cannot be taken up: nothing was said in it")
-    return Begun(last, turns, todos_of(events), spent)
+    return EarlierConversation(last, turns, todos_of(events), spent)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedConversation:
     """A conversation that can be taken up.
 
     Attributes:
@@ -363,9 +363,9 @@ class Found:
     first: str
 
 
-def conversations(home: Home, label: str, most: int) -> list[Found]:
+def conversations(home: Home, label: str, most: int) -> list[ListedConversation]:
     """The newest conversations about a repository or folder, newest first. Damaged ones are left out."""
-    found: list[Found] = []
+    found: list[ListedConversation] = []
     for folder in runs(home)[:_MOST_LOOKED_AT]:
         if len(found) == most:
             break
@@ -374,5 +374,5 @@ def conversations(home: Home, label: str, most: int) -> list[Found]:
             start = next((event for event in run.events if isinstance(event, CycleStarted)), None)
             said = next((event for event in run.events if isinstance(event, MessageAdded)), None)
             if start and start.door and said and same_repository(start.repository, label):
-                found.append(Found(run.id, run.records[0].at, said.message.text))
+                found.append(ListedConversation(run.id, run.records[0].at, said.message.text))
     return found

@@ -17,7 +17,7 @@ from orchestrator.core.fence import one_line
 from orchestrator.engine.mcp.base import BrowserLogin, McpError, ServerAddress
 from orchestrator.engine.mcp.definitions import as_definition
 from orchestrator.engine.mcp.sign_in import PAGE_SECONDS
-from orchestrator.engine.mcp.stdio import ServerVoice
+from orchestrator.engine.mcp.stdio import ServerReport
 from orchestrator.engine.tools.base import Mode, truncate_chars
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _ASKS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"}
 _LIST_CHANGED = "notifications/tools/list_changed"
 
 
-MakeTransport: TypeAlias = "Callable[[ServerVoice], Transport]"
+MakeTransport: TypeAlias = "Callable[[ServerReport], Transport]"
 """Makes the transport to a server, once, given what takes how the server fares."""
 
 
@@ -73,7 +73,7 @@ class McpConnection:
     on_change: Callable[[], None]
     found: tuple[McpDefinition, ...] = ()
     about: str = ""
-    voice: ServerVoice = field(default_factory=ServerVoice)
+    voice: ServerReport = field(default_factory=ServerReport)
     _client: Client | None = None
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
     _live: asyncio.Task[None] | None = None

@@ -69,7 +69,7 @@ def pin_of(definitions: Sequence[McpDefinition]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class DefinitionChanges:
     """What a server's definitions are now, compared with what was approved."""
 
     approved: tuple[McpDefinition, ...]
@@ -112,10 +112,16 @@ class Drift:
         return lines if more <= 0 else [*lines[:_MAX_DIFF_LINES], f"... {more} more lines"]
 
 
-def compare(found: Sequence[McpDefinition], approved: Mapping[str, McpDefinition], pin: str = "") -> Drift:
+def compare(
+    found: Sequence[McpDefinition], approved: Mapping[str, McpDefinition], pin: str = ""
+) -> DefinitionChanges:
     """Compare what a server offers with what was approved; a pin decides for all of it alone."""
     if pin:
-        return Drift(tuple(found)) if pin_of(found) == pin else Drift((), new=tuple(found))
+        return (
+            DefinitionChanges(tuple(found))
+            if pin_of(found) == pin
+            else DefinitionChanges((), new=tuple(found))
+        )
     same, new, changed = [], [], []
     for one in found:
         before = approved.get(one.name)
@@ -127,7 +133,7 @@ def compare(found: Sequence[McpDefinition], approved: Mapping[str, McpDefinition
             changed.append((before, one))
     names = {one.name for one in found}
     gone = tuple(one for name, one in sorted(approved.items()) if name not in names)
-    return Drift(tuple(same), tuple(new), tuple(changed), gone)
+    return DefinitionChanges(tuple(same), tuple(new), tuple(changed), gone)
 
 
 def _visible(text: str) -> list[str]:

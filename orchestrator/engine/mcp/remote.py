@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.mcp.base import ServerAddress
     from orchestrator.engine.mcp.sign_in import ShowPage
-    from orchestrator.engine.mcp.stdio import ServerVoice
+    from orchestrator.engine.mcp.stdio import ServerReport
 
 _Hook: TypeAlias = "Callable[[httpx2.Response], Awaitable[None]]"
 
@@ -26,7 +26,7 @@ _EVENTS = "text/event-stream"
 
 
 def remote_transport(
-    address: ServerAddress, voice: ServerVoice, call_seconds: float, show: ShowPage | None = None
+    address: ServerAddress, voice: ServerReport, call_seconds: float, show: ShowPage | None = None
 ) -> Transport:
     """The transport to a server over HTTP.
 
@@ -39,7 +39,7 @@ def remote_transport(
 
 @asynccontextmanager
 async def _streams(
-    address: ServerAddress, voice: ServerVoice, call_seconds: float, show: ShowPage | None
+    address: ServerAddress, voice: ServerReport, call_seconds: float, show: ShowPage | None
 ) -> AsyncGenerator[TransportStreams]:
     import httpx2
     from mcp.client.sse import sse_client
@@ -81,7 +81,7 @@ async def _streams(
                 yield streams
 
 
-def _bounding(voice: ServerVoice) -> _Hook:
+def _bounding(voice: ServerReport) -> _Hook:
     """What gives every answer a body of bounded length, whatever its headers say of it."""
     import httpx2
 

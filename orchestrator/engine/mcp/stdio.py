@@ -54,7 +54,7 @@ _NEW_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class ServerVoice:
+class ServerReport:
     """What is known of how a server fares, for messages to a person.
 
     Attributes:
@@ -98,7 +98,7 @@ class ProgramStart:
 class _Running:
     """A server's program that runs: its three pipes, and the launch."""
 
-    def __init__(self, launch: Launch, start: ProgramStart, voice: ServerVoice) -> None:
+    def __init__(self, launch: Launch, start: ProgramStart, voice: ServerReport) -> None:
         self._launch, self._start, self._voice = launch, start, voice
         self._stdin = self._kept = -1
         self.stdout = asyncio.StreamReader(limit=start.max_message_bytes)
@@ -204,7 +204,7 @@ def _remove_left(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def _started(start: ProgramStart, voice: ServerVoice) -> AsyncGenerator[_Running]:
+async def _started(start: ProgramStart, voice: ServerReport) -> AsyncGenerator[_Running]:
     """Start the program, and end it."""
     program, sandbox = start.program, None
     if start.find_sandbox is not None:
@@ -245,13 +245,13 @@ async def _quietly(work: Awaitable[None]) -> None:
         await work
 
 
-def stdio_transport(start: ProgramStart, voice: ServerVoice) -> Transport:
+def stdio_transport(start: ProgramStart, voice: ServerReport) -> Transport:
     """The transport to a server's program, which it starts and ends."""
     return _streams(start, voice)
 
 
 @asynccontextmanager
-async def _streams(start: ProgramStart, voice: ServerVoice) -> AsyncGenerator[TransportStreams]:
+async def _streams(start: ProgramStart, voice: ServerReport) -> AsyncGenerator[TransportStreams]:
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.engine.mcp.base import ForeignTools, McpServer
     from orchestrator.engine.mcp.connection import MakeTransport
-    from orchestrator.engine.mcp.definitions import Drift, McpDefinition
+    from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
     from orchestrator.engine.tools.base import Executor, ToolContext, ToolOutcome
 
 MAX_STARTING = 8
@@ -155,7 +155,7 @@ class McpTools:
             return one_line(str(error), limit=300)
         return tool
 
-    def _tell(self, server: str, drift: Drift) -> None:
+    def _tell(self, server: str, drift: DefinitionChanges) -> None:
         """Say what is not used because nobody approved it as it is."""
         if drift.waits:
             message = (

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from orchestrator.core.checks import is_whole
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.session.history import Turn, TurnKind
 
-ContextTransform: TypeAlias = Callable[[Sequence[Turn]], Sequence[Turn]]
-"""Gives the turns that a request has, of all turns of a session. It never changes the session's own."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 ASSUMED_WINDOW = 128_000
 """Tokens that a model is taken to read where nobody knows it."""
 
 _NOT_FIRST = frozenset({TurnKind.TOOL_RESULTS, TurnKind.SUMMARY})
 """No kept part begins with results whose calls are left out."""
-
-
-def full(turns: Sequence[Turn]) -> Sequence[Turn]:
-    """All turns."""
-    return turns
 
 
 def recent(turns: Sequence[Turn], limit: int) -> Sequence[Turn]:
@@ -39,12 +33,7 @@ def recent(turns: Sequence[Turn], limit: int) -> Sequence[Turn]:
     return turns[first:]
 
 
-def summary_plus_recent(turns: Sequence[Turn], summary: Turn, limit: int) -> Sequence[Turn]:
-    """The summary, and the newest turns behind it."""
-    return (summary, *recent(turns, limit))
-
-
-def since_summary(turns: Sequence[Turn]) -> Sequence[Turn]:
+def summary_plus_recent(turns: Sequence[Turn]) -> Sequence[Turn]:
     """The newest summary, the turns before it that it left as they are, and all that came after it."""
     places = (place for place in range(len(turns) - 1, -1, -1) if turns[place].kind is TurnKind.SUMMARY)
     place = next(places, None)

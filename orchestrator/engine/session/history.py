@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Request
 
 
-Transform: TypeAlias = "Callable[[Sequence[Turn]], Sequence[Turn]]"
+ContextTransform: TypeAlias = "Callable[[Sequence[Turn]], Sequence[Turn]]"
+"""Gives the turns that a request has, of all turns of a session. It never changes the session's own."""
 
 MOST_COMMANDS = 20
 """Whose last run a history knows."""
@@ -128,6 +129,11 @@ class Turn:
         return tuple(part for part in self.message.parts if isinstance(part, ToolResult))
 
 
+def full(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """All turns."""
+    return turns
+
+
 class Conversation(Sequence[Message]):
     """The messages of a history as they were at one moment. Taking one costs the same however long it is."""
 
@@ -165,7 +171,7 @@ class History:
 
     Args:
         turns: of an earlier session, in a form that vendors take (`mended_turns`).
-        transform: gives what a request has of the turns; None gives it all of them. Behind the newest summary it
+        transform: gives what a request has of the turns. Behind the newest summary it
             must give each turn as it is, so that it is asked only when a summary comes.
 
     Attributes:
@@ -175,7 +181,7 @@ class History:
         generation: counts how often what requests begin with was replaced.
     """
 
-    def __init__(self, turns: Iterable[Turn] = (), transform: Transform | None = None) -> None:
+    def __init__(self, turns: Iterable[Turn] = (), transform: ContextTransform = full) -> None:
         self._transform = transform
         self._turns: list[Turn] = []
         self._said: list[tuple[int, Turn]] = []
@@ -238,7 +244,7 @@ class History:
     @property
     def shown(self) -> Sequence[Turn]:
         """The turns that a request has."""
-        return self._transform(self._turns) if self._transform else self._turns
+        return self._transform(self._turns)
 
     def context(self, contract: Contract) -> Sequence[Message]:
         """The messages of the next request. What it leaves out stays in the history."""

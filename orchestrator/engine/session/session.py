@@ -24,7 +24,7 @@ from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.budget import Budget, check_price
 from orchestrator.engine.session.compaction import Compaction
 from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
-from orchestrator.engine.session.context import since_summary
+from orchestrator.engine.session.context import summary_plus_recent
 from orchestrator.engine.session.event_bus import STOP_SECONDS, SessionEventBus, stop
 from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, mended_turns
 from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
@@ -120,7 +120,7 @@ class Session:
         self.model = chosen
         self.price: ReplyPrice = parts.host.price or profile.price or _unknown_price
         self._parts, config, host, clock = parts, parts.config, parts.host, parts.clock
-        self.history = History(mended_turns(earlier, clock.now()), since_summary)
+        self.history = History(mended_turns(earlier, clock.now()), summary_plus_recent)
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._events = SessionEventBus(self.id, clock, host.emit)
         if lineage:

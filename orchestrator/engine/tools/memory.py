@@ -50,7 +50,7 @@ def remember(memory: LongTermMemory) -> Tool:
             )
         except (MemoryStoreError, ModelError) as error:
             return Failed(f"Not remembered: {error}.")
-        return Ok(_json({**shown(stored.memory), "stored": stored.is_new, **_noted(stored.note)}))
+        return Ok(_json({**memory_line(stored.memory), "stored": stored.is_new, **_noted(stored.note)}))
 
     properties: dict[str, JsonObject] = {
         "content": TEXT,
@@ -79,7 +79,7 @@ def recall_memories(memory: LongTermMemory) -> Tool:
             found = await memory.recall(arguments["query"])
         except MemoryStoreError as error:
             return Failed(f"The memories could not be searched: {error}.")
-        memories = [{**shown(one.memory), "score": round(one.score, 3)} for one in found.memories]
+        memories = [{**memory_line(one.memory), "score": round(one.score, 3)} for one in found.memories]
         return Ok(_json({"memories": memories, "count": len(memories), **_noted(found.note)}))
 
     return Tool(define("recall_memories", {"query": TEXT}, ("query",)), execute)
@@ -102,7 +102,7 @@ def forget_memory(memory: LongTermMemory) -> Tool:
     return Tool(define("forget_memory", {"memory_id": number}, ("memory_id",)), execute, order=Order.ALONE)
 
 
-def shown(memory: Memory) -> dict[str, Any]:
+def memory_line(memory: Memory) -> dict[str, Any]:
     """A memory as the model sees it."""
     return {name: value for name, value in as_json(memory).items() if name not in {"index", "metadata"}}
 

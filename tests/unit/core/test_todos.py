@@ -18,8 +18,8 @@ from orchestrator.core.todos import (
     TodoList,
     TodoPriority,
     TodoStatus,
-    checklist,
     done_in_words,
+    todo_checklist,
 )
 from tests.tables import table
 
@@ -146,5 +146,5 @@ def test_words_and_boxes() -> None:
         replace(FIRST, status=TodoStatus.IN_PROGRESS),
         replace(FIRST, priority=TodoPriority.LOW),
     ]
-    assert checklist(items) == ["[x] Read it", "[~] Read it (high)", "[ ] Read it (low)"]
+    assert todo_checklist(items) == ["[x] Read it", "[~] Read it (high)", "[ ] Read it (low)"]
     assert done_in_words(items) == "1 of 3 done"

@@ -31,7 +31,7 @@ from orchestrator.core.events import (
     TodosChanged,
 )
 from orchestrator.core.messages import FinishReason, Image, Message, Role, Text, Usage
-from orchestrator.engine.session.context import since_summary
+from orchestrator.engine.session.context import summary_plus_recent
 from orchestrator.engine.session.history import TurnKind, history_of, images_of, todos_of
 from tests.tables import table
 from tests.unit.app.cli.examples import TODOS
@@ -138,14 +138,14 @@ def test_a_conversation_that_is_too_large_loses_its_middle_and_not_what_stands_f
     said = long_conversation(50, compacted_at)
     trimmed = trimmed_events(said, 14_000)
     assert sum(map(len, pages_of_events(trimmed))) <= 14_000
-    turns = list(since_summary(history_of(trimmed)))
+    turns = list(summary_plus_recent(history_of(trimmed)))
     assert turns[0].content == (stands or "Do it.")
     assert turns[-1].content.startswith("answer 49" if shown > 1 else stands)
     assert len(turns) - shown in range(-4, 4)
     texts = [turn.content for turn in turns[1:]]
     assert "Do it." not in texts
     if texts and stands:
-        whole = [turn.content for turn in since_summary(history_of(said))]
+        whole = [turn.content for turn in summary_plus_recent(history_of(said))]
         assert texts == whole[len(whole) - len(texts) :]
 
 

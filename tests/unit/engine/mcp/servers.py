@@ -12,7 +12,7 @@ from orchestrator.app.redteam import tool_server
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.mcp.base import McpServer, ServerProgram
-from orchestrator.engine.mcp.stdio import ProgramStart, ServerVoice, stdio_transport
+from orchestrator.engine.mcp.stdio import ProgramStart, ServerReport, stdio_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def server(*tools: dict[str, Any], name: str = "one", **more: Any) -> McpServer:
     return McpServer(name, program(*tools, **more), **{"allow": ("*",), **known})
 
 
-def transport(one: McpServer, folder: Path, *, confined: bool = False) -> Callable[[ServerVoice], Transport]:
+def transport(one: McpServer, folder: Path, *, confined: bool = False) -> Callable[[ServerReport], Transport]:
     """What starts a server in a folder of its own."""
     place = one.place
     assert isinstance(place, ServerProgram)

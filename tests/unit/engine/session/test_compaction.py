@@ -32,7 +32,7 @@ from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.models.base import Completed, Response, TextPiece, ToolChoice
 from orchestrator.engine.session.compaction import problem_of
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, since_summary
+from orchestrator.engine.session.context import EXPLORER, CompactionPolicy, summary_plus_recent
 from orchestrator.engine.session.history import (
     History,
     RanCommand,
@@ -580,7 +580,9 @@ async def test_images_of_the_task_stay_as_far_as_they_have_room(
     assert words in first.text
     written = [encode_event(event) for event in conversation(told.events)]
     events = [decode_event(json.loads(json.dumps(one))) for one in written]
-    taken = History(history_of([one for one in events if not isinstance(one, UnknownRecord)]), since_summary)
+    taken = History(
+        history_of([one for one in events if not isinstance(one, UnknownRecord)]), summary_plus_recent
+    )
     assert list(taken.context(Native())) == list(session.history.context(Native()))
 
 
@@ -687,7 +689,7 @@ async def test_another_machine_goes_on_with_the_shorter_conversation(tmp_path: P
     written = [encode_event(event) for event in conversation(told.events)]
     events = [decode_event(json.loads(json.dumps(one))) for one in written]
     turns = mended_turns(history_of([one for one in events if not isinstance(one, UnknownRecord)]), NOW)
-    taken = History(turns, since_summary)
+    taken = History(turns, summary_plus_recent)
     assert list(taken.context(Native())) == list(session.history.context(Native()))
     assert [turn.kind for turn in taken.turns] == [turn.kind for turn in session.history.turns]
     assert len(taken.context(Native())) < len(taken.turns) / 2

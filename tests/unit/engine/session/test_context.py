@@ -17,13 +17,11 @@ from orchestrator.engine.session.context import (
     ASSUMED_WINDOW,
     EXPLORER,
     CompactionPolicy,
-    full,
     newest_within,
     recent,
-    since_summary,
     summary_plus_recent,
 )
-from orchestrator.engine.session.history import History, Turn, TurnKind
+from orchestrator.engine.session.history import History, Turn, TurnKind, full
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -105,8 +103,6 @@ def test_recent_is_whole_and_counts_what_people_and_the_model_say(letters: str, 
         or (one.kind is TurnKind.ASSISTANT and not one.tool_calls)
     ]
     assert len(kept) == min(limit, said)
-    summary = turn("S", 99)
-    assert list(summary_plus_recent(whole, summary, limit)) == [summary, *shown]
 
 
 @given(PIECES, PIECES, st.integers(0, 30), st.integers(0, 3))
@@ -118,7 +114,7 @@ def test_what_follows_a_summary_is_whole_and_the_history_stays(
     old = turns("S") * min(olds, 1)
     record = [*old, *turns(before), turn("S", 98, keeps), *turns(after)]
     copy = list(record)
-    shown = since_summary(record)
+    shown = summary_plus_recent(record)
     assert record == copy
     assert shown[0] is record[len(old) + len(before)]
     assert list(shown[len(shown) - len(after) :] if after else []) == record[len(old) + len(before) + 1 :]
@@ -132,14 +128,14 @@ def test_a_history_has_what_the_transform_gives_and_takes_each_later_turn(
     before: str, after: str, keeps: int
 ) -> None:
     record = [*turns(before), turn("S", 98, keeps), *turns(after)]
-    grown = History((), since_summary)
+    grown = History((), summary_plus_recent)
     for one in record:
         grown.add(one)
     assert list(grown.turns) == record
-    assert list(grown.context(Native())) == [one.message for one in since_summary(record)]
-    made = History(record, since_summary)
+    assert list(grown.context(Native())) == [one.message for one in summary_plus_recent(record)]
+    made = History(record, summary_plus_recent)
     assert (made.tokens, made.steps) == (grown.tokens, grown.steps)
-    assert grown.tokens == History(since_summary(record)[1:]).tokens + History([turn("u", 98)]).tokens
+    assert grown.tokens == History(summary_plus_recent(record)[1:]).tokens + History([turn("u", 98)]).tokens
     assert grown.generation == 1
 
 
@@ -158,7 +154,7 @@ def test_the_newest_turns_within_a_size_are_whole_and_as_many_as_fit(letters: st
 
 
 def test_requests_under_way_keep_their_conversation() -> None:
-    history = History(turns("ucrcr"), since_summary)
+    history = History(turns("ucrcr"), summary_plus_recent)
     under_way = history.context(Native())
     said = list(under_way)
     history.add(turn("S", 98, 2))
@@ -223,7 +219,7 @@ def test_a_policy_out_of_its_bounds_is_refused(values: dict[str, Any]) -> None:
 
 
 def test_a_new_conversation_is_estimated_at_the_rates_of_the_old_one() -> None:
-    history = History(turns("u" + "cr" * 50), since_summary)
+    history = History(turns("u" + "cr" * 50), summary_plus_recent)
     size = sum(len(text) for text in ["x"] * 400)
     history.meter.measured(Usage(5_000, 100), "m", "m", size)
     before = history.meter.likely_tokens("m", size)
