@@ -18,6 +18,7 @@ from orchestrator.app.wiring.cycle_parts import (
     FAMILY_OF_PROVIDER,
     known_of,
     open_clone_of,
+    policy_of,
     scope_caps,
     smallest_request,
 )
@@ -54,7 +55,6 @@ from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.profiles.base import make_profile, web_tools_of, with_skills
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import SessionConfig, recalls_nothing
-from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.skills import Skills
 from orchestrator.engine.tools.documents import document_tools
 from orchestrator.engine.tools.memory import memory_tools
@@ -443,10 +443,7 @@ def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfi
         reply_tokens=chosen.reply_tokens,
         stream=settings.stream,
         context_window=settings.context_window,
-        # A replay's replies do not depend on what is said before them.
-        compaction=None
-        if chosen.tests is not None
-        else compaction_of(profile_name(settings, chosen), settings.compact_at),
+        compaction=policy_of(settings, chosen, profile_name(settings, chosen)),
         user_instructions=settings.system_prompt or "",
         max_subagents=settings.max_subagents,
         subagent_timeout_seconds=settings.subagent_timeout_seconds,

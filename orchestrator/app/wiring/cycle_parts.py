@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
 
@@ -470,6 +471,11 @@ def first_text(window: int | None, most: int) -> int:
     return min(most, max(int((window - _PROMPT_TOKENS) * _TEXT_SHARE), _LEAST_CHARACTERS))
 
 
+def policy_of(settings: Settings, chosen: ChosenModel, profile: str) -> CompactionPolicy | None:
+    """Return when a conversation is made shorter; None in a replay, whose replies do not depend on what was said."""
+    return None if chosen.tests is not None else compaction_of(profile, settings.compact_at)
+
+
 def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bool) -> CycleOptions:
     window = settings.context_window
     return CycleOptions(
@@ -489,10 +495,7 @@ def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bo
         respects_ai_policy=settings.ai_policy == "respect",
         starts_no_checks=site.forge.token_kind() is TokenKind.WORKFLOW,
         context_window=window,
-        # A replay's replies do not depend on what is said before them.
-        compaction=None
-        if chosen.tests is not None
-        else compaction_of(profile_name(settings, chosen), settings.compact_at),
+        compaction=policy_of(settings, chosen, profile_name(settings, chosen)),
         system_prompt=settings.system_prompt or "",
         max_subagents=settings.max_subagents,
         subagent_timeout_seconds=settings.subagent_timeout_seconds,
