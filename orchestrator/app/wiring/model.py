@@ -28,7 +28,7 @@ from orchestrator.engine.models.catalog import (
     price_usd,
 )
 from orchestrator.engine.models.known_models import family_of, is_small, parameters_named
-from orchestrator.engine.models.listing import parameters_served
+from orchestrator.engine.models.listing import local_servers, parameters_served
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,11 @@ def first_named(context: BuildContext) -> AddressedModel:
     Raises:
         ConfigurationError: no model is named, or a key is missing.
     """
-    ref = _reference(context.settings)
+    settings = context.settings
+    if settings.model is None and settings.api_url is None and (found := local_servers(context.environ)):
+        offered = "; ".join(f"{server}: pass {server.flags}" for server in found)
+        raise ConfigurationError(f"no model is named: on this machine {offered}")
+    ref = _reference(settings)
     return AddressedModel(ref, "", None) if ref.provider in UNCONNECTED else _addressed(context, ref)
 
 
