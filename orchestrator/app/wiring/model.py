@@ -74,7 +74,14 @@ def first_named(context: BuildContext) -> AddressedModel:
     Raises:
         ConfigurationError: no model is named, or a key is missing.
     """
-    ref = _reference(context.settings)
+    settings = context.settings
+    if settings.model is None and settings.api_url is None:
+        from orchestrator.engine.models.listing import local_servers
+
+        if found := local_servers(context.environ):
+            offered = "; ".join(f"{server}: pass {server.flags}" for server in found)
+            raise ConfigurationError(f"no model is named: on this machine {offered}")
+    ref = _reference(settings)
     return AddressedModel(ref, "", None) if ref.provider in UNCONNECTED else _addressed(context, ref)
 
 
