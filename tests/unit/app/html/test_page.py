@@ -83,15 +83,15 @@ def test_what_a_person_cannot_see_is_not_in_the_page(hidden: str) -> None:
     "url",
     ["javascript:alert(1)", "data:text/html,x", "//host/x", "/x", "http:x", "https://[", "https://x\n", ""],
 )
-def test_colours_of_a_terminal_are_no_text() -> None:
-    output = Output("pytest", "\x1b[31mFAILED\x1b[0m a")
-    assert "<pre>FAILED a</pre>" in render_page(HtmlPage("page", [Section("out", [output])]))
-
-
 def test_only_addresses_of_the_web_are_links(url: str) -> None:
     facts = Facts([("at", Link("text", url))])
     found = html.document_fromstring(render_page(HtmlPage("page", [Section("section", [facts])])))
     assert (found.xpath("//a"), found.xpath("//dd")[0].text_content()) == ([], "text")
+
+
+def test_colours_of_a_terminal_are_no_text() -> None:
+    output = Output("pytest", "\x1b[31mFAILED\x1b[0m a")
+    assert "<pre>FAILED a</pre>" in render_page(HtmlPage("page", [Section("out", [output])]))
 
 
 def test_the_policy_allows_this_style_sheet_and_nothing_else() -> None:
