@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.words import (
+from orchestrator.app.words import (
     as_json_text,
     clean,
     counted,
@@ -22,7 +22,6 @@ from orchestrator.app.cli.words import (
     money,
     tests_in_words,
 )
-from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause

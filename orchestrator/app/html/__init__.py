@@ -22,6 +22,7 @@ A page is made of values, so that nobody has to write HTML::
 
 Every `str` in these values may be other people's text: it is cleaned of control and bidirectional characters and
 escaped when the page is written. There is no way to pass HTML in. A `Link` to anything but `http` and `https` becomes
-plain text. Money, numbers and times of day are formatted by the caller, with the functions that the command line
-uses (`money`, `amounts`, `counted`, `duration`); a moment is given as `Moment` and shown in the zone of `render_page`.
+plain text. Money and numbers are formatted by the caller, with the functions that the command line uses too
+(`orchestrator.app.words`: `money`, `amounts`, `counted`, `duration`). A time is given as `Moment`, and shown in the
+zone that `render_page` is given.
 """

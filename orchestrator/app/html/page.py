@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from orchestrator.app.words import visible_characters
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime, tzinfo
@@ -231,9 +233,7 @@ def _shown(value: Any) -> Any:
     """Clean what an expression of a template gives. What is HTML already was cleaned when it was made."""
     from markupsafe import Markup
 
-    from orchestrator.bot.policy.hidden_characters import printable_text
-
-    return value if isinstance(value, Markup) or not isinstance(value, str) else printable_text(value)
+    return value if isinstance(value, Markup) or not isinstance(value, str) else visible_characters(value)
 
 
 @functools.cache

@@ -89,6 +89,11 @@ def test_only_addresses_of_the_web_are_links(url: str) -> None:
     assert (found.xpath("//a"), found.xpath("//dd")[0].text_content()) == ([], "text")
 
 
+def test_colours_of_a_terminal_are_no_text() -> None:
+    output = Output("pytest", "\x1b[31mFAILED\x1b[0m a")
+    assert "<pre>FAILED a</pre>" in render_page(HtmlPage("page", [Section("out", [output])]))
+
+
 def test_the_policy_allows_this_style_sheet_and_nothing_else() -> None:
     page = page_of("text")
     (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
