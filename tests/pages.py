@@ -102,7 +102,7 @@ def _meanings(module: ModuleType, enum: type[StrEnum]) -> dict[StrEnum, str]:
 
 if __name__ == "__main__":
     for first, (path, _) in TABLES.items():
-        before, _, rest = path.read_text(encoding="utf-8").partition(first)
+        before, _found, rest = path.read_text(encoding="utf-8").partition(first)
         path.write_text(before + table_text(first) + _ROWS.sub("", rest, count=1), encoding="utf-8")
     for picture, draw in PICTURES.items():
         picture.write_text(draw(), encoding="utf-8")
