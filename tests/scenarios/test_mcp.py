@@ -123,6 +123,21 @@ def test_a_ticket_is_read_in_a_conversation_and_in_its_replay(
     assert outputs[0] == outputs[1]
 
 
+def test_a_secret_of_a_servers_table_is_not_remembered(
+    servers: Servers, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"url": "http://127.0.0.1:9/mcp", "headers": {"X-Ticket": KEY}}
+    servers.path.write_text(json.dumps({"mcpServers": {"tickets": entry}}))
+    monkeypatch.chdir(servers.repository)
+    stage.script(calls(("remember", {"content": f"The ticket key is {KEY}"})), reply("Noted."))
+    model = ["--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url, "--profile", "assistant"]
+    asked = stage.command("ask", *model, "--memory", "--mcp-config", str(servers.path), "Remember the key")
+    assert asked.code == 0, asked.err
+    files = [one for one in stage.home.rglob("*") if one.is_file() and not one.is_symlink()]
+    assert any(b"The ticket key is [redacted]" in one.read_bytes() for one in files if "memor" in str(one))
+    assert not [one for one in files if KEY.encode() in one.read_bytes()]
+
+
 @pytest.mark.slow(reason="a terminal, and a server in its sandbox")
 def test_a_person_is_asked_about_a_dangerous_tool_with_all_that_it_is_told(
     servers: Servers, stage: Stage

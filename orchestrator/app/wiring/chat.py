@@ -407,7 +407,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         clone_of,
         ask,
         choose_web(context),
-        open_own_memory(context, about) if settings.memory else None,
+        open_own_memory(context, about, redactor) if settings.memory else None,
         about,
         mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
     )
