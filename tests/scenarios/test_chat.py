@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -273,6 +274,28 @@ def terminal(stage: Stage, at: Path) -> Callable[..., Terminal]:
         return Terminal("chat", *flags(stage.model), *argv, folder=at, environ=environ, size=size)
 
     return start
+
+
+AFTER_THE_PROMPT = {
+    *("apscheduler", "git", "github", "httpx2", "jinja2", "jsonschema", "markdown_it", "mcp"),
+    *("pydantic", "requests", "rich", "sqlite3", "starlette"),
+    *("orchestrator.app.config", "orchestrator.app.wiring", "orchestrator.bot.cycle", "orchestrator.engine"),
+}
+"""What takes long to load: a person types meanwhile."""
+
+
+def test_what_is_heavy_is_loaded_behind_the_prompt(
+    stage: Stage, terminal: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    stage.script(reply("Here."))
+    with terminal() as person:
+        before = set(re.findall(r"^import time: .*\| +(\S+)$", person.wait_for("\n>"), re.MULTILINE))
+        assert "prompt_toolkit" in before
+        person.type("Hello")
+        after = set(re.findall(r"^import time: .*\| +(\S+)$", person.wait_for("Here."), re.MULTILINE))
+    assert not before & AFTER_THE_PROMPT
+    assert {"jinja2", "rich", "orchestrator.app.wiring", "orchestrator.engine"} <= after
 
 
 def question(person: Terminal) -> str:

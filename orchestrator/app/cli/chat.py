@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
 
     from orchestrator.app.cli.chat_view import ChatView
+    from orchestrator.app.cli.server_questions import ServerQuestions
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.bot.chat.conversation import Answer
     from orchestrator.core.events import Event
+    from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion
 
     Made = TypeVar("Made")
 
@@ -200,6 +202,16 @@ class Chat:
             case _:
                 return Answer(Decision.NO, word)
 
+    async def answer_server(self, question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        """Ask the person what an MCP server wants to know; None if they do not answer it."""
+        async with self._asking:
+            try:
+                return await self._questions.ask(question)
+            except (EOFError, KeyboardInterrupt):
+                if self._working:
+                    self._working.cancel()
+                return None
+
     async def confirm(self, question: str) -> bool:
         """Ask the person yes or no. Without a terminal nobody answers: the command is typed with `yes` then."""
         if not self._is_terminal:
@@ -304,11 +316,22 @@ class Chat:
 
     # -- the program ---------------------------------------------------------------------------------------------
 
+    @property
+    def _questions(self) -> ServerQuestions:
+        from orchestrator.app.cli.server_questions import ServerQuestions
+
+        return ServerQuestions(self.view, self._line, self._holds_secret)
+
+    def _holds_secret(self, text: str) -> bool:
+        return self._program is None or self._program.result().redactor.holds_secret(text)
+
     def _build(self) -> ChatProgram:
         from orchestrator.app.wiring.chat import build_chat
         from orchestrator.bot.chat.conversation import begun_in
+        from orchestrator.engine.mcp.elicitation import PersonAtTerminal
 
         refuse_secrets(self._options)
+        person = PersonAtTerminal(self._questions.show_page, self.answer_server)
         program = build_chat(
             "chat",
             self._options.repo,
@@ -317,6 +340,7 @@ class Chat:
             Path.cwd(),
             self._emit,
             ask=self.ask if self._is_terminal else None,
+            person=person if self._is_terminal else None,
         )
         if self._options.resume:
             program.begun = begun_in(program.context.home, self._options.resume)

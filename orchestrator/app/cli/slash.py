@@ -80,7 +80,7 @@ async def _memory(chat: Chat, rest: str) -> None:
         chat.view.say("nothing is remembered on this machine")
         return
     out = StringIO()
-    opened = program.memory or open_memory(program.context, program.repository)
+    opened = program.memory or open_memory(program.context, program.repository, program.redactor)
     try:
         with redirect_stdout(out):
             await act(opened, options, out)

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Message
     from orchestrator.engine.environments.base import Sandbox
     from orchestrator.engine.mcp.base import ForeignTools
+    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.loop import SessionEnd
@@ -360,6 +361,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     view: Emit,
     *,
     ask: Callable[[str, str, str], Awaitable[Answer]] | None = None,
+    person: PersonAtTerminal | None = None,
     clock: Clock | None = None,
 ) -> ChatProgram:
     """Read the configuration and build what a conversation needs. Nothing is contacted but a server of this machine.
@@ -368,6 +370,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         door: `chat` or `ask`.
         repository: what `--repo` names, to work on a clone of it; None works in `cwd`.
         ask: asks the person about calls that need more than the level; None where nobody can be asked.
+        person: who MCP servers may show a page and ask; None where nobody is there.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.
@@ -379,6 +382,8 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     settings, chosen = context.settings, choose_model(context)
     recorded = chosen.foreign
     mcp = open_servers(context) if recorded is None else None
+    if mcp is not None:
+        mcp = replace(mcp, person=person)
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
     keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
     guards = replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
@@ -407,7 +412,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         clone_of,
         ask,
         choose_web(context),
-        open_own_memory(context, about) if settings.memory else None,
+        open_own_memory(context, about, redactor) if settings.memory else None,
         about,
         mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
     )

@@ -265,7 +265,9 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         web=None if request.demo else choose_web(context),
-        long_term=None if request.demo else LazyMemory(partial(open_own_memory, context, site.label)),
+        long_term=None
+        if request.demo
+        else LazyMemory(partial(open_own_memory, context, site.label, redactor)),
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
@@ -273,7 +275,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     return Program(shared, bus)
 
 
-def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
+def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) -> LongTermMemory:
     """Open the memory for a session, and tell where the model can only compare words.
 
     Raises:
@@ -282,7 +284,7 @@ def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
     """
     from orchestrator.engine.memory.memory import LEXICAL
 
-    memory = open_memory(context, repository)
+    memory = open_memory(context, repository, redactor)
     settings = context.settings
     if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
         context.emit(
