@@ -59,6 +59,7 @@ from orchestrator.core.events import (
     Warned,
     WorkSaved,
 )
+from orchestrator.core.messages import Usage
 from orchestrator.core.todos import TodoStatus, done_in_words
 
 if TYPE_CHECKING:
@@ -305,6 +306,64 @@ class Narrator:
                 return EventLine(self.sign("skipped"), f"{text}: interrupted", "dim")
             case _:
                 assert_never(event.status)
+
+
+class RunProgress:
+    """What a run does now, and what it has cost so far, from its events.
+
+    Attributes:
+        phase: the part of the cycle, or what was said before the first.
+        round: the last round of the session.
+        doing: the call, the request or the test run that is under way; empty between them.
+        calls: how many calls have ended.
+        usd: None as soon as the price of one reply is unknown.
+        plan: the model's last one.
+    """
+
+    def __init__(self, phase: str = "") -> None:
+        self.phase = phase
+        self.round = self.calls = 0
+        self.usage = Usage()
+        self.usd: float | None = 0.0
+        self.todos: tuple[TodoItem, ...] = ()
+        self.plan = ""
+        self.does("")
+
+    def does(self, what: str) -> None:
+        """Go on with something else."""
+        self.doing = what
+
+    def take(self, event: Event) -> None:  # noqa: C901  one case an event
+        """Take in the next event of the run."""
+        is_own = not isinstance(event, SubagentEvent)
+        if isinstance(event, TodosChanged):  # a subagent's list is its own
+            self.todos = event.items
+        while isinstance(event, SubagentEvent):
+            event = event.event
+        match event:
+            case PhaseEntered():
+                self.phase = event.phase.value
+                self.does("")
+            case TurnStarted() if is_own:
+                self.round = event.round
+                self.does("asking the model")
+            case WaitStarted():
+                self.does(f"waiting {seconds_in_words(event.seconds)}")
+            case ReplyReceived():
+                self.usage += event.usage
+                self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
+                self.does("")
+            case PlanAccepted() if is_own and event.plan.strip():
+                self.plan = event.plan
+            case ToolCallStarted():
+                self.does(f"{event.name} {telling_argument(event.arguments)}")
+            case TestRunStarted():
+                self.does(f"running the tests ({event.kind}): {event.command}")
+            case ToolCallEnded() | TestRunEnded():
+                self.calls += isinstance(event, ToolCallEnded)
+                self.does("")
+            case _:
+                pass
 
 
 _UNICODE = {

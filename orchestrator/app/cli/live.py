@@ -13,6 +13,7 @@ from rich.text import Text
 from orchestrator.app.words import (
     EventLine,
     Narrator,
+    RunProgress,
     amounts,
     clean,
     counted,
@@ -21,7 +22,6 @@ from orchestrator.app.words import (
     money,
     seconds_in_words,
     short_line,
-    telling_argument,
     todos_in_words,
 )
 from orchestrator.core.clock import SystemClock
@@ -39,17 +39,11 @@ from orchestrator.core.events import (
     ReplyReceived,
     Reserved,
     SubagentEvent,
-    TestRunEnded,
-    TestRunStarted,
     TextDelta,
-    TodosChanged,
-    ToolCallEnded,
-    ToolCallStarted,
     ToolOutputDelta,
     TurnStarted,
     WaitStarted,
 )
-from orchestrator.core.messages import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -63,7 +57,6 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
     from orchestrator.core.messages import JsonObject
-    from orchestrator.core.todos import TodoItem
 
 _UPDATES_A_SECOND = 8
 _TAIL_LINES = 2
@@ -213,8 +206,6 @@ class LiveView:
                 self._status = _Status(self._clock.monotonic(), self._stream, self._phase)
             if isinstance(event, InputReceived):
                 self._status.started = self._clock.monotonic()
-            if isinstance(event, TodosChanged):  # a subagent's list is its own
-                self._status.todos = event.items
             self._status.take(event)
             line = self._narrator.line(event)
         self._resume()
@@ -319,52 +310,27 @@ class _ReasonFilter:
         return [*left, ending]
 
 
-class _Status:
-    """What is going on, and what it has cost so far."""
+class _Status(RunProgress):
+    """What is going on, what it has cost so far, and the last words of the model or a program."""
 
     def __init__(self, now: float, stream: Callable[[], _Stream], phase: str) -> None:
         self.started = now
         self._new_stream = stream
-        self.phase = phase
-        self.round = 0
-        self.usage = Usage()
-        self.usd: float | None = 0.0
-        self.todos: tuple[TodoItem, ...] = ()
-        self.tail = ""
-        self._does("")
+        super().__init__(phase)
 
-    def _does(self, what: str) -> None:
-        self.doing, self.tail, self._stream = what, "", self._new_stream()
+    def does(self, what: str) -> None:
+        """Go on with something else, of which nothing was said yet."""
+        super().does(what)
+        self.tail, self._stream = "", self._new_stream()
 
     def take(self, event: Event) -> None:
         """Update the status."""
-        is_own = not isinstance(event, SubagentEvent)
+        super().take(event)
         while isinstance(event, SubagentEvent):
             event = event.event
-        match event:
-            case PhaseEntered():
-                self.phase = event.phase.value
-                self._does("")
-            case TurnStarted() if is_own:
-                self.round = event.round
-                self._does("asking the model")
-            case WaitStarted():
-                self._does(f"waiting {seconds_in_words(event.seconds)}")
-            case ReplyReceived():
-                self.usage += event.usage
-                self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
-                self._does("")
-            case ToolCallStarted():
-                self._does(f"{event.name} {telling_argument(event.arguments)}")
-            case TestRunStarted():
-                self._does(f"running the tests ({event.kind}): {event.command}")
-            case ToolCallEnded() | TestRunEnded():
-                self._does("")
-            case TextDelta() | ReasoningDelta() | ToolOutputDelta():
-                # Cleaned first: what a terminal obeys may stand between the letters of a secret.
-                self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
-            case _:
-                pass
+        if isinstance(event, TextDelta | ReasoningDelta | ToolOutputDelta):
+            # Cleaned first: what a terminal obeys may stand between the letters of a secret.
+            self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
 
     def lines(self, now: float, frame: str, width: int, redact: Callable[[str], str]) -> list[Text]:
         """Return at most five lines, none wider than the terminal."""
