@@ -271,6 +271,9 @@ def _add_subject(what: argparse._ArgumentGroup) -> None:
 def _add_chat(parser: argparse.ArgumentParser) -> None:
     _add_subject(parser.add_argument_group("what to talk about"))
     how = parser.add_argument_group("how to talk")
+    how.add_argument(
+        "--dry-run", action="store_true", help="have /pr push nothing, and print what it would propose"
+    )
     how.add_argument("--plain", action="store_true", help="read lines and print lines, also at a terminal")
     how.add_argument("--debug", action="store_true", help="show the state of the session after each turn")
     add_settings(parser)

@@ -341,6 +341,7 @@ class Chat:
             self._emit,
             ask=self.ask if self._is_terminal else None,
             person=person if self._is_terminal else None,
+            dry_run=self._options.dry_run,
         )
         if self._options.resume:
             program.begun = begun_in(program.context.home, self._options.resume)

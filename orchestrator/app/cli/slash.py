@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from orchestrator.app.cli.chat import Chat
+    from orchestrator.app.wiring.chat import ChatProgram, PullDraft
 
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
 _PRIVATE = 0o600
+_MOST_FILES = 20
+_SHORT = 10
 _KEYS = [
     ("@path", "shows the model a file"),
     ("\\ at the end", "goes on in the next line"),
@@ -280,6 +283,71 @@ async def _typed_alone(chat: Chat, _rest: str) -> None:
     chat.view.say("/paste stands alone on its line; /submit ends what is pasted")
 
 
+async def _pr(chat: Chat, rest: str) -> None:
+    program = await chat.program()
+    if rest == "yes":
+        if program.draft is None:
+            raise ConfigurationError("type /pr first: it shows what would be proposed")
+        await _propose(chat, program.draft)
+        return
+    words = _words(rest)
+    everything, repository = False, None
+    while words and words[0].startswith("--"):
+        flag = words.pop(0)
+        if flag == "--all":
+            everything = True
+        elif flag == "--repo" and words:
+            repository = words.pop(0)
+        else:
+            raise ConfigurationError(f"/pr knows no {flag[:60]}: /pr [--all] [--repo REPO] [TITLE]")
+    draft = await program.draft_pull(" ".join(words), everything=everything, repository=repository)
+    _show_draft(chat, program, draft)
+    if await chat.confirm("Propose this?"):
+        await _propose(chat, draft)
+
+
+def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
+    """Show what would leave this machine, and where it would go."""
+    from orchestrator.app.cli.words import counted
+    from orchestrator.core.changes import diff_stat
+
+    change, wording = draft.change, program.guards.wording
+    stat = diff_stat(change.diff)
+    files = [f"{letter} {path}" for path, letter in change.paths[:_MOST_FILES]]
+    if len(change.paths) > _MOST_FILES:
+        files.append(f"and {len(change.paths) - _MOST_FILES} more")
+    rows = [
+        ("title", wording.title(draft.title)),
+        (
+            "goes to",
+            f"{draft.site.label}, branch {draft.branch}{' (dry run: nothing leaves)' if program.dry_run else ''}",
+        ),
+        ("changes", f"{counted(len(change.paths), 'file')}, +{stat.added} -{stat.removed}"),
+        *(("", line) for line in files),
+    ]
+    if change.left_out:
+        shown = ", ".join(change.left_out[:_MOST_FILES])
+        more = f" and {len(change.left_out) - _MOST_FILES} more" if len(change.left_out) > _MOST_FILES else ""
+        rows.append(("left out", f"your own edits in {shown}{more} (/pr --all takes them)"))
+    if draft.base.commit != draft.base.head:
+        rows.append(
+            ("on top of", f"{draft.base.commit[:_SHORT]}: your commits since then are not on {draft.branch}")
+        )
+    if draft.insists:
+        rows.append(("refused", "it was refused as it is; now it goes as a draft that says why"))
+    chat.view.rows(rows)
+
+
+async def _propose(chat: Chat, draft: PullDraft) -> None:
+    from orchestrator.app.cli.run import result_lines
+    from orchestrator.app.wiring.repository import commands_for
+
+    program = await chat.program()
+    result = await program.propose(draft)
+    commands = commands_for(draft.site, program.context.loaded)
+    chat.view.say("\n".join(result_lines(result, commands, dry_run=program.dry_run)))
+
+
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
@@ -302,6 +370,12 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/diff", "", "what the model has changed in this conversation", _diff),
         SlashCommand("/undo", "[yes]", "take back what the model changed last, after a look at it", _undo),
         SlashCommand("/redo", "[yes]", "do again what was taken back last", _redo),
+        SlashCommand(
+            "/pr",
+            "[--all] [TITLE]",
+            "propose what was changed as a pull request, after a look at it; --all with your own edits",
+            _pr,
+        ),
         SlashCommand("/todo", "", "the model's list of what is to be done", _todo),
         SlashCommand("/skill", "[NAME]", "give the model a skill, or list them", _skill),
         SlashCommand("/memory", "ACTION", "what is remembered on this machine; /memory help", _memory),

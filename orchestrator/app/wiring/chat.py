@@ -16,6 +16,9 @@ from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import (
     DOCUMENT_PROFILES,
     FAMILY_OF_PROVIDER,
+    RunParts,
+    Safeguards,
+    TaskRequest,
     choose_web,
     known_of,
     open_clone_of,
@@ -32,19 +35,28 @@ from orchestrator.app.wiring.guards import (
     rules_in_words,
 )
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
-from orchestrator.app.wiring.repository import choose_site, place_of
+from orchestrator.app.wiring.program import EventBus, Program, open_own_memory, open_servers, tell_notices
+from orchestrator.app.wiring.repository import choose_site, commands_for, place_of, proposal_place
 from orchestrator.app.wiring.skills import skills_at
-from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
+from orchestrator.bot.chat.conversation import (
+    Approvals,
+    Conversation,
+    ConversationParts,
+    begun_in,
+    with_checkpoints,
+)
+from orchestrator.bot.chat.operators import FolderOperator
 from orchestrator.bot.coordination.budget import CycleBudget, Refused
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
-from orchestrator.bot.cycle.parts import Sanitizer
+from orchestrator.bot.cycle.parts import Sanitizer, Stop
 from orchestrator.bot.git.checkpoints import Checkpoints
+from orchestrator.bot.git.folder_change import ChangeBase, find_base
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import is_alive, lock_run
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.errors import ConfigurationError, NothingLeftError, WorkspaceError
 from orchestrator.core.events import Cloned, CycleEnded, CycleStarted, Warned, WorkSaved
 from orchestrator.core.messages import Spent
@@ -65,10 +77,12 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.chat.conversation import Answer, EarlierConversation
     from orchestrator.bot.coordination.budget import Caps
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.folder_change import FolderChange
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
@@ -81,6 +95,28 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
+
+
+@dataclass(frozen=True, slots=True)
+class PullDraft:
+    """A pull request as a person is shown it before anything leaves.
+
+    Attributes:
+        site: where it goes, and `branch` the one that it is to be merged into.
+        base: what the change is on top of.
+        everything: the change has what the person changed, too.
+        insists: it was refused before as it is.
+    """
+
+    site: Site
+    branch: str
+    base: ChangeBase
+    change: FolderChange
+    title: str
+    body: str
+    everything: bool
+    insists: bool
+
 
 _HOLD_SECONDS = 60.0
 _CHECKPOINTS = "checkpoints"
@@ -97,6 +133,9 @@ class ChatProgram:
         repository: which repository's memory it is (see `memory_file`); empty in a folder without one.
         servers: makes the tools of MCP servers, or those of the run that is replayed.
         begun: what the next conversation goes on with.
+        named: the repository that a person named, of which it is a clone.
+        dry_run: what is proposed is shown, and not pushed.
+        draft: the pull request that the person was shown last.
         last_end: how the last reply ended; None before the first.
     """
 
@@ -116,11 +155,15 @@ class ChatProgram:
     repository: str = ""
     servers: MakeForeignTools | None = None
     begun: EarlierConversation | None = None
+    named: str | None = None
+    dry_run: bool = False
     conversation: Conversation | None = None
+    draft: PullDraft | None = None
     clone: Clone | None = None
     last_end: SessionEnd | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _foreign: ForeignTools | None = None
+    _refused: str = ""
 
     @property
     def settings(self) -> Settings:
@@ -195,6 +238,96 @@ class ChatProgram:
         conversation = await self.opened()
         self.last_end = await conversation.say(message)
         return self.last_end
+
+    async def draft_pull(self, title: str, *, everything: bool, repository: str | None) -> PullDraft:
+        """Make a pull request of what was changed, for the person to look at. Nothing leaves.
+
+        Args:
+            title: empty has the model write title and text.
+            everything: take what the person changed, too.
+            repository: where to propose, as `--repo` names it; None is where the folder belongs to.
+
+        Raises:
+            PullwrightError: there is nothing to propose, or it is not clear where.
+        """
+        self.draft, conversation = None, await self.opened()
+        where = repository or self.named or proposal_place(place_of(self._at), self.settings.github_url)
+        site = choose_site(where, self.context, writes=not self.dry_run)
+        branch = (await asyncio.to_thread(site.source)).branch
+        base = await asyncio.to_thread(self._base, site, branch)
+        make = partial(conversation.parts.checkpoints.proposal, base, everything=everything)
+        change, body = await asyncio.to_thread(make), ""
+        if not title:
+            title, body = await conversation.describe(change.diff)
+            change = await asyncio.to_thread(make)  # the model may have changed something
+        insists = change.work.work == self._refused
+        self.draft = PullDraft(site, branch, base, change, title, body, everything, insists)
+        return self.draft
+
+    @property
+    def _at(self) -> Path:
+        if self.folder is None:
+            raise AssertionError("a conversation has a folder")
+        return self.folder
+
+    def _base(self, site: Site, branch: str) -> ChangeBase:
+        clone, here = self.clone, place_of(self._at)
+        if clone is not None:
+            return ChangeBase(
+                clone.base_commit, clone.base_commit, clone.tree, "", clone.git.git_dir, clone.index
+            )
+        return find_base(self._at, branch, is_here=site.is_local and site.label == here.label)
+
+    async def propose(self, draft: PullDraft) -> CycleResult:
+        """Propose what the person was shown, by a cycle without a model.
+
+        Raises:
+            ConfigurationError: the files are others by now.
+            PullwrightError: git failed.
+        """
+        conversation = await self.opened()
+        again = partial(conversation.parts.checkpoints.proposal, draft.base, everything=draft.everything)
+        if (await asyncio.to_thread(again)).work.work != draft.change.work.work:
+            raise ConfigurationError(
+                "the files have changed since you saw what is proposed: /pr shows it anew"
+            )
+        self.draft = None
+        program, operator = self._cycle_of(draft, conversation)
+        try:
+            result = await _to_its_end(program)
+        finally:
+            await program.close_records()
+        self._refused = draft.change.work.work or "" if operator.refusal else ""
+        url = (result.pull_request.url or "") if result.pull_request else ""
+        if url or operator.refusal:
+            conversation.proposed(url, operator.refusal)
+        return result
+
+    def _cycle_of(self, draft: PullDraft, conversation: Conversation) -> tuple[Program, FolderOperator]:
+        bus, first = EventBus(self.bus.view), conversation.first_run
+        context = replace(self.context, emit=bus, stop=Stop())
+        operator = FolderOperator(
+            conversation.parts.run,
+            draft.change,
+            draft.title,
+            draft.body,
+            conversation.spent_in_all,
+            draft.insists,
+            begun_in(context.home, conversation.parts.run).events,
+        )
+        shared = RunParts(
+            context,
+            draft.site,
+            replace(self.chosen, model=conversation.session.model),
+            Safeguards(self.redactor, GuardMaker(self.redactor), self.sandbox),
+            TaskRequest(
+                TaskSelection(conversation=(first, draft.title)),
+                dry_run=self.dry_run,
+                commands=commands_for(draft.site, context.loaded),
+            ),
+            operator=operator,
+        )
+        return Program(shared, bus), operator
 
     async def opened(self) -> Conversation:
         """The conversation, begun with its journal if it was not yet.
@@ -352,6 +485,18 @@ class ChatProgram:
         return known_of(make_profile(name, web=online, custom=custom, dangerous=dangerous), self.chosen)
 
 
+async def _to_its_end(program: Program) -> CycleResult:
+    """Run a cycle. Whoever stops waiting ends it, and it still releases what it holds."""
+    cycle = asyncio.ensure_future(program.cycle())
+    try:
+        return await asyncio.shield(cycle)
+    except asyncio.CancelledError:
+        program.stop.at_once()
+        cycle.cancel()
+        await asyncio.wait([cycle])
+        raise
+
+
 def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who looks on
     door: str,
     repository: str | None,
@@ -362,6 +507,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     *,
     ask: Callable[[str, str, str], Awaitable[Answer]] | None = None,
     person: PersonAtTerminal | None = None,
+    dry_run: bool = False,
     clock: Clock | None = None,
 ) -> ChatProgram:
     """Read the configuration and build what a conversation needs. Nothing is contacted but a server of this machine.
@@ -371,6 +517,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         repository: what `--repo` names, to work on a clone of it; None works in `cwd`.
         ask: asks the person about calls that need more than the level; None where nobody can be asked.
         person: who MCP servers may show a page and ask; None where nobody is there.
+        dry_run: push nothing, and write nothing to the forge.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.
@@ -415,6 +562,8 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         open_own_memory(context, about, redactor) if settings.memory else None,
         about,
         mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
+        named=repository,
+        dry_run=dry_run,
     )
 
 

@@ -24,7 +24,7 @@ from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
-from orchestrator.bot.worker.backlog import Backlog, LastSearch, TaskSelection
+from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
 from orchestrator.bot.worker.candidates import filter_answers
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
@@ -51,7 +51,14 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, MayFinish, Propose, RunTests
+    from orchestrator.bot.cycle.parts import (
+        Guards,
+        MakeForeignTools,
+        MayFinish,
+        Operator,
+        Propose,
+        RunTests,
+    )
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
@@ -124,7 +131,11 @@ class BacklogMemory:
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What the cycles of one run share."""
+    """What the cycles of one run share.
+
+    Attributes:
+        operator: a person who works in the place of the model's loop.
+    """
 
     context: BuildContext
     site: Site
@@ -135,6 +146,7 @@ class RunParts:
     memory: BacklogMemory = field(default_factory=BacklogMemory)
     long_term: LazyMemory | None = None
     mcp: McpMaker | None = None
+    operator: Operator | None = None
 
     @property
     def settings(self) -> Settings:
@@ -199,6 +211,7 @@ def make_parts(
         foreign_tools=_foreign_tools(shared),
         download=_download,
         skills=skill_options(settings),
+        operator=shared.operator,
     )
 
 
@@ -263,7 +276,8 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
             "asked_again": claimer.asked_again,
             "unfinished": claimer.unfinished,
         }
-    return Backlog(
+    kind = Backlog if request.wanted.conversation is None else ConversationTasks
+    return kind(
         forge,
         request.wanted,
         settings.label,

@@ -154,6 +154,10 @@ class Program:
         await self.shared.chosen.model.aclose()
         if self.shared.long_term is not None:
             await self.shared.long_term.aclose()
+        await self.close_records()
+
+    async def close_records(self) -> None:
+        """Remove the folder of the hidden refs."""
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
 from orchestrator.bot.journal.reader import cost_of_all, find_run, read_run, responses, runs
-from orchestrator.core.errors import ConfigurationError, JournalError, WorkspaceError
+from orchestrator.core.errors import BadReplyError, ConfigurationError, JournalError, WorkspaceError
 from orchestrator.core.events import (
     CallDecided,
     CycleStarted,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 _SECONDS_A_MINUTE = 60.0
 _MOST_LOOKED_AT = 200
+_MOST_DIFF_CHARS = 20_000
+_LEAD = re.compile(r"(?:#+\s*)?(?:\*\*)?(?:(?:PR|pull request) )?title(?:\*\*)?:\s*", re.IGNORECASE)
 _MOST_RUNS = 100
 """That one conversation goes back to."""
 
@@ -148,14 +151,17 @@ class EarlierConversation:
     """What an earlier conversation left.
 
     Attributes:
-        run: the last run of it.
+        run: the last run of it; `first` is its first one.
         spent: what all of its runs have cost.
+        events: of all of its runs.
     """
 
     run: str
+    first: str
     turns: tuple[Turn, ...]
     todos: TodoList
     spent: Spent
+    events: tuple[Event, ...] = ()
 
 
 class Conversation:
@@ -203,6 +209,31 @@ class Conversation:
         most = self.parts.skills.most_bytes or self.parts.profile.skill_bytes
         words = self._skills[skill.name] = skill.words(most)
         self._tell(render("agent/skills_chosen", skills=[words]))
+
+    @property
+    def first_run(self) -> str:
+        """The run in which it began."""
+        return self._begun.first if self._begun else self.parts.run
+
+    async def describe(self, diff: str) -> tuple[str, str]:
+        """Ask the model for the title and the text of a pull request with this change.
+
+        Raises:
+            BadReplyError: its answer has no title.
+            PullwrightError: the model failed.
+        """
+        shown = self._sanitizer.text("the change", diff[:_MOST_DIFF_CHARS])
+        cut = len(diff) > _MOST_DIFF_CHARS
+        end = await self.say(render("agent/describe_change", diff=fenced(shown), cut=cut))
+        lines = end.text.strip().removeprefix("```markdown").strip("`").strip().splitlines()
+        title = _LEAD.sub("", lines[0]).strip(" *#") if lines else ""
+        if not title or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
+            raise BadReplyError("the model gave no title for the pull request: name one, /pr TITLE")
+        return title, "\n".join(lines[1:]).strip()
+
+    def proposed(self, url: str, refusal: str) -> None:
+        """Tell the model with the next message what came of the proposal of its changes."""
+        self._tell(render("agent/proposed", url=url, refusal=refusal))
 
     def _tell(self, words: str) -> None:
         """Tell the model something with the next message."""
@@ -347,7 +378,7 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
     turns = tuple(history_of(events))
     if not turns:
         raise JournalError(f"run {last} cannot be taken up: nothing was said in it")
-    return EarlierConversation(last, turns, todos_of(events), spent)
+    return EarlierConversation(last, folder.name, turns, todos_of(events), spent, tuple(events))
 
 
 @dataclass(frozen=True, slots=True)

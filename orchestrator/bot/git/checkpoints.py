@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.folder_change import ChangeMaker
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, storage_errors
 from orchestrator.bot.git.local import locate
@@ -23,6 +24,8 @@ from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from orchestrator.bot.git.folder_change import ChangeBase, FolderChange
 
 MOST_FILE_BYTES = 10_000_000
 """A larger file is in no checkpoint."""
@@ -175,6 +178,18 @@ class Checkpoints:
         for turn in (*self.done, self._turn):
             whole.add(turn.changes.values())
         return self._diff(whole.changes.values())
+
+    def proposal(self, base: ChangeBase, *, everything: bool = False) -> FolderChange:
+        """What the model changed in the whole conversation and is still there, as work for a clone.
+
+        Args:
+            everything: also what other people changed in the folder since the base.
+
+        Raises:
+            WorkspaceError: there is nothing to propose, tools and people changed the same lines, or git failed.
+        """
+        turns = [turn.changes for turn in (*self.done, self._turn)]
+        return ChangeMaker(self._store, self._opened().git_dir, base).make(turns, everything=everything)
 
     def close(self) -> None:
         """Remove the git directory. Nothing can be taken back any more.
