@@ -165,7 +165,7 @@ class _Setup:
         test = self._tests(found, present)
         actions = self._actions()
         usd = self._cap(model, present, actions=actions)
-        values = {key: value for key in ("model", "max_usd") if (value := self._typed.get(key)) is not None}
+        values: dict[str, Any] = {key: value for key in ("model", "max_usd") if (value := self._typed.get(key)) is not None}
         values = {key: float(value) if key == "max_usd" else value for key, value in values.items()}
         vendor = model if model is not None and not model.api_url else None
         if vendor is not None:
@@ -244,6 +244,8 @@ class _Setup:
 
     def _tests(self, found: Sequence[SuggestedCommand], present: dict[str, Any]) -> SuggestedCommand | None:
         if "test_command" in self._typed:
+            if str(self._typed["test_command"]).lower() in _NO:
+                return None
             return _as_typed(*(str(self._typed.get(key, "")) for key in _TESTS))
         if "test_command" in present:
             return None
