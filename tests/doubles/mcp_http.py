@@ -94,9 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(202, "application/json", b"")
             return
         method = message["method"]
-        found = result(method, message.get("params", {}), [TOOL])
+        answer = result(method, message.get("params", {}), [TOOL])
         error = {"error": {"code": -32601, "message": "unknown"}}
-        text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **({"result": found} if found else error)})
+        text = json.dumps(
+            {"jsonrpc": "2.0", "id": message["id"], **({"result": answer} if answer else error)}
+        )
         kind = self.server.kind if method == "tools/call" else "json"
         getattr(self, f"_{kind.replace('-', '_')}")(text)
 

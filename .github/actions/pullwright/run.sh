@@ -2,7 +2,6 @@
 # Runs the cycles. Only what this script prints itself may be a command to the runner.
 set -euo pipefail
 
-root=$(cd "$GITHUB_ACTION_PATH/../../.." && pwd -P)
 folder=$(mktemp -d "$RUNNER_TEMP/pullwright-XXXXXX")
 export PULLWRIGHT_HOME=$folder/home
 export PULLWRIGHT_CONFIG=$folder/config.toml
@@ -37,7 +36,7 @@ trap 'printf "\n::%s::\n" "$resume"' EXIT
 cd "$folder/empty"  # a configuration in the workspace is not the user's
 status=0
 # shellcheck disable=SC2069  # standard error goes to the log, standard output to the file
-"$INPUT_PYTHON" "$root/run_local_agent.py" "${arguments[@]}" 2>&1 > "$folder/results" &
+"$INPUT_PYTHON" "$INPUT_PROGRAM" "${arguments[@]}" 2>&1 > "$folder/results" &
 program=$!
 # A runner that cancels kills after some seconds: the program keeps its work if it is told at once.
 trap 'kill -TERM "$program" 2> /dev/null || true' INT TERM

@@ -80,6 +80,7 @@ def for_error(error: BaseException) -> int:
 
 
 COMMANDS = {
+    "init": "set a repository up: its rules, a label, a workflow, or one pull request with all of it",
     "run": "take one task, change the repository, open a pull request",
     "worker": "look after many repositories, as a fleet's file says",
     "chat": "talk with the model about this folder, or about a clone of a repository",
@@ -96,7 +97,17 @@ COMMANDS = {
     "memory": "look at what is remembered for later sessions, change it, take it along",
     "doctor": "try what a run needs, and say how to mend what is missing",
     "config": "print the effective configuration and where it comes from",
+    "help": "print this page, the help of a command, or the manual page",
+    "completion": "print what lets a shell complete commands and flags",
 }
+GROUPS = {
+    "start": ("init", "doctor", "run", "worker", "chat", "ask"),
+    "watch": ("show", "pulls", "digest"),
+    "steer": ("claims", "retry", "close", "forget", "memory", "mcp"),
+    "check": ("config", "redteam", "help", "completion"),
+}
+"""The commands as the short page shows them, by what they are for."""
+SHELLS = ("bash", "zsh", "fish")
 _EXAMPLES = {
     "retry": ("retry 12 --repo owner/name", "retry item-c3238589 --repo .", 'retry "Fix add()" --repo .'),
     "close": ("close 7 --repo owner/name", "close 1 --repo ."),
@@ -144,15 +155,20 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(argv)
     if unknown:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
-    if options.command is None:
-        raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {"run", "ask", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
+    if options.command is None:  # nothing was typed
+        return argparse.Namespace(command="help", topic=None, man=False)
+    if options.command in {"init", "run", "ask", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
         refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
     if options.command == "pulls" and options.action == "close" and options.repo is None:
         raise UsageError("pulls close needs --repo PATH: numbers count per repository")
     return options
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Build the parser with the options of every command."""
+    return _build("")
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -184,7 +200,7 @@ def _build(first: str) -> _Parser:
         for name, text in COMMANDS.items()
     }
     # With every option of the configuration.
-    for name in ("run", "worker", "chat", "ask", "doctor", "redteam"):
+    for name in ("init", "run", "worker", "chat", "ask", "doctor", "redteam"):
         built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
     adders = _adders()
     for name in [first] if first in adders else adders:
@@ -195,6 +211,7 @@ def _build(first: str) -> _Parser:
 def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
     """What adds the options of each command."""
     return {
+        "init": _add_init,
         "run": _add_run,
         "worker": _add_worker,
         "chat": _add_chat,
@@ -209,7 +226,56 @@ def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
         "mcp": _add_mcp,
         "doctor": _add_doctor,
         "config": _add_config,
+        "help": _add_help,
+        "completion": _add_completion,
     }
+
+
+_OF_INIT = frozenset(
+    {
+        "model",
+        "api_url",
+        "test_command",
+        "setup_command",
+        "test_report",
+        "max_usd",
+        "label",
+        "base",
+        "github_url",
+    }
+)
+
+
+def _add_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repo", **{**_REPO, "help": f"{_REPO['help']}; this folder if not named"})
+    parser.add_argument(
+        "--actions",
+        action=argparse.BooleanOptionalAction,
+        help="also write a workflow for GitHub Actions, a task an hour (without a terminal: no)",
+    )
+    parser.add_argument(
+        "--labels",
+        action=argparse.BooleanOptionalAction,
+        help="make the label of the backlog on GitHub (without a terminal: no)",
+    )
+    parser.add_argument(
+        "--pull-request",
+        action="store_true",
+        help="write nothing here: propose it as one pull request; again, to bring that one's text up to date",
+    )
+    parser.add_argument("--yes", action="store_true", help="ask nothing, also where a file changes")
+    add_settings(parser, _OF_INIT)
+
+
+def _add_help(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "topic", nargs="?", choices=COMMANDS, metavar="COMMAND", help="the command to explain"
+    )
+    parser.add_argument("--man", action="store_true", help="print the manual page, for man -l -")
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

@@ -308,7 +308,7 @@ async def _pr(chat: Chat, rest: str) -> None:
 
 def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
     """Show what would leave this machine, and where it would go."""
-    from orchestrator.app.cli.words import counted
+    from orchestrator.app.words import counted
     from orchestrator.core.changes import diff_stat
 
     change, wording = draft.change, program.guards.wording

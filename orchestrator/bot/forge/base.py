@@ -400,6 +400,13 @@ class Forge(Protocol):
             ForgeNotFoundError: there is none of this number.
         """
 
+    def make_label(self, label: str, description: str) -> bool:
+        """Make a label of the repository, unless it is there, or the forge has no labels of its own.
+
+        Returns:
+            Whether it was made now.
+        """
+
     def remove_label(self, number: int, label: str) -> None:
         """Take a label off an issue or pull request, if it is there.
 
