@@ -113,6 +113,11 @@ class MemoryForge:
         del path
         return None
 
+    def pull_request(self, number: int) -> PullRequest:
+        if number not in self._pulls:
+            raise ForgeNotFoundError(f"no pull request #{number} in {self.name}")
+        return self._pulls[number]
+
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         newest = sorted(self._pulls.values(), key=lambda pull: -pull.number)
         return [pull for pull in newest if pull.branch.startswith(branch_prefix)]

@@ -410,6 +410,14 @@ class LocalForge:
             for record in self._records.questions()
         ]
 
+    def pull_request(self, number: int) -> PullRequest:
+        """Return one of them, read now."""
+        heads = self._heads()
+        [found] = self._seen([self._records.pull(number)], heads)
+        # A branch that is gone leaves its last commit, until git cleans up.
+        is_there = found.branch in heads.commits
+        return replace(found, reference=f"refs/heads/{found.branch}" if is_there else found.commit)
+
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Return those whose branch begins so, newest first."""
         return self._seen([one for one in self._records.pulls() if one.branch.startswith(branch_prefix)])

@@ -100,6 +100,11 @@ _Entry = tuple[str, str, int, Check]
 class RestPullRequests(RestIssues):
     """Pull requests, with reviews and checks, and what they close."""
 
+    def pull_request(self, number: int) -> PullRequest:
+        """Return one pull request, of anybody and from anywhere, read now."""
+        request = self._request("GET", f"/pulls/{number}", f"read pull request #{number}")
+        return self._calls.read(request, to_pull_request)
+
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Return pull requests of our branches among the newest thousand; newest first."""
         query = {"state": "all", "sort": "created", "direction": "desc"}
