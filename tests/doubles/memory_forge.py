@@ -23,12 +23,12 @@ from orchestrator.bot.forge.base import (
     TokenKind,
     Traffic,
 )
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.forge.base import Forge, OwnCheck
 
 _BOT = "pullwright[bot]"
 _START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -188,6 +188,10 @@ class MemoryForge:
     def checks(self, commit: str) -> list[Check]:
         del commit
         return []
+
+    def ensure_check(self, check: OwnCheck) -> str:
+        del check
+        raise ForgePermissionError("a forge in memory has no check runs")
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         del checks, commit, base

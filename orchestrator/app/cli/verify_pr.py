@@ -15,7 +15,7 @@ from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, REFUTED, g
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.words import STANDINGS, Narrator, as_json_text, claim_in_words, clean, short_line
 from orchestrator.app.wiring.verify_pr import build_verification
-from orchestrator.bot.evidence.pull_request import EvidenceOutcome
+from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, in_words
 from orchestrator.bot.verification.base import RunKind
 from orchestrator.bot.verification.page import RUN_NAMES, to_json
 from orchestrator.core.errors import ConfigurationError
@@ -33,11 +33,6 @@ _STATUS = {
     EvidenceOutcome.HOLDS: DONE,
     EvidenceOutcome.REFUTED: REFUTED,
     EvidenceOutcome.UNKNOWN: FAILED,
-}
-_IN_WORDS = {
-    EvidenceOutcome.HOLDS: "It holds.",
-    EvidenceOutcome.REFUTED: "It does not hold.",
-    EvidenceOutcome.UNKNOWN: "It could not be told.",
 }
 _MOST_BODY_BYTES = 1_000_000
 _STANDARD_INPUT = "-"
@@ -68,11 +63,29 @@ def verify_pr(options: argparse.Namespace) -> int:
     if found is None:
         print("pullwright: interrupted", file=sys.stderr)
         return INTERRUPTED
+    check = program.write_check(found) if options.check else None
     if options.json:
-        print(as_json_text(program.redactor.redact_value(found.to_json())), flush=True)
+        record = {**found.to_json(), "repository": program.site.label, "check": _check_fields(check)}
+        print(as_json_text(program.redactor.redact_value(record)), flush=True)
     else:
         _write(found, program)
+        if check is not None:
+            print(clean(program.redactor.redact(check[1] or f"check run: {check[0]}")))
+    if options.markdown:
+        _append(options.markdown, program.redactor.redact(evidence_in_markdown(found)))
     return _STATUS[found.outcome]
+
+
+def _check_fields(check: tuple[str, str] | None) -> dict[str, str] | None:
+    return None if check is None else {"url": check[0], "problem": check[1]}
+
+
+def _append(name: str, text: str) -> None:
+    try:
+        with Path(name).expanduser().open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise ConfigurationError(f"{name} cannot be written: {error.strerror or error}") from None
 
 
 async def _run(program: VerifyProgram) -> PullRequestEvidence | None:
@@ -148,7 +161,7 @@ def lines(
     yield "", ""
     if found.verdict:
         yield from ((row, "") for row in _table(to_json(found.verdict.runs), columns))
-    yield _IN_WORDS[found.outcome], "bold"
+    yield in_words(found.outcome), "bold"
 
 
 def _table(runs: dict[str, Any], columns: int) -> Iterator[str]:

@@ -428,12 +428,15 @@ STANDINGS = {
 }
 """Sign and style of what became of a claim."""
 _MAX_CLAIM_CHARS = 300
+_OBJECT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,52}\b")
+"""A digest, which `--json` has whole."""
 
 
 def claim_in_words(event: ClaimChecked) -> str:
     """Return what became of a claim, with both sides where they differ."""
-    found, claimed = (short_line(text, _MAX_CLAIM_CHARS) for text in (event.found, event.claimed))
     differs = bool(event.claimed) and event.claimed != event.found
+    shown = (_OBJECT.sub(r"\1…", text) for text in (event.found, event.claimed))
+    found, claimed = (short_line(text, _MAX_CLAIM_CHARS) for text in shown)
     said = f"claimed {claimed}, found {found or 'nothing'}" if differs else found
     note = f" ({short_line(event.note, _MAX_CLAIM_CHARS)})" if event.note else ""
     return f"{short_line(event.subject)}: {said}{note}"

@@ -27,6 +27,7 @@ from orchestrator.app.wiring.repository import choose_site
 from orchestrator.bot.evidence.pull_request import (
     EvidenceParts,
     ProposedChange,
+    own_check,
     verify_pull_request,
 )
 from orchestrator.bot.forge.local import places
@@ -36,7 +37,7 @@ from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
 from orchestrator.core.events import ClaimChecked, CycleEnded, CycleStarted, Warned
 from orchestrator.core.git_names import is_branch_name
 from orchestrator.engine.policy.secrets import Redactor
@@ -189,6 +190,24 @@ class VerifyProgram:
         return ProposedChange(
             named.branch, f"refs/heads/{named.branch}", onto, text=self.text or "", commit=tip.commit
         )
+
+    def write_check(self, found: PullRequestEvidence) -> tuple[str, str]:
+        """Write a check run for the head, or bring our own up to date.
+
+        Returns:
+            Where it can be read; or empty, and why none was written.
+        """
+        check = own_check(found)
+        if check is None or not self.named.number:
+            return "", "no check run was written: there is no pull request's head to write it for"
+        try:
+            clean = replace(check, summary=self.redactor.redact(check.summary))
+            return self.site.forge.ensure_check(clean), ""
+        except ForgePermissionError as error:
+            lacking = "it takes the token of a workflow or an App with checks: write"
+            return "", f"no check run was written: {error}; {lacking}"
+        except ForgeError as error:
+            return "", f"no check run was written: {error}"
 
     def _verifier(self, clone: Clone, base: str) -> HostRuns | None:
         if not self._asked:

@@ -20,6 +20,7 @@ from orchestrator.bot.verification.page import (
     to_json,
     warned_tests,
 )
+from orchestrator.bot.verification.verdict import FindingKind
 from orchestrator.core.fence import one_line
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class _Digest(_Part):
 
 
 class _Head(_Part):
+    name: Literal["head"]
     digest: _Commit
 
 
@@ -138,6 +140,21 @@ class _RunsMade(_Part):
     new: _Run | None
 
 
+class _NewTests(_Part):
+    failWithoutChange: _Count  # noqa: N815  the names of the block's fields
+    failWithoutChangeByError: _Count  # noqa: N815
+    notLoadedWithoutChange: _Count  # noqa: N815
+    passWithoutChange: _Count  # noqa: N815
+
+
+_NEW_TESTS = {
+    "failWithoutChange": "new tests that fail without the change, by their own assertion",
+    "failWithoutChangeByError": "new tests that fail without the change, by an exception",
+    "notLoadedWithoutChange": "new tests that cannot be run without the change",
+    "passWithoutChange": "new tests that pass without the change too",
+}
+
+
 class _Predicate(_Part):
     format: Annotated[int, Field(ge=1)] = 1
     result: Literal["PASSED", "WARNED", "FAILED"]
@@ -147,8 +164,9 @@ class _Predicate(_Part):
     warnedTests: _Names  # noqa: N815
     warnedTestsNotListed: _Count = 0  # noqa: N815
     namedTests: _Names = []  # noqa: N815
+    namedTestsNotListed: _Count = 0  # noqa: N815
     runs: _RunsMade
-    newTests: dict[str, _Count]  # noqa: N815
+    newTests: _NewTests  # noqa: N815
     problem: str = ""
 
 
@@ -182,9 +200,7 @@ def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
     try:
         read = _Statement.model_validate(statement)
         base, commands = read.predicate.configuration
-        if read.predicate.format > FORMAT:
-            return f"its format is {read.predicate.format}, and this version reads {FORMAT}: use a newer one"
-        return ReportClaims(
+        claims = ReportClaims(
             read.subject[0].digest,
             _Base.model_validate(base).digest,
             _Commands.model_validate(commands),
@@ -193,6 +209,26 @@ def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"it is not whole: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if read.predicate.format > FORMAT:
+        return f"its format is {read.predicate.format}, and this version reads {FORMAT}: use a newer one"
+    lacking = _lacking(claims) if read.predicate.format > 1 else ""
+    return f"it is not whole: it lacks {lacking}" if lacking else claims
+
+
+def _lacking(claims: ReportClaims) -> str:
+    """A digest that a block of this format has and this one has not; empty if there is none."""
+    runs = {kind: getattr(claims.said.runs, kind.value) for kind in RunKind}
+    missing = {
+        "the files of the head": claims.head.gitTree is None,
+        "the files of the base": claims.base.gitTree is None and runs[RunKind.BEFORE] is not None,
+        "the digest of the commands": claims.commands.digest is None,
+        **{
+            f"the digest of the tests of the run {kind}": run.cases is None and run.passed is not None
+            for kind, run in runs.items()
+            if run is not None
+        },
+    }
+    return next((words for words, is_missing in missing.items() if is_missing), "")
 
 
 def lines_of_block(claims: ReportClaims | None, problem: str) -> Iterator[EvidenceLine]:
@@ -203,9 +239,10 @@ def lines_of_block(claims: ReportClaims | None, problem: str) -> Iterator[Eviden
         problem: why there is none; empty where nothing looks like one.
     """
     if claims is not None:
-        yield EvidenceLine(
-            EvidenceLevel.BLOCK, "report", Standing.HOLDS, found=f"whole, format {claims.said.format}"
-        )
+        old = "made by an older version: it does not say which test ended how"
+        note = old if claims.said.format == 1 else ""
+        found = f"whole, format {claims.said.format}"
+        yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.HOLDS, found=found, note=note)
     elif problem:
         yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.REFUTED, found=problem)
     else:
@@ -252,17 +289,20 @@ def lines_of_runs(claims: ReportClaims, verdict: ChangeVerdict) -> Iterator[Evid
     failed = [case.id for case in runs.after.failures] if runs.after else []
     yield _names("failed tests", said.failedTests, said.failedTestsNotListed, failed)
     yield _names("tests to look at", said.warnedTests, said.warnedTestsNotListed, warned_tests(verdict))
+    named = verdict.of(FindingKind.NAMED)
+    if named or said.namedTests or said.namedTestsNotListed:
+        yield _names("failing tests that the task names", said.namedTests, said.namedTestsNotListed, named)
     for name, number in new_tests(verdict).items():
-        yield _compared(
-            EvidenceLevel.RERUN, f"new tests: {name}", str(said.newTests.get(name, 0)), str(number)
-        )
+        yield _compared(EvidenceLevel.RERUN, _NEW_TESTS[name], str(getattr(said.newTests, name)), str(number))
     yield _compared(EvidenceLevel.RERUN, "result", said.result, result_of(verdict))
-    yield EvidenceLine(
-        EvidenceLevel.RERUN,
-        "not compared",
-        Standing.NOTED,
-        found="seconds, the sandbox, which run was made earlier, digests of report files: they differ from run to run",
-    )
+    yield from _of_problem("nothing is known", said.problem, verdict.problem)
+    yield EvidenceLine(EvidenceLevel.RERUN, "not compared", Standing.NOTED, found=_NOT_COMPARED)
+
+
+_NOT_COMPARED = (
+    "seconds, the sandbox, which run was made earlier, the words of a problem and the digests of report files: "
+    "they differ from run to run"
+)
 
 
 def _lines_of_commands(claimed: _Commands, command: str, setup: str) -> Iterator[EvidenceLine]:
@@ -271,7 +311,7 @@ def _lines_of_commands(claimed: _Commands, command: str, setup: str) -> Iterator
         ("test command", claimed.annotations.test, command),
         ("set-up command", claimed.annotations.setup, setup),
     ):
-        yield _compared(EvidenceLevel.RERUN, subject, one, other[:COMMAND_CHARS], note)
+        yield _compared(EvidenceLevel.RERUN, subject, one or "none", other[:COMMAND_CHARS] or "none", note)
     if claimed.digest is not None and max(len(command), len(setup)) >= COMMAND_CHARS:
         digest = commands_digest(command, setup)
         yield _compared(EvidenceLevel.RERUN, "commands, whole", claimed.digest.sha256, digest, note)
@@ -295,14 +335,19 @@ def _lines_of_run(
             "this run mixes files of both sides; other --test-paths, or another version, mix them otherwise"
         )
         yield _compared(level, f"{kind}: files", claimed.tree.gitTree, found.tree, note)
-    if bool(claimed.problem) is not bool(found.problem):
-        yield _compared(level, f"{kind}: counts for nothing", claimed.problem or "no", found.problem or "no")
+    yield from _of_problem(f"{kind}: counts for nothing", claimed.problem, found.problem)
     if claimed.cases is not None or (claimed.passed is not None and not found.cases):
         digest = cases_digest(found) if found.cases else ""
         note = "as many tests end so, but not the same ones"
         yield _compared(
             level, f"{kind}: each test", claimed.cases.sha256 if claimed.cases else "", digest, note
         )
+
+
+def _of_problem(subject: str, claimed: str, found: str) -> Iterator[EvidenceLine]:
+    """Only whether there is one: its words may tell of a machine."""
+    if bool(claimed) is not bool(found):
+        yield _compared(EvidenceLevel.RERUN, subject, claimed or "no", found or "no")
 
 
 def _counted(counts: dict[str, Any]) -> str:

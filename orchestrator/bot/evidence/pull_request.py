@@ -6,6 +6,7 @@ Nothing of the pull request decides what is run, and nothing of it runs outside 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -22,15 +23,17 @@ from orchestrator.bot.evidence.claims import (
     read_claims,
     settle,
 )
-from orchestrator.bot.forge.base import PullRequestState
+from orchestrator.bot.forge.base import CheckState, OwnCheck, PullRequestState
 from orchestrator.bot.git.opening import open_in_thread
+from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.verification.base import Change
-from orchestrator.bot.verification.page import find_block, to_json
+from orchestrator.bot.verification.page import find_block, table_rows, to_json
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.errors import ForgeError, PullwrightError, WorkspaceError
 from orchestrator.core.events import Cloned, Defence, Guarded, Verified
 from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
 _LINE_CHARS = 500
 _SECONDS_A_MINUTE = 60.0
 _HEADS = "refs/heads/"
+CHECK_NAME = "Pullwright: claims and tests"
+CHECK_KEY = "pullwright:verify-pr"
 _LFS = b"version https://git-lfs.github.com/spec/"
 """Begins a file that stands for another one: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md"""
 
@@ -375,11 +380,83 @@ def _notes_on(files: Sequence[FileChange]) -> Iterator[EvidenceLine]:
         bool(file.new and file.new.content and file.new.content.startswith(_LFS)) for file in files
     )
     for count, words in (
-        (modules, "submodules, which are empty folders in the runs"),
-        (pointers, "files of Git LFS, of which the runs have the pointers"),
+        (modules, ("submodule", "submodules", "in the runs a submodule is an empty folder")),
+        (pointers, ("file of Git LFS", "files of Git LFS", "the runs have the pointer in its place")),
     ):
         if count:
-            found = f"it changes {count} {words}"
+            found = f"it changes {count} {words[0 if count == 1 else 1]}: {words[2]}"
             yield EvidenceLine(EvidenceLevel.TESTS, "change", Standing.NOTED, found=found)
     if not files:
         yield EvidenceLine(EvidenceLevel.TESTS, "change", Standing.NOTED, found="it changes no file")
+
+
+_WORDS = {
+    EvidenceOutcome.HOLDS: "It holds.",
+    EvidenceOutcome.REFUTED: "It does not hold.",
+    EvidenceOutcome.UNKNOWN: "It could not be told.",
+}
+_TOLD = {
+    Standing.HOLDS: "holds",
+    Standing.REFUTED: "does not hold",
+    Standing.UNKNOWN: "could not be told",
+    Standing.NOTED: "noted",
+}
+_CHECK_STATES = {
+    EvidenceOutcome.HOLDS: CheckState.PASSED,
+    EvidenceOutcome.REFUTED: CheckState.FAILED,
+    EvidenceOutcome.UNKNOWN: CheckState.OTHER,
+}
+_CELL_CHARS = 200
+_COMMAND_CHARS = 300
+
+
+def in_words(outcome: EvidenceOutcome) -> str:
+    """An outcome as a sentence."""
+    return _WORDS[outcome]
+
+
+def evidence_in_markdown(found: PullRequestEvidence) -> str:
+    """The report as Markdown in which nothing that others wrote is live: no link, no mention, no markup."""
+
+    def cell(text: str) -> str:
+        return in_markdown(text, _CELL_CHARS).replace("|", "/") or "-"
+
+    levels = []
+    for level in EvidenceLevel:
+        counts = Counter(line.standing for line in found.lines if line.level is level)
+        if counts:
+            told = ", ".join(f"{counts[one]} {words}" for one, words in _TOLD.items() if counts[one])
+            levels.append({"name": level.value, "told": told})
+    telling = [
+        {
+            "standing": _TOLD[line.standing],
+            "subject": cell(f"{line.level}: {line.subject}"),
+            "claimed": cell(line.claimed),
+            "found": cell(f"{line.found} ({line.note})" if line.note else line.found),
+        }
+        for line in found.lines
+        if line.standing in {Standing.REFUTED, Standing.UNKNOWN} and line.level is not EvidenceLevel.TESTS
+    ]
+    runs, verdict = found.verdict and found.verdict.runs, found.verdict
+    return render(
+        "verification/evidence",
+        words=in_words(found.outcome),
+        head=found.commits.head if found.commits else "(unknown)",
+        base=found.commits.start if found.commits else "(unknown)",
+        command=one_line(runs.command, limit=_COMMAND_CHARS) if runs else "",
+        setup=one_line(runs.setup, limit=_COMMAND_CHARS) if runs else "",
+        sandbox=in_markdown(runs.sandbox, _CELL_CHARS) if runs else "",
+        levels=levels,
+        lines=telling,
+        rows=table_rows(runs) if runs else [],
+        notes=(*verdict.reasons, *verdict.notes) if verdict else (),
+    )
+
+
+def own_check(found: PullRequestEvidence) -> OwnCheck | None:
+    """What the check run of the head says; None where the head is not known."""
+    if found.commits is None:
+        return None
+    state = CheckState.OTHER if found.is_stale else _CHECK_STATES[found.outcome]
+    title = in_words(found.outcome)
+    return OwnCheck(CHECK_KEY, CHECK_NAME, found.commits.head, state, title, evidence_in_markdown(found))

@@ -211,6 +211,25 @@ class CheckState(StrEnum):
     """Skipped, neutral, cancelled, stale: says nothing about the change."""
 
 
+@dataclass(frozen=True, slots=True)
+class OwnCheck:
+    """A check run of ours: what the program says of a commit.
+
+    Attributes:
+        key: by which it is known again, and replaced.
+        state: passed, failed, or other for what could not be told.
+        title: one line.
+        summary: Markdown in which nothing is live.
+    """
+
+    key: str
+    name: str
+    commit: str
+    state: CheckState
+    title: str
+    summary: str
+
+
 ACTIONS_APP = "github-actions"
 """The name of the app whose checks are jobs of workflows."""
 
@@ -447,6 +466,16 @@ class Forge(Protocol):
         Raises:
             ForgeNotFoundError: there is no such commit.
             ForgePermissionError: the token may not read some of them, and none of the others failed.
+        """
+
+    def ensure_check(self, check: OwnCheck) -> str:
+        """Write a check run for a commit, or replace the one with its key.
+
+        Returns:
+            Where it can be read.
+
+        Raises:
+            ForgePermissionError: the token may not, or there are no check runs here.
         """
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:

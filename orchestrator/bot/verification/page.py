@@ -145,10 +145,15 @@ def report(verdict: ChangeVerdict, head: str) -> str:
         command=one_line(runs.command, limit=COMMAND_CHARS),
         setup=one_line(runs.setup, limit=COMMAND_CHARS),
         sandbox=in_markdown(runs.sandbox, NAME_CHARS),
-        rows=[_row(kind, run) for kind in RunKind if (run := _run(runs, kind)) is not None],
+        rows=table_rows(runs),
         notes=verdict.notes,
         block=block,
     )
+
+
+def table_rows(runs: Runs) -> list[dict[str, str]]:
+    """The rows of the table, one for each run that was made: cells of Markdown in which nothing is live."""
+    return [_row(kind, run) for kind in RunKind if (run := _run(runs, kind)) is not None]
 
 
 def read_block(body: str, head_commit: str) -> ReportBlock | None:
@@ -176,7 +181,7 @@ def find_block(body: str) -> BlockSearch:
         elsewhere = "what looks like a report is none: it is not at the top, or not a block of code by itself"
         return BlockSearch(problem=problem or (elsewhere if _PREDICATE in text else ""))
     try:
-        statement = json.loads(block)
+        statement = json.loads(block, object_pairs_hook=_no_name_twice)
         types = (statement["_type"], statement["predicateType"])
         commit = statement["subject"][0]["digest"]["gitCommit"]
     except (ValueError, RecursionError, TypeError, LookupError):
@@ -186,6 +191,14 @@ def find_block(body: str) -> BlockSearch:
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         return BlockSearch(problem="the block names no commit")
     return BlockSearch(statement)
+
+
+def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which one reader would take the first of two values and another one the last."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError
+    return made
 
 
 def _only_block(head: str) -> tuple[str, str]:
