@@ -13,6 +13,7 @@ from orchestrator.core.events import (
     SUMMARY_AGENT,
     CallDecided,
     CallStatus,
+    ClaimChecked,
     Claimed,
     Cloned,
     Compacted,
@@ -240,6 +241,8 @@ _ENDINGS = {
     "interrupted": ("failed", "bold red"),
     "paused": ("warning", "bold yellow"),
     "limit": ("warning", "bold yellow"),
+    "refuted": ("failed", "bold red"),
+    "unknown": ("warning", "bold yellow"),
 }
 """Sign and style of what is no success, by the cycle's outcome."""
 _SHORT_ID = 4
@@ -409,6 +412,7 @@ _Trouble: TypeAlias = (
     | Guarded
     | TestRunEnded
     | Verified
+    | ClaimChecked
 )
 
 
@@ -473,11 +477,33 @@ def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
         case Guarded():
             said = ": ".join((event.message, *(("; ".join(event.details),) if event.details else ())))
             text = f"{event.defence}: {short_line(said, _MAX_TEXT_CHARS)}"
-        case TestRunEnded() | Verified():
+        case TestRunEnded() | Verified() | ClaimChecked():
             return _tests_line(event, narrator)
         case _:
             assert_never(event)
     return EventLine(narrator.sign(sign), text, style)
+
+
+STANDINGS = {
+    "holds": ("ok", "green"),
+    "refuted": ("failed", "red"),
+    "unknown": ("question", "yellow"),
+    "noted": ("info", "dim"),
+}
+"""Sign and style of what became of a claim."""
+_MAX_CLAIM_CHARS = 300
+_OBJECT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,52}\b")
+"""A digest, which `--json` has whole."""
+
+
+def claim_in_words(event: ClaimChecked) -> str:
+    """Return what became of a claim, with both sides where they differ."""
+    differs = bool(event.claimed) and event.claimed != event.found
+    shown = (_OBJECT.sub(r"\1…", text) for text in (event.found, event.claimed))
+    found, claimed = (short_line(text, _MAX_CLAIM_CHARS) for text in shown)
+    said = f"claimed {claimed}, found {found or 'nothing'}" if differs else found
+    note = f" ({short_line(event.note, _MAX_CLAIM_CHARS)})" if event.note else ""
+    return f"{short_line(event.subject)}: {said}{note}"
 
 
 _StoryEvent: TypeAlias = (
@@ -499,7 +525,8 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
     match event:
         case CycleStarted():
             origin = f" (origin {short_line(event.origin)})" if event.origin else ""
-            text = f"run {event.run}: {short_line(event.repository)}{origin} with {short_line(event.model)}"
+            text = f"run {event.run}: {short_line(event.repository)}{origin}"
+            text += f" with {short_line(event.model)}" if event.model else ""
             text += f" ({short_line(event.rules)})" if event.rules else ""
         case PhaseEntered():
             text = f"phase: {event.phase}"
@@ -528,9 +555,14 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
     return EventLine(narrator.sign(sign), text, style)
 
 
-def _tests_line(event: TestRunEnded | Verified, narrator: Narrator) -> EventLine:
-    """How a run of the tests ended, or what the runs prove."""
+def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrator) -> EventLine:
+    """How a run of the tests ended, what the runs prove, or what of a pull request's claims holds."""
     match event:
+        case ClaimChecked():
+            sign, style = STANDINGS.get(event.standing, ("info", "dim"))
+            return EventLine(
+                narrator.sign(sign), f"{short_line(event.level)}: {claim_in_words(event)}", style
+            )
         case TestRunEnded(problem=problem):
             took = "known from before" if event.cached else seconds_in_words(event.seconds)
             counts = f"{event.passed} passed, {event.failed} failed, {event.skipped} skipped"

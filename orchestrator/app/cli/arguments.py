@@ -24,15 +24,17 @@ USAGE = 2
 NOTHING = 3
 QUESTION = 4
 LIMIT = 5
+REFUTED = 6
 INTERRUPTED = 130
 
 MEANINGS: dict[int, str] = {
-    DONE: "done: a pull request was proposed, or planned with --dry-run; with ask and chat, answered",
-    FAILED: "the model's provider, GitHub or git failed",
+    DONE: "done: a pull request was proposed, or planned with --dry-run; with ask and chat, answered; with verify-pr, it holds",
+    FAILED: "the model's provider, GitHub or git failed; with verify-pr, it could not be told",
     USAGE: "bad usage or configuration",
     NOTHING: "nothing to do: no task was found, in no cycle of the run",
     QUESTION: "a question was asked, a person has to answer",
     LIMIT: "a limit was reached",
+    REFUTED: "verify-pr: what the pull request says does not hold, or its tests fail",
     INTERRUPTED: "interrupted",
 }
 
@@ -88,6 +90,7 @@ COMMANDS = {
     "show": "print what happened in a run",
     "pulls": "list the pull requests and questions of local repositories",
     "redteam": "try known attacks on this configuration, offline",
+    "verify-pr": "run the tests of a pull request again, and say which of its claims hold",
     "digest": "tell what was done, what was not and why, and what it cost",
     "claims": "list who works on which task, or take a task away",
     "retry": "let the next cycle take a task again",
@@ -104,14 +107,20 @@ GROUPS = {
     "start": ("init", "doctor", "run", "worker", "chat", "ask"),
     "watch": ("show", "pulls", "digest"),
     "steer": ("claims", "retry", "close", "forget", "memory", "mcp"),
-    "check": ("config", "redteam", "help", "completion"),
+    "check": ("verify-pr", "config", "redteam", "help", "completion"),
 }
 """The commands as the short page shows them, by what they are for."""
 SHELLS = ("bash", "zsh", "fish")
+_DECISIONS = ("retry", "close", "forget")
 _EXAMPLES = {
     "retry": ("retry 12 --repo owner/name", "retry item-c3238589 --repo .", 'retry "Fix add()" --repo .'),
     "close": ("close 7 --repo owner/name", "close 1 --repo ."),
     "forget": ("forget issue-12 --repo owner/name", "forget item-c3238589 --repo . --yes"),
+    "verify-pr": (
+        "verify-pr 12 --repo owner/name --test-command auto",
+        "verify-pr https://github.com/owner/name/pull/12 --test-command 'pytest -q' --html report.html",
+        "verify-pr feature --repo . --test-command auto",
+    ),
 }
 REPLAY = "replay:"
 
@@ -221,7 +230,8 @@ def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
         "redteam": _add_redteam,
         "digest": _add_digest,
         "claims": _add_claims,
-        **{name: partial(_add_decision, command=name) for name in _EXAMPLES},
+        **{name: partial(_add_decision, command=name) for name in _DECISIONS},
+        "verify-pr": _add_verify_pr,
         "memory": _add_memory,
         "mcp": _add_mcp,
         "doctor": _add_doctor,
@@ -532,6 +542,43 @@ def _add_redteam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", type=_text, metavar="NAME", help="only this attack")
     _add_json(parser, "print one JSON object an attack")
     add_settings(parser)
+
+
+_OF_VERIFY_PR = frozenset(
+    {
+        *("test_command", "setup_command", "test_report", "test_minutes", "test_paths", "max_minutes"),
+        *("sandbox", "sandbox_read", "allow_host", "base", "github_url", "github_app_id", "mirror"),
+    }
+)
+
+
+def _add_verify_pr(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{PROGRAM} verify-pr PULL [FLAG ...]"
+    parser.add_argument(
+        "pull",
+        type=_text,
+        metavar="PULL",
+        help="a pull request's number or address; or a branch, or a file of git bundle",
+    )
+    parser.add_argument("--repo", **_REPO)
+    parser.add_argument(
+        "--body",
+        type=_text,
+        metavar="FILE",
+        help="the description that goes with a branch or a bundle; - reads it",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="also write a check run for the head, where the token may"
+    )
+    parser.add_argument("--html", type=_text, metavar="FILE", help="also write a page")
+    parser.add_argument(
+        "--markdown",
+        type=_text,
+        metavar="FILE",
+        help="also add the report to a file, such as a job's summary",
+    )
+    _add_json(parser, "print one JSON object")
+    add_settings(parser, _OF_VERIFY_PR)
 
 
 def _add_json(parser: argparse._ActionsContainer, text: str) -> None:

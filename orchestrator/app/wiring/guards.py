@@ -218,6 +218,21 @@ def make_verifier(
     Raises:
         WorkspaceError: git failed.
     """
+    options = chosen_tests(context, sandbox, settings, clone)
+    return host_runs(site, context, sandbox, options, clone) if options else None
+
+
+def chosen_tests(
+    context: BuildContext, sandbox: Sandbox | None, settings: Settings, clone: Clone
+) -> RunOptions | None:
+    """Return how the tests of a clone are run, and tell what `auto` took; None if nothing says how.
+
+    Args:
+        settings: those of `context`, and what the repository's own file adds.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
     found = next(iter(proposals(clone)), None) if settings.test_command == AUTO else None
     options = run_options(settings, found, sandbox)
     if options is None:
@@ -227,13 +242,25 @@ def make_verifier(
         after = f", after {options.setup}" if options.setup else ""
         source = found.source if found else f"{LOCAL_FILE} on the default branch"
         context.emit(Warned(f"the tests are run by {options.command}{after} (from {source})"))
-    return host_runs(site, context, sandbox, options, clone)
+    return options
 
 
-def host_runs(
-    site: Site, context: BuildContext, sandbox: Sandbox | None, options: RunOptions, clone: Clone
+def host_runs(  # noqa: PLR0913  what there is, then what is compared
+    site: Site,
+    context: BuildContext,
+    sandbox: Sandbox | None,
+    options: RunOptions,
+    clone: Clone,
+    *,
+    base: str = "",
+    reuses: bool = True,
 ) -> HostRuns:
-    """Make what runs the tests of a clone on this machine."""
+    """Make what runs the tests of a clone on this machine.
+
+    Args:
+        base: the commit that changes are compared with, if it is not the one that was cloned.
+        reuses: take the result of the base that an earlier run of the program kept.
+    """
     from orchestrator.bot.verification.runs import HostRuns
 
     def environment(tree: Path) -> LocalEnvironment:
@@ -248,12 +275,13 @@ def host_runs(
     key = address_key(site.source().url)[:_KEY_CHARS]
     return HostRuns(
         clone.trees,
-        clone.base_commit,
+        base or clone.base_commit,
         options,
         home=context.home.cache / "tests" / key,
         environment=environment,
         source=random.SystemRandom(),
         watch=tell_runs(context.emit, options.command),
+        reuses=reuses,
     )
 
 

@@ -346,6 +346,15 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     return _named_folder(text, text)
 
 
+def git_server(server: str) -> str:
+    """Return the host name from which a GitHub server's repositories are cloned.
+
+    Args:
+        server: its address, of the pages or of the interface.
+    """
+    return git_host_of(api_url_for(server))
+
+
 def label_of(text: str, github_url: str) -> str:
     """Return what journals call the repository that `--repo` names; a repository that is gone keeps its typed name."""
     try:

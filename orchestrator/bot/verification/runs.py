@@ -90,6 +90,7 @@ class HostRuns:
         environment: makes the place where commands run, for a folder, with the limits, variables and hosts of the user.
         source: of names that nobody can guess.
         watch: is told of each run when it begins (None) and when it has ended.
+        reuses: take the result of a base that an earlier one kept.
     """
 
     def __init__(  # noqa: PLR0913  each by name
@@ -102,8 +103,9 @@ class HostRuns:
         environment: Callable[[Path], ExecutionEnvironment],
         source: random.Random,
         watch: Callable[[RunKind, RunResult | None], None] = lambda _kind, _result: None,
+        reuses: bool = True,
     ) -> None:
-        self._trees, self._base, self._options = trees, base, options
+        self._trees, self._base, self._options, self._reuses = trees, base, options, reuses
         self._home, self._environment, self._source, self._watch = home, environment, source, watch
         self._call = parse_pytest(options.command)
         self._files = TestFiles(options.test_paths, (options.command, options.setup))
@@ -185,7 +187,7 @@ class HostRuns:
         self._base_tree = await _in_thread(self._trees.tree_of, self._base)
         slot = await self._held_slot()
         key = _digest(_FORM, self._base_tree, self._options)
-        found = await _in_thread(slot.load, key)
+        found = await _in_thread(slot.load, key) if self._reuses else None
         if found is None:
             found = await self._base_run(await _in_thread(self._place_of_control))
             if not found[0].problem:
