@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, REFUTED, given_settings
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.words import STANDINGS, Narrator, as_json_text, claim_in_words, clean, short_line
 from orchestrator.app.wiring.verify_pr import build_verification
+from orchestrator.app.words import STANDINGS, Narrator, as_json_text, claim_in_words, clean, short_line
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, in_words
 from orchestrator.bot.verification.base import RunKind
 from orchestrator.bot.verification.page import RUN_NAMES, to_json
