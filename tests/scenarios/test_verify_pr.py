@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.doubles.github import bare
+from tests.doubles.github_page import github_page
 from tests.scenarios.stage import (
     FINISH,
     FIX,
@@ -24,6 +26,9 @@ from tests.scenarios.stage import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from tests.doubles.github.server import GitHub
+    from tests.doubles.github.state import Pull
 
 RUNNER = """\
 import sys
@@ -362,6 +367,151 @@ def test_a_hostile_commit_runs_nothing_outside_and_what_is_left_out_is_told(
     told = [line["found"] for line in found["lines"] if line["level"] == "tests"]
     assert "it changes 1 submodule: in the runs a submodule is an empty folder" in told
     assert "it changes 1 file of Git LFS: the runs have the pointer in its place" in told
+
+
+class OnGitHub:
+    """`octo/calc` on the double of GitHub, under the token of a workflow."""
+
+    def __init__(self, github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.github, self.stage, self._patch = github, stage, monkeypatch
+        self.repo = github.add_repository("octo/calc", FILES)
+        self.may("contents", "pull_requests", writes=("checks",))
+
+    def may(self, *reads: str, writes: tuple[str, ...] = ()) -> None:
+        """The token of the workflow may do this from now on."""
+        may = {**dict.fromkeys(reads, "read"), **dict.fromkeys(writes, "write")}
+        app = self.github.app(["octo/calc"], permissions=may)
+        self._patch.setenv("GITHUB_TOKEN", self.github.installation_token(app, ["octo/calc"])[0])
+
+    def pull(self, files: Mapping[str, str | bytes | None], fork: str | None = None) -> Pull:
+        """A pull request of ada's; of a fork, GitHub alone keeps its head."""
+        head = self.github.commit(self.repo, files, branch="feature")
+        pull = self.github.add_pull(self.repo, "feature", title="Add well", fork=fork)
+        pull.head_sha, pull.base_sha = head, self.repo.branches()["main"]
+        if fork is not None:
+            self.repo.refresh_pull_refs()
+            bare.git(self.repo.path, "update-ref", "-d", "refs/heads/feature")
+        return pull
+
+    def verify(self, subject: str, *flags: str, repo: bool = True) -> Done:
+        server = ("--github-url", self.github.web_url)
+        named = ("--repo", "octo/calc") if repo else ()
+        return self.stage.command("verify-pr", subject, *server, *named, *COMMAND, *flags)
+
+    def verified(self, subject: str, *flags: str) -> dict[str, Any]:
+        done = self.verify(subject, *flags, "--json", repo="://" not in subject)
+        assert done.out, done.err
+        return dict(done.result)
+
+
+@pytest.fixture
+def hosted(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> OnGitHub:
+    return OnGitHub(github, stage, monkeypatch)
+
+
+GOOD = {"calc.py": FIXED, "tests/cases.py": MORE}
+
+
+def test_a_check_run_is_written_once_for_each_head(hosted: OnGitHub) -> None:
+    pull = hosted.pull(GOOD)
+    found = hosted.verified(f"{hosted.github.web_url}/octo/calc/pull/{pull.number}", "--check")
+    assert found["outcome"] == "holds"
+    (run,) = hosted.repo.checks[pull.head_sha]
+    assert (run.name, run.result, run.title) == ("Pullwright: claims and tests", "success", "It holds.")
+    assert "| after: this change | 2 | 0 | 0 |" in run.summary
+    assert found["check"]["url"].endswith(f"/runs/{run.id}")
+
+
+@slow
+def test_a_check_run_is_brought_up_to_date_and_each_head_has_its_own(hosted: OnGitHub) -> None:
+    pull = hosted.pull(GOOD)
+    for _ in range(2):
+        hosted.verify(str(pull.number), "--check")
+    assert len(hosted.repo.checks[pull.head_sha]) == 1
+    hosted.github.commit(hosted.repo, {"calc.py": BREAKS}, branch="feature")
+    assert hosted.verify(str(pull.number), "--check").code == 6
+    (run,) = hosted.repo.checks[hosted.repo.branches()["feature"]]
+    assert (run.result, run.title) == ("failure", "It does not hold.")
+
+
+@slow
+def test_a_token_that_may_only_read_leaves_no_check_run_and_says_why(hosted: OnGitHub) -> None:
+    pull = hosted.pull(GOOD)
+    hosted.may("contents", "pull_requests", "checks")
+    done = hosted.verify(str(pull.number), "--check")
+    assert done.code == 0, done.err
+    assert "no check run was written: " in done.out
+    assert "checks: write" in done.out
+    assert hosted.repo.checks == {}
+
+
+EVIL = "test_`|<img src=x>@ada_#1_fixes"
+
+
+@slow
+def test_what_others_wrote_is_dead_text_in_a_check_run(hosted: OnGitHub) -> None:
+    runner = RUNNER.replace('name="{name}"', f'name="{{name}}{EVIL.replace("<", "&lt;")}"')
+    hosted.github.commit(hosted.repo, {"tests/run.py": runner}, branch="main")
+    pull = hosted.pull({"calc.py": BREAKS})
+    pull.title = "@ada fixes #1 <script>"
+    hosted.verify(str(pull.number), "--check")
+    (run,) = hosted.repo.checks[pull.head_sha]
+    page = github_page(run.summary)
+    assert "img" in page.code
+    assert not {"img", "script", "a"} & page.tags
+    assert (page.links, page.odd) == ([], [])
+    assert "@ada" not in page.words
+
+
+@slow
+def test_a_pull_request_from_a_fork_needs_neither_its_branch_nor_the_fork(hosted: OnGitHub) -> None:
+    pull = hosted.pull(GOOD, fork="mallory/calc")
+    found = hosted.verified(str(pull.number))
+    assert (found["outcome"], found["pull_request"]["head"]) == ("holds", pull.head_sha)
+
+
+@slow
+@pytest.mark.parametrize("end", ["merge", "close"])
+def test_a_pull_request_that_is_over_is_compared_with_what_its_base_was(hosted: OnGitHub, end: str) -> None:
+    pull = hosted.pull(GOOD)
+    start = hosted.repo.branches()["main"]
+    getattr(hosted.github, end)(hosted.repo, pull.number)
+    hosted.github.commit(hosted.repo, {"later.txt": "x"}, branch="main")
+    found = hosted.verified(str(pull.number))
+    assert (found["outcome"], found["pull_request"]["base"]) == ("holds", start)
+    assert found["pull_request"]["state"] == {"merge": "merged", "close": "closed"}[end]
+
+
+@slow
+def test_a_head_that_git_does_not_have_yet_is_no_success(hosted: OnGitHub) -> None:
+    pull = hosted.pull(GOOD, fork="mallory/calc")
+    pull.head_sha = "1" * 40  # forced, and the reference has not followed
+    found = hosted.verified(str(pull.number))
+    assert found["outcome"] == "unknown"
+    assert "it is being pushed to; run again" in json.dumps(found)
+
+
+@slow
+def test_auto_takes_the_default_branch_and_nothing_of_the_pull_request(
+    hosted: OnGitHub, tmp_path: Path
+) -> None:
+    own = 'test_command = "python3 tests/run.py"\ntest_report = "report.xml"\n'
+    hosted.github.commit(hosted.repo, {"pullwright.toml": own}, branch="main")
+    evil = f'test_command = "touch {tmp_path}/ran"\n'
+    hosted.github.commit(hosted.repo, {"pullwright.toml": evil}, branch="old")
+    pull = hosted.pull({**GOOD, "pullwright.toml": evil})
+    pull.base, pull.base_sha = "old", hosted.repo.branches()["old"]
+    done = hosted.stage.command(
+        "verify-pr",
+        str(pull.number),
+        "--github-url",
+        hosted.github.web_url,
+        "--repo",
+        "octo/calc",
+        *("--test-command", "auto", "--json"),
+    )
+    assert done.result["tests"]["after"]["passed"] == 2, done.err
+    assert "run by python3 tests/run.py (from pullwright.toml on the default branch)" in done.err
 
 
 @pytest.mark.parametrize(
