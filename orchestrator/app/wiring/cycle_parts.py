@@ -140,6 +140,7 @@ class RunParts:
 
     Attributes:
         operator: a person who works in the place of the model's loop.
+        door: see `CycleStarted`.
     """
 
     context: BuildContext
@@ -152,6 +153,7 @@ class RunParts:
     long_term: LazyMemory | None = None
     mcp: McpMaker | None = None
     operator: Operator | None = None
+    door: str = ""
 
     @property
     def settings(self) -> Settings:
@@ -170,6 +172,7 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
         rules_in_words(settings, shared.safeguards.sandbox),
         profile_name(settings, chosen),
         site.origin,
+        shared.door,
     )
 
 
@@ -191,7 +194,8 @@ def make_parts(
         forge=site.forge,
         model=chosen.model,
         contract=choose_contract(settings, chosen),
-        open_clone=partial(open_clone_of, site, context, run),
+        # A person may allow commands that the settings do not grant.
+        open_clone=partial(open_clone_of, site, context, run, with_git=True if shared.operator else None),
         environment=partial(_environment, context, sandbox),
         profile=_profile_maker(shared, settings, profile),
         guards=guards,
@@ -355,6 +359,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         answer=request.answer,
         base=settings.base,
         author_email=settings.author_email,
+        attended=shared.operator is not None,
     )
 
 
