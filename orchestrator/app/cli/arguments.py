@@ -170,6 +170,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
+    if options.command == "chat" and options.run is not None:
+        for name in ("repo", "resume", "dry_run"):
+            if getattr(options, name):
+                flag = name.replace("_", "-")
+                raise UsageError(
+                    f"--run takes up a task with its repository and its conversation: leave out --{flag}"
+                )
     if options.command == "pulls" and options.action == "close" and options.repo is None:
         raise UsageError("pulls close needs --repo PATH: numbers count per repository")
     return options
@@ -345,7 +352,14 @@ def _add_subject(what: argparse._ArgumentGroup) -> None:
 
 
 def _add_chat(parser: argparse.ArgumentParser) -> None:
-    _add_subject(parser.add_argument_group("what to talk about"))
+    subject = parser.add_argument_group("what to talk about")
+    _add_subject(subject)
+    subject.add_argument(
+        "--run",
+        type=_text,
+        metavar="RUN",
+        help="take up the task of a run that came to no pull request: its conversation, its files, its question",
+    )
     how = parser.add_argument_group("how to talk")
     how.add_argument(
         "--dry-run", action="store_true", help="have /pr push nothing, and print what it would propose"

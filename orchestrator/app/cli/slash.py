@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from orchestrator.app.cli.chat import Chat
-    from orchestrator.app.wiring.chat import ChatProgram, PullDraft
+    from orchestrator.app.wiring.chat import ChatProgram
+    from orchestrator.app.wiring.chat_cycles import PullDraft
 
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
 _PRIVATE = 0o600
 _MOST_FILES = 20
-_SHORT = 10
 _KEYS = [
     ("@path", "shows the model a file"),
     ("\\ at the end", "goes on in the next line"),
@@ -190,8 +190,12 @@ async def _skill(chat: Chat, rest: str) -> None:
 
 
 async def _diff(chat: Chat, _rest: str) -> None:
-    conversation = (await chat.program()).conversation
-    text = await asyncio.to_thread(conversation.parts.checkpoints.changed) if conversation else ""
+    program = await chat.program()
+    conversation, text = program.conversation, ""
+    if program.draft is not None:
+        text = program.draft.diff
+    elif conversation is not None:
+        text = await asyncio.to_thread(conversation.parts.checkpoints.changed)
     _show_diff(chat, text or "the model has changed no file in this conversation")
 
 
@@ -286,9 +290,7 @@ async def _typed_alone(chat: Chat, _rest: str) -> None:
 async def _pr(chat: Chat, rest: str) -> None:
     program = await chat.program()
     if rest == "yes":
-        if program.draft is None:
-            raise ConfigurationError("type /pr first: it shows what would be proposed")
-        await _propose(chat, program.draft)
+        await _propose(chat, program)
         return
     words = _words(rest)
     everything, repository = False, None
@@ -303,7 +305,7 @@ async def _pr(chat: Chat, rest: str) -> None:
     draft = await program.draft_pull(" ".join(words), everything=everything, repository=repository)
     _show_draft(chat, program, draft)
     if await chat.confirm("Propose this?"):
-        await _propose(chat, draft)
+        await _propose(chat, program)
 
 
 def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
@@ -311,41 +313,38 @@ def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
     from orchestrator.app.words import counted
     from orchestrator.core.changes import diff_stat
 
-    change, wording = draft.change, program.guards.wording
-    stat = diff_stat(change.diff)
-    files = [f"{letter} {path}" for path, letter in change.paths[:_MOST_FILES]]
-    if len(change.paths) > _MOST_FILES:
-        files.append(f"and {len(change.paths) - _MOST_FILES} more")
+    stat = diff_stat(draft.diff)
+    draft_or_not = ", as a draft" if program.settings.draft or draft.insists else ""
     rows = [
-        ("title", wording.title(draft.title)),
+        ("title", program.guards.wording.title(draft.title)),
+        ("goes to", f"{draft.where}, branch {draft.branch}{draft_or_not}"),
         (
-            "goes to",
-            f"{draft.site.label}, branch {draft.branch}{' (dry run: nothing leaves)' if program.dry_run else ''}",
+            "changes",
+            f"{counted(len(draft.paths), 'file')}, +{stat.added} -{stat.removed} (/diff shows the lines)",
         ),
-        ("changes", f"{counted(len(change.paths), 'file')}, +{stat.added} -{stat.removed}"),
-        *(("", line) for line in files),
+        *(("", f"{letter} {path}") for path, letter in draft.paths[:_MOST_FILES]),
     ]
-    if change.left_out:
-        shown = ", ".join(change.left_out[:_MOST_FILES])
-        more = f" and {len(change.left_out) - _MOST_FILES} more" if len(change.left_out) > _MOST_FILES else ""
-        rows.append(("left out", f"your own edits in {shown}{more} (/pr --all takes them)"))
-    if draft.base.commit != draft.base.head:
-        rows.append(
-            ("on top of", f"{draft.base.commit[:_SHORT]}: your commits since then are not on {draft.branch}")
-        )
+    if len(draft.paths) > _MOST_FILES:
+        rows.append(("", f"and {len(draft.paths) - _MOST_FILES} more"))
+    if draft.left_out:
+        more = len(draft.left_out) - _MOST_FILES
+        named = ", ".join(draft.left_out[:_MOST_FILES]) + (f" and {more} more" if more > 0 else "")
+        rows.append(("left out", f"your own edits in {named} (/pr --all takes them)"))
+    if draft.note:
+        rows.append(("note", draft.note))
     if draft.insists:
-        rows.append(("refused", "it was refused as it is; now it goes as a draft that says why"))
+        rows.append(("refused", "it was refused before; now it is proposed as it is, and says so"))
     chat.view.rows(rows)
 
 
-async def _propose(chat: Chat, draft: PullDraft) -> None:
+async def _propose(chat: Chat, program: ChatProgram) -> None:
     from orchestrator.app.cli.run import result_lines
-    from orchestrator.app.wiring.repository import commands_for
 
-    program = await chat.program()
-    result = await program.propose(draft)
-    commands = commands_for(draft.site, program.context.loaded)
-    chat.view.say("\n".join(result_lines(result, commands, dry_run=program.dry_run)))
+    draft = program.draft
+    result = await program.propose()
+    if draft is not None:
+        dry_run = result.outcome == "planned"
+        chat.view.say("\n".join(result_lines(result, draft.commands, dry_run=dry_run)))
 
 
 def _words(text: str) -> list[str]:
@@ -367,7 +366,7 @@ COMMANDS: dict[str, SlashCommand] = {
             "/model", "[NAME]", "the model, or another one of the same provider from now on", _model
         ),
         SlashCommand("/effort", "[WORD]", "how much the model thinks: low, medium, high, none", _effort),
-        SlashCommand("/diff", "", "what the model has changed in this conversation", _diff),
+        SlashCommand("/diff", "", "what the model has changed here, or what /pr would propose", _diff),
         SlashCommand("/undo", "[yes]", "take back what the model changed last, after a look at it", _undo),
         SlashCommand("/redo", "[yes]", "do again what was taken back last", _redo),
         SlashCommand(

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.chat_cycles import CycleMaker, FolderProposals, TaskProposals, find_run_to_take
 from orchestrator.app.wiring.cycle_parts import (
     DOCUMENT_PROFILES,
     FAMILY_OF_PROVIDER,
-    RunParts,
     Safeguards,
-    TaskRequest,
     choose_web,
     known_of,
     open_clone_of,
@@ -35,28 +34,19 @@ from orchestrator.app.wiring.guards import (
     rules_in_words,
 )
 from orchestrator.app.wiring.model import choose_model
-from orchestrator.app.wiring.program import EventBus, Program, open_own_memory, open_servers, tell_notices
-from orchestrator.app.wiring.repository import choose_site, commands_for, place_of, proposal_place
+from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
+from orchestrator.app.wiring.repository import choose_site, place_of
 from orchestrator.app.wiring.skills import skills_at
-from orchestrator.bot.chat.conversation import (
-    Approvals,
-    Conversation,
-    ConversationParts,
-    begun_in,
-    with_checkpoints,
-)
-from orchestrator.bot.chat.operators import FolderOperator
-from orchestrator.bot.coordination.budget import CycleBudget, Refused
+from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
+from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
-from orchestrator.bot.cycle.parts import Sanitizer, Stop
+from orchestrator.bot.cycle.parts import Sanitizer
 from orchestrator.bot.git.checkpoints import Checkpoints
-from orchestrator.bot.git.folder_change import ChangeBase, find_base
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import is_alive, lock_run
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.errors import ConfigurationError, NothingLeftError, WorkspaceError
 from orchestrator.core.events import Cloned, CycleEnded, CycleStarted, Warned, WorkSaved
 from orchestrator.core.messages import Spent
@@ -76,18 +66,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring.chat_cycles import PullDraft
     from orchestrator.app.wiring.model import ChosenModel
-    from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.chat.conversation import Answer, EarlierConversation
-    from orchestrator.bot.coordination.budget import Caps
+    from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.git.folder_change import FolderChange
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
-    from orchestrator.engine.environments.base import Sandbox
+    from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.mcp.base import ForeignTools
     from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
@@ -95,28 +84,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
-
-
-@dataclass(frozen=True, slots=True)
-class PullDraft:
-    """A pull request as a person is shown it before anything leaves.
-
-    Attributes:
-        site: where it goes, and `branch` the one that it is to be merged into.
-        base: what the change is on top of.
-        everything: the change has what the person changed, too.
-        insists: it was refused before as it is.
-    """
-
-    site: Site
-    branch: str
-    base: ChangeBase
-    change: FolderChange
-    title: str
-    body: str
-    everything: bool
-    insists: bool
-
 
 _HOLD_SECONDS = 60.0
 _CHECKPOINTS = "checkpoints"
@@ -133,8 +100,9 @@ class ChatProgram:
         repository: which repository's memory it is (see `memory_file`); empty in a folder without one.
         servers: makes the tools of MCP servers, or those of the run that is replayed.
         begun: what the next conversation goes on with.
-        named: the repository that a person named, of which it is a clone.
-        dry_run: what is proposed is shown, and not pushed.
+        cycles: makes the cycles that it leads to.
+        named: the repository that the person named, of which `folder` is a clone.
+        task: the cycle that the person has taken up; None in a conversation about a folder.
         draft: the pull request that the person was shown last.
         last_end: how the last reply ended; None before the first.
     """
@@ -155,15 +123,16 @@ class ChatProgram:
     repository: str = ""
     servers: MakeForeignTools | None = None
     begun: EarlierConversation | None = None
+    cycles: CycleMaker | None = None
     named: str | None = None
-    dry_run: bool = False
-    conversation: Conversation | None = None
+    task: TaskProposals | None = None
     draft: PullDraft | None = None
+    conversation: Conversation | None = None
     clone: Clone | None = None
     last_end: SessionEnd | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _foreign: ForeignTools | None = None
-    _refused: str = ""
+    _proposals: FolderProposals | None = None
 
     @property
     def settings(self) -> Settings:
@@ -240,94 +209,34 @@ class ChatProgram:
         return self.last_end
 
     async def draft_pull(self, title: str, *, everything: bool, repository: str | None) -> PullDraft:
-        """Make a pull request of what was changed, for the person to look at. Nothing leaves.
-
-        Args:
-            title: empty has the model write title and text.
-            everything: take what the person changed, too.
-            repository: where to propose, as `--repo` names it; None is where the folder belongs to.
-
-        Raises:
-            PullwrightError: there is nothing to propose, or it is not clear where.
-        """
+        """Make a pull request of what was changed, for the person to look at: see `FolderProposals.draft`."""
         self.draft, conversation = None, await self.opened()
-        where = repository or self.named or proposal_place(place_of(self._at), self.settings.github_url)
-        site = choose_site(where, self.context, writes=not self.dry_run)
-        branch = (await asyncio.to_thread(site.source)).branch
-        base = await asyncio.to_thread(self._base, site, branch)
-        make = partial(conversation.parts.checkpoints.proposal, base, everything=everything)
-        change, body = await asyncio.to_thread(make), ""
-        if not title:
-            title, body = await conversation.describe(change.diff)
-            change = await asyncio.to_thread(make)  # the model may have changed something
-        insists = change.work.work == self._refused
-        self.draft = PullDraft(site, branch, base, change, title, body, everything, insists)
+        self.draft = await self._makes_pulls.draft(
+            conversation, title, everything=everything, repository=repository
+        )
         return self.draft
 
-    @property
-    def _at(self) -> Path:
-        if self.folder is None:
-            raise AssertionError("a conversation has a folder")
-        return self.folder
-
-    def _base(self, site: Site, branch: str) -> ChangeBase:
-        clone, here = self.clone, place_of(self._at)
-        if clone is not None:
-            return ChangeBase(
-                clone.base_commit, clone.base_commit, clone.tree, "", clone.git.git_dir, clone.index
-            )
-        return find_base(self._at, branch, is_here=site.is_local and site.label == here.label)
-
-    async def propose(self, draft: PullDraft) -> CycleResult:
-        """Propose what the person was shown, by a cycle without a model.
+    async def propose(self) -> CycleResult:
+        """Propose what the person was shown last.
 
         Raises:
-            ConfigurationError: the files are others by now.
-            PullwrightError: git failed.
+            ConfigurationError: nothing was shown, or the files are others by now.
+            PullwrightError: it was refused, or git or the forge failed.
         """
-        conversation = await self.opened()
-        again = partial(conversation.parts.checkpoints.proposal, draft.base, everything=draft.everything)
-        if (await asyncio.to_thread(again)).work.work != draft.change.work.work:
-            raise ConfigurationError(
-                "the files have changed since you saw what is proposed: /pr shows it anew"
-            )
-        self.draft = None
-        program, operator = self._cycle_of(draft, conversation)
-        try:
-            result = await _to_its_end(program)
-        finally:
-            await program.close_records()
-        self._refused = draft.change.work.work or "" if operator.refusal else ""
-        url = (result.pull_request.url or "") if result.pull_request else ""
-        if url or operator.refusal:
-            conversation.proposed(url, operator.refusal)
-        return result
+        draft, self.draft = self.draft, None
+        if draft is None:
+            raise ConfigurationError("type /pr first: it shows what would be proposed")
+        return await self._makes_pulls.propose(await self.opened(), draft)
 
-    def _cycle_of(self, draft: PullDraft, conversation: Conversation) -> tuple[Program, FolderOperator]:
-        bus, first = EventBus(self.bus.view), conversation.first_run
-        context = replace(self.context, emit=bus, stop=Stop())
-        operator = FolderOperator(
-            conversation.parts.run,
-            draft.change,
-            draft.title,
-            draft.body,
-            conversation.spent_in_all,
-            draft.insists,
-            begun_in(context.home, conversation.parts.run).events,
-        )
-        shared = RunParts(
-            context,
-            draft.site,
-            replace(self.chosen, model=conversation.session.model),
-            Safeguards(self.redactor, GuardMaker(self.redactor), self.sandbox),
-            TaskRequest(
-                TaskSelection(conversation=(first, draft.title)),
-                dry_run=self.dry_run,
-                commands=commands_for(draft.site, context.loaded),
-            ),
-            operator=operator,
-        )
-        return Program(shared, bus), operator
+    @property
+    def _makes_pulls(self) -> FolderProposals | TaskProposals:
+        if self.task is not None:
+            return self.task
+        if self._proposals is None:
+            if self.cycles is None or self.folder is None:
+                raise AssertionError("a conversation has a folder")
+            self._proposals = FolderProposals(self.cycles, self.folder, self.clone, self.named)
+        return self._proposals
 
     async def opened(self) -> Conversation:
         """The conversation, begun with its journal if it was not yet.
@@ -335,6 +244,8 @@ class ChatProgram:
         Raises:
             PullwrightError: nothing may be spent, the clone failed, or the journal cannot be written.
         """
+        if self.task is not None:
+            self.conversation = await self.task.begin()
         if self.conversation is None:
             run = new_run_id(self.context.clock.now(), random.SystemRandom())
             folder = create_run_folder(self.context.home, run)
@@ -359,8 +270,9 @@ class ChatProgram:
         Args:
             error: why it ends, if something went wrong.
         """
-        conversation, self.conversation, self.begun = self.conversation, None, None
-        if conversation is None:
+        conversation, self.conversation, self.begun, self.draft = self.conversation, None, None, None
+        self._proposals = None
+        if conversation is None or self.task is not None:
             return None
         with self._stack:
             try:
@@ -377,12 +289,15 @@ class ChatProgram:
         conversation = self.conversation
         patch = await self._keep_changes(conversation) if conversation else None
         await self.end()
+        lines = await self.task.end() if self.task else []
         await self.chosen.model.aclose()
         if self.memory is not None:
             await self.memory.aclose()
         if self.clone is not None:
             await asyncio.to_thread(self.clone.close)
-        return [f"What was changed in the clone is kept in {patch} (git apply takes it)."] if patch else []
+        if patch:
+            lines.append(f"What was changed in the clone is kept in {patch} (git apply takes it).")
+        return lines
 
     async def _end_servers(self) -> None:
         foreign, self._foreign = self._foreign, None
@@ -431,6 +346,14 @@ class ChatProgram:
             own_repository=self.clone is not None,
         )
         await environment.initialize()
+        parts = await self._parts(run, work, environment, granted.caps)
+        return Conversation(parts, self.begun)
+
+    async def _parts(
+        self, run: str, work: Path, environment: ExecutionEnvironment, caps: Caps
+    ) -> ConversationParts:
+        """What a conversation in a folder works with."""
+        context, settings = self.context, self.settings
         await asyncio.to_thread(_sweep, context.home)
         skills = await self.skills()
         if self.servers is not None:
@@ -439,7 +362,7 @@ class ChatProgram:
         foreign = await self._foreign.open() if self._foreign else ()
         store = context.home.cache / _CHECKPOINTS / run
         checkpoints = Checkpoints(work, store, lambda text: self.bus(Warned(text)))
-        parts = ConversationParts(
+        return ConversationParts(
             run=run,
             model=self.chosen.model,
             price=self.chosen.price,
@@ -447,7 +370,7 @@ class ChatProgram:
             skills=skills,
             contract=_contract(settings),
             environment=environment,
-            config=_config(settings, self.chosen, granted.caps),
+            config=_config(settings, self.chosen, caps),
             guards=self.guards,
             clock=context.clock,
             emit=self.bus,
@@ -455,7 +378,19 @@ class ChatProgram:
             approve=Approvals(self.ask, self.bus) if self.ask else None,
             recall=self._recall(),
         )
-        return Conversation(parts, self.begun)
+
+    async def converse(self, session: CycleSession) -> Conversation:
+        """Begin the conversation about a task that the person has taken up, on the clone of its cycle."""
+        task, attempt, limits = self.task, session.attempt, session.attempt.parts.limits
+        if task is None:
+            raise AssertionError("a task was taken up")
+        self.folder, self.guards = session.clone.tree, attempt.parts.guards
+        caps = Caps(limits.usd, limits.tokens, limits.minutes, limits.rounds)
+        parts = await self._parts(attempt.parts.run, self.folder, session.environment, caps)
+        own = replace(
+            parts, emit=attempt.emit, ledger=session.ledger, on_say=task.said, owns_environment=False
+        )
+        return Conversation(own, task.begun)
 
     async def _open_folder(self, run: str) -> Path:
         """The folder to work in; a clone is made the first time."""
@@ -485,16 +420,25 @@ class ChatProgram:
         return known_of(make_profile(name, web=online, custom=custom, dangerous=dangerous), self.chosen)
 
 
-async def _to_its_end(program: Program) -> CycleResult:
-    """Run a cycle. Whoever stops waiting ends it, and it still releases what it holds."""
-    cycle = asyncio.ensure_future(program.cycle())
-    try:
-        return await asyncio.shield(cycle)
-    except asyncio.CancelledError:
-        program.stop.at_once()
-        cycle.cancel()
-        await asyncio.wait([cycle])
-        raise
+def take_up(program: ChatProgram, run: str) -> None:
+    """Have a conversation be about the task of a cycle that came to no pull request.
+
+    Raises:
+        JournalError, ConfigurationError: see `find_run_to_take`.
+    """
+    if program.cycles is None:
+        raise AssertionError("a person at a terminal may take a task up")
+    taken = find_run_to_take(program.context.home, run)
+    context, chosen = program.context, program.chosen
+    form = {
+        "contract": program.settings.contract or "native",
+        "profile": profile_name(program.settings, chosen),
+    }
+    loaded = replace(context.loaded, settings=context.settings.model_copy(update=form))
+    cycles = replace(program.cycles, context=replace(context, loaded=loaded), door=program.door)
+    program.label, program.repository = taken.repository, taken.repository
+    program.folder = None
+    program.task = TaskProposals(cycles, taken, program.bus, program.converse)
 
 
 def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who looks on
@@ -517,7 +461,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         repository: what `--repo` names, to work on a clone of it; None works in `cwd`.
         ask: asks the person about calls that need more than the level; None where nobody can be asked.
         person: who MCP servers may show a page and ask; None where nobody is there.
-        dry_run: push nothing, and write nothing to the forge.
+        dry_run: what is proposed is shown, and not pushed.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.
@@ -532,8 +476,11 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     if mcp is not None:
         mcp = replace(mcp, person=person)
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
-    keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
-    guards = replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
+
+    def guards_for(settings: Settings) -> Guards:
+        keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
+        return replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
+
     tell_notices(context, mcp.config.notices if mcp else ())
     runs_unconfined = mcp is not None and mcp.runs_unconfined
     refuse_tracing(settings, others=runs_unconfined or (settings.sandbox == "off" and ask is not None))
@@ -546,12 +493,13 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         def clone_of(run: str) -> Clone:
             return open_clone_of(site, context, run, Path(tempfile.gettempdir()), with_git=True)
 
+    sandbox = choose_sandbox(settings)
     return ChatProgram(
         context,
         chosen,
         redactor,
-        guards,
-        choose_sandbox(settings),
+        guards_for(settings),
+        sandbox,
         bus,
         door,
         label,
@@ -562,8 +510,8 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         open_own_memory(context, about, redactor) if settings.memory else None,
         about,
         mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
+        cycles=CycleMaker(context, chosen, Safeguards(redactor, guards_for, sandbox), view, dry_run),
         named=repository,
-        dry_run=dry_run,
     )
 
 

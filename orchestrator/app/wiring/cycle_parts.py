@@ -135,6 +135,7 @@ class RunParts:
 
     Attributes:
         operator: a person who works in the place of the model's loop.
+        door: see `CycleStarted`.
     """
 
     context: BuildContext
@@ -147,6 +148,7 @@ class RunParts:
     long_term: LazyMemory | None = None
     mcp: McpMaker | None = None
     operator: Operator | None = None
+    door: str = ""
 
     @property
     def settings(self) -> Settings:
@@ -165,6 +167,7 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
         rules_in_words(settings, shared.safeguards.sandbox),
         profile_name(settings, chosen),
         site.origin,
+        shared.door,
     )
 
 
@@ -186,7 +189,8 @@ def make_parts(
         forge=site.forge,
         model=chosen.model,
         contract=choose_contract(settings, chosen),
-        open_clone=partial(open_clone_of, site, context, run),
+        # A person may allow commands that the settings do not grant.
+        open_clone=partial(open_clone_of, site, context, run, with_git=True if shared.operator else None),
         environment=partial(_environment, context, sandbox),
         profile=_profile_maker(shared, settings, profile),
         guards=guards,
@@ -368,6 +372,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         answer=request.answer,
         base=settings.base,
         author_email=settings.author_email,
+        attended=shared.operator is not None,
     )
 
 

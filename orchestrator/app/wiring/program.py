@@ -324,11 +324,11 @@ def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
 
 
 def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequest:
-    wanted = _wanted(request, context.home, site.label)
+    wanted = select_task(request, context.home, site.label)
     return TaskRequest(wanted, request.answer, request.dry_run, commands_for(site, context.loaded))
 
 
-def _wanted(request: RunRequest, home: Home, label: str) -> TaskSelection:
+def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
     """Find the task that the person named. `--task` takes its key as well.
 
     Raises:
@@ -360,14 +360,14 @@ def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
     events = read_run(find_run(context.home, model.removeprefix(_REPLAY))).events
     started = next((event for event in events if isinstance(event, CycleStarted)), None)
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
-    repository = request.repository or (_as_typed(started.repository) if started else None)
+    repository = request.repository or (typed_repository(started.repository) if started else None)
     issue, text = request.issue, request.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
     return replace(request, repository=repository, issue=issue, text=text)
 
 
-def _as_typed(label: str) -> str:
+def typed_repository(label: str) -> str:
     """Turn a repository's name in a journal into a `--repo` that no folder of the same name can hide."""
     return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label
 

@@ -128,6 +128,9 @@ class ConversationParts:
         approve: asks a person; None where there is nobody.
         checkpoints: of the folder that tools change.
         skills: that the model may be given.
+        ledger: what tools have shown and changed.
+        on_say: told what the person says, and to which session.
+        owns_environment: it is cleaned up with the conversation.
     """
 
     run: str
@@ -144,6 +147,9 @@ class ConversationParts:
     skills: Skills = Skills()  # noqa: RUF009  a frozen value
     approve: Approvals | None = None
     recall: Callable[[str], Awaitable[str]] = recalls_nothing
+    ledger: Ledger = field(default_factory=Ledger)
+    on_say: Callable[[Session, str], None] | None = None
+    owns_environment: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +182,7 @@ class Conversation:
 
     def __init__(self, parts: ConversationParts, begun: EarlierConversation | None = None) -> None:
         self.parts = parts
-        self.ledger = Ledger()
+        self.ledger = parts.ledger
         self._begun = begun
         self._skills: dict[str, str] = {}
         self._sanitizer = Sanitizer(parts.guards, parts.emit)
@@ -197,6 +203,8 @@ class Conversation:
         self._revive()
         self.session.budget.begin_anew()
         self.parts.checkpoints.begin_turn()
+        if self.parts.on_say is not None:
+            self.parts.on_say(self.session, message if isinstance(message, str) else message.text)
         try:
             return await self.session.run(message)
         finally:
@@ -208,7 +216,7 @@ class Conversation:
             raise ConfigurationError(f"the model has the skill {skill.name} already")
         most = self.parts.skills.most_bytes or self.parts.profile.skill_bytes
         words = self._skills[skill.name] = skill.words(most)
-        self._tell(render("agent/skills_chosen", skills=[words]))
+        self.tell(render("agent/skills_chosen", skills=[words]))
 
     @property
     def first_run(self) -> str:
@@ -233,9 +241,9 @@ class Conversation:
 
     def proposed(self, url: str, refusal: str) -> None:
         """Tell the model with the next message what came of the proposal of its changes."""
-        self._tell(render("agent/proposed", url=url, refusal=refusal))
+        self.tell(render("agent/proposed", url=url, refusal=refusal))
 
-    def _tell(self, words: str) -> None:
+    def tell(self, words: str) -> None:
         """Tell the model something with the next message."""
         self._revive()
         self.session.steer(words)
@@ -251,7 +259,8 @@ class Conversation:
     async def close(self) -> None:
         """Stop what still runs, and forget the checkpoints."""
         await self.session.close()
-        await self.parts.environment.cleanup()
+        if self.parts.owns_environment:
+            await self.parts.environment.cleanup()
         try:
             await asyncio.to_thread(self.parts.checkpoints.close)
         except WorkspaceError as error:
@@ -262,7 +271,7 @@ class Conversation:
         changed = [self._sanitizer.words(path) for path in paths]
         self.ledger.shown.difference_update(paths)
         if changed:
-            self._tell(render("agent/files_changed", paths=changed))
+            self.tell(render("agent/files_changed", paths=changed))
 
     def mentioned(self, path: str, data: bytes) -> str:
         """A file that the person mentioned, as the model is shown it. It counts as read."""

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.earlier import Earlier, UnfinishedState
-from orchestrator.bot.cycle.parts import shown_path
-from orchestrator.core.errors import ToolError
-from orchestrator.core.fence import one_line
+from orchestrator.bot.cycle.parts import Outcome, shown_path
+from orchestrator.bot.git.folder_change import change_letter
+from orchestrator.bot.git.objects import differences
+from orchestrator.bot.git.staging import diff
+from orchestrator.core.errors import ToolError, WorkspaceError
+from orchestrator.core.fence import fenced, one_line
+from orchestrator.core.messages import Spent
+from orchestrator.core.prompts import render
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from orchestrator.bot.chat.conversation import Conversation
     from orchestrator.bot.cycle.act import CycleSession
-    from orchestrator.bot.cycle.parts import ProposeChange
+    from orchestrator.bot.cycle.parts import CycleResult, ProposeChange
     from orchestrator.bot.git.folder_change import FolderChange
     from orchestrator.core.events import Event
-    from orchestrator.core.messages import Spent
+    from orchestrator.engine.session.session import Session
 
 _MOST_NAMED = 5
 _REFUSAL_CHARS = 500
@@ -41,8 +48,8 @@ class FolderOperator:
     title: str
     body: str
     spent: Spent
-    insists: bool = False
     events: Sequence[Event] = ()
+    insists: bool = False
     refusal: str = field(default="", init=False)
 
     @property
@@ -65,6 +72,147 @@ class FolderOperator:
             self.refusal = str(error)
             raise ToolError(one_line(self.refusal, limit=_REFUSAL_CHARS, keep="`")) from None
         return SessionEnd(EndKind.FINISH, "")
+
+
+class TaskOperator:
+    """Lets a person talk with the model on a task's clone, and propose from it, until the person leaves.
+
+    Args:
+        converse: makes the conversation, for the cycle's session.
+        before: the events of the run that is taken up.
+
+    Attributes:
+        conversation: as soon as the person can talk.
+        session: the cycle's.
+    """
+
+    brings = None
+    spent = Spent()
+
+    def __init__(
+        self, converse: Callable[[CycleSession], Awaitable[Conversation]], before: Sequence[Event]
+    ) -> None:
+        self.conversation: Conversation | None = None
+        self._is_ready = asyncio.Event()
+        self.session: CycleSession | None = None
+        self._converse, self._before = converse, before
+        self._propose: ProposeChange | None = None
+        self._has_left = asyncio.Event()
+        self._refused = ""
+
+    async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
+        """Wait until the person leaves."""
+        self.session, self._propose = session, propose
+        conversation = await self._converse(session)
+        try:
+            conversation.tell(self._situation(session))
+            self.conversation = conversation
+            self._is_ready.set()
+            await self._has_left.wait()
+        finally:
+            await conversation.close()
+        proposed = session.attempt.result.pull_request is not None
+        return SessionEnd(EndKind.FINISH if proposed else EndKind.INTERRUPTED, "the person left")
+
+    async def ready(self) -> Conversation:
+        """Wait until the person can talk, which may never be."""
+        await self._is_ready.wait()
+        if self.conversation is None:
+            raise AssertionError("it was made ready")
+        return self.conversation
+
+    def leave(self) -> None:
+        """The person is done: the cycle comes to its end."""
+        self._has_left.set()
+
+    def said(self, session: Session, words: str) -> None:
+        """The person has said something in this session."""
+        if self.session is not None:
+            earlier = self.session.earlier
+            before = earlier.events if earlier and earlier.events else self._before
+            self.session.talked(session, words, before)
+
+    @property
+    def question(self) -> str:
+        """What the run had asked, and nobody has answered yet; empty if there is nothing."""
+        earlier = self.session.earlier if self.session else None
+        return earlier.state.question if earlier and earlier.answer is None else ""
+
+    def change(self, *, everything: bool) -> TaskChange:
+        """What would be proposed now.
+
+        Args:
+            everything: also what the person changed in the clone.
+
+        Raises:
+            WorkspaceError: git failed, or nothing is changed.
+        """
+        if self.session is None:
+            raise AssertionError("the person has a session")
+        clone, ledger = self.session.clone, self.session.ledger
+        ledger.shell_used |= everything
+        tree = clone.changed_tree(set(ledger.touched), include_commands=ledger.shell_used)
+        found = differences(clone.git, clone.base_commit, tree)
+        if not found:
+            raise WorkspaceError("there is nothing to propose: no file is changed")
+        left_out = set() if ledger.shell_used else clone.changed_paths() - ledger.touched
+        text = diff(clone.git, clone.base_commit, tree).decode("utf-8", "replace")
+        paths = tuple((one.path, change_letter(one)) for one in found)
+        return TaskChange(tree, paths, text, tuple(sorted(left_out)), tree == self._refused)
+
+    async def propose(self, title: str, body: str, change: TaskChange) -> CycleResult:
+        """Propose it as the task's pull request; the result so far.
+
+        Raises:
+            ToolError: it was refused.
+            PullwrightError: git or the forge failed.
+        """
+        session, propose = self.session, self._propose
+        if session is None or propose is None:
+            raise AssertionError("the person has a session")
+        session.verification.may_go_on = lambda: not change.insists
+        try:
+            await propose(title, body, is_begun=change.insists)
+        except ToolError:
+            self._refused = change.tree
+            raise
+        dry_run = session.attempt.parts.options.dry_run
+        return replace(session.attempt.result, outcome=Outcome.PLANNED if dry_run else Outcome.PROPOSED)
+
+    @staticmethod
+    def _situation(session: CycleSession) -> str:
+        """What the model has to know before the person says something."""
+        brought, earlier = session.brought, session.earlier
+        paths = session.attempt.sanitizer.paths
+        answer = earlier.answer.text if earlier and earlier.answer else ""
+        return render(
+            "agent/taken_up",
+            why=earlier.state.why if earlier else "ended",
+            question=fenced(earlier.state.question) if earlier and earlier.state.question else "",
+            answer=fenced(answer) if answer else "",
+            files_lost=bool(earlier and earlier.state.files_lost),
+            paths=[f"`{path}`" for path in paths(brought.paths)],
+            base_moved=brought.base_moved,
+            conflicts=[f"`{path}`" for path in paths(brought.conflicts)],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """What is changed in a task's clone.
+
+    Attributes:
+        tree: of all files, by which equal changes are known.
+        paths: what differs from the base, each with `A`, `M` or `D`.
+        left_out: changed files that the person did not ask for.
+        insists: it was refused before as it is.
+    """
+
+    tree: str
+    paths: tuple[tuple[str, str], ...]
+    diff: str
+    left_out: tuple[str, ...]
+    insists: bool
 
 
 def _require_merged(session: CycleSession) -> None:

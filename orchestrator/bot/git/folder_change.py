@@ -65,12 +65,14 @@ class FolderChange:
         paths: what it changes, from the top of the repository, each with `A`, `M` or `D`.
         left_out: where the folder's files differ from it: somebody else's edits.
         diff: it as a unified diff.
+        tree: names it: the files and what they are compared with.
     """
 
     work: Packed
     paths: tuple[tuple[str, str], ...]
     left_out: tuple[str, ...]
     diff: str
+    tree: str
 
 
 def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
@@ -148,9 +150,9 @@ class ChangeMaker:
             doing=_DOING,
             stdin=f"{work}\n^{base.commit}\n".encode("ascii"),
         )
-        paths = tuple((one.path, _letter(one)) for one in found)
+        paths = tuple((one.path, change_letter(one)) for one in found)
         text = diff(git, start, tree).decode("utf-8", "replace")
-        return FolderChange(Packed(work, base.commit, base.commit, pack), paths, left_out, text)
+        return FolderChange(Packed(work, base.commit, base.commit, pack), paths, left_out, text, work)
 
     def _by_tools(
         self, git: HostGit, start: str, whole: str, turns: Iterable[Mapping[str, Difference]]
@@ -225,7 +227,8 @@ class ChangeMaker:
                     shutil.copyfile(theirs / name, ours / name)
 
 
-def _letter(found: Difference) -> str:
+def change_letter(found: Difference) -> str:
+    """What becomes of a path, as git's status names it."""
     return "A" if found.old is None else "D" if found.new is None else "M"
 
 
