@@ -165,7 +165,9 @@ class _Setup:
         test = self._tests(found, present)
         actions = self._actions()
         usd = self._cap(model, present, actions=actions)
-        values: dict[str, Any] = {key: value for key in ("model", "max_usd") if (value := self._typed.get(key)) is not None}
+        values: dict[str, Any] = {
+            key: value for key in ("model", "max_usd") if (value := self._typed.get(key)) is not None
+        }
         values = {key: float(value) if key == "max_usd" else value for key, value in values.items()}
         vendor = model if model is not None and not model.api_url else None
         if vendor is not None:
