@@ -144,7 +144,7 @@ def test_what_the_program_proposes_holds_and_show_tells_it(bench: Bench) -> None
         "✓ after: counts: 2 passed, 0 failed, 0 skipped, exit code 0",
         "✓ result: PASSED",
         "after: this change                                         2      0       0    0",
-        "\nIt holds.\n",
+        "\nWhat it says holds, and its tests pass.\n",
     ):
         assert words in done.out
     assert "✗" not in done.out
@@ -188,7 +188,7 @@ def test_a_report_that_lies_is_refuted_with_both_values(bench: Bench, name: str)
     done = bench.verify()
     assert done.code == 6
     assert words in " ".join(done.out.split())
-    assert done.out.rstrip().endswith("It does not hold.")
+    assert done.out.rstrip().endswith("What it says does not hold.")
     assert subject in lines(bench.verified(), "refuted")
 
 
@@ -417,7 +417,11 @@ def test_a_check_run_is_written_once_for_each_head(hosted: OnGitHub) -> None:
     found = hosted.verified(f"{hosted.github.web_url}/octo/calc/pull/{pull.number}", "--check")
     assert found["outcome"] == "holds"
     (run,) = hosted.repo.checks[pull.head_sha]
-    assert (run.name, run.result, run.title) == ("Pullwright: claims and tests", "success", "It holds.")
+    assert (run.name, run.result, run.title) == (
+        "Pullwright: claims and tests",
+        "success",
+        "It has no report. Its tests pass.",
+    )
     assert "| after: this change | 2 | 0 | 0 |" in run.summary
     assert found["check"]["url"].endswith(f"/runs/{run.id}")
 
@@ -431,7 +435,7 @@ def test_a_check_run_is_brought_up_to_date_and_each_head_has_its_own(hosted: OnG
     hosted.github.commit(hosted.repo, {"calc.py": BREAKS}, branch="feature")
     assert hosted.verify(str(pull.number), "--check").code == 6
     (run,) = hosted.repo.checks[hosted.repo.branches()["feature"]]
-    assert (run.result, run.title) == ("failure", "It does not hold.")
+    assert (run.result, run.title) == ("failure", "Its tests do not pass.")
 
 
 @slow
@@ -443,6 +447,21 @@ def test_a_token_that_may_only_read_leaves_no_check_run_and_says_why(hosted: OnG
     assert "no check run was written: " in done.out
     assert "checks: write" in done.out
     assert hosted.repo.checks == {}
+
+
+@slow
+def test_the_page_holds_both_values_and_no_markup_of_others(bench: Bench, tmp_path: Path) -> None:
+    bench.propose()
+    bench.edit(lambda said: said["predicate"].update(failedTests=["<script>alert(1)</script>"]))
+    page = tmp_path / "page.html"
+    assert bench.verify("1", *COMMAND, "--html", str(page)).code == 6
+    text = page.read_text()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "<script" not in text
+    assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
+    done = bench.verify("1", *COMMAND, "--html", str(tmp_path / "none" / "page.html"))
+    assert (done.code, "What it says does not hold." in done.out) == (2, True)
+    assert "page.html cannot be written" in done.err
 
 
 EVIL = "test_`|<img src=x>@ada_#1_fixes"

@@ -15,6 +15,7 @@ from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, REFUTED, g
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.wiring.verify_pr import build_verification
 from orchestrator.app.words import STANDINGS, Narrator, as_json_text, claim_in_words, clean, short_line
+from orchestrator.bot.evidence.claims import EvidenceLevel, Standing
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, in_words
 from orchestrator.bot.verification.base import RunKind
 from orchestrator.bot.verification.page import RUN_NAMES, to_json
@@ -24,7 +25,9 @@ from orchestrator.core.events import ClaimChecked
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from datetime import datetime
 
+    from orchestrator.app.html.page import Cell, HtmlPage, Section, Tone
     from orchestrator.app.wiring.verify_pr import VerifyProgram
     from orchestrator.bot.evidence.pull_request import PullRequestEvidence
     from orchestrator.core.events import Event
@@ -34,6 +37,25 @@ _STATUS = {
     EvidenceOutcome.REFUTED: REFUTED,
     EvidenceOutcome.UNKNOWN: FAILED,
 }
+_TONES: dict[EvidenceOutcome, Tone] = {
+    EvidenceOutcome.HOLDS: "ok",
+    EvidenceOutcome.REFUTED: "failed",
+    EvidenceOutcome.UNKNOWN: "warning",
+}
+_STANDING_TONES: dict[Standing, Tone] = {
+    Standing.HOLDS: "ok",
+    Standing.REFUTED: "failed",
+    Standing.UNKNOWN: "warning",
+    Standing.NOTED: "quiet",
+}
+_TITLES = {
+    EvidenceLevel.BLOCK: "Report",
+    EvidenceLevel.FRESH: "Commits",
+    EvidenceLevel.DIGESTS: "Digests",
+    EvidenceLevel.RERUN: "The same runs again",
+    EvidenceLevel.TESTS: "Tests",
+}
+_MOST_OUTPUTS = 50
 _MOST_BODY_BYTES = 1_000_000
 _STANDARD_INPUT = "-"
 _LEAST_COLUMNS, _MOST_COLUMNS, _USUAL_COLUMNS = 40, 120, 80
@@ -71,6 +93,8 @@ def verify_pr(options: argparse.Namespace) -> int:
         _write(found, program)
         if check is not None:
             print(clean(program.redactor.redact(check[1] or f"check run: {check[0]}")))
+    if options.html:
+        _write_page(options.html, found, program)
     if options.markdown:
         _append(options.markdown, program.redactor.redact(evidence_in_markdown(found)))
     return _STATUS[found.outcome]
@@ -78,6 +102,83 @@ def verify_pr(options: argparse.Namespace) -> int:
 
 def _check_fields(check: tuple[str, str] | None) -> dict[str, str] | None:
     return None if check is None else {"url": check[0], "problem": check[1]}
+
+
+def _write_page(name: str, found: PullRequestEvidence, program: VerifyProgram) -> None:
+    from orchestrator.app.html.page import render_page
+
+    page = evidence_page(found, program.site.label, program.context.clock.now())
+    try:
+        Path(name).expanduser().write_text(program.redactor.redact(render_page(page)), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--html {name} cannot be written: {error.strerror or error}") from None
+
+
+def evidence_page(found: PullRequestEvidence, repository: str, now: datetime) -> HtmlPage:
+    """Return the report as a page."""
+    from orchestrator.app.html.page import Badge, Code, Facts, HtmlPage, Link, Moment, Notice, Section
+
+    change, commits, outcome = found.change, found.commits, found.outcome
+    facts: list[tuple[str, Cell]] = [("onto", change.onto), ("checked", Moment(now))]
+    facts += [("state", change.state)] if change.state else []
+    if commits is not None:
+        facts += [
+            ("head", Code(commits.head[:_SHORT_COMMIT])),
+            ("compared with", Code(commits.start[:_SHORT_COMMIT])),
+        ]
+    facts += [("address", Link(change.name, change.url))] if change.url else []
+    verdict = Section("Verdict", [Notice(_TONES[outcome], in_words(found)), Facts(facts)])
+    levels = [section for level in EvidenceLevel if (section := _level_section(found, level))]
+    return HtmlPage(
+        title=f"{change.name} {change.title}".strip(),
+        subtitle=repository,
+        badge=Badge(outcome.value, _TONES[outcome]),
+        sections=[verdict, *levels, *_test_sections(found)],
+    )
+
+
+def _level_section(found: PullRequestEvidence, level: EvidenceLevel) -> Section | None:
+    from orchestrator.app.html.page import Badge, Section, Table
+
+    chosen = [line for line in found.lines if line.level is level]
+    columns = [
+        "subject",
+        *(name for name in ("claimed", "found", "note") if any(getattr(line, name) for line in chosen)),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            Badge(line.standing.value, _STANDING_TONES[line.standing]),
+            *(getattr(line, name) for name in columns),
+        ]
+        for line in chosen
+    ]
+    return Section(_TITLES[level], [Table(["", *columns], rows)]) if rows else None
+
+
+def _test_sections(found: PullRequestEvidence) -> Iterator[Section]:
+    from orchestrator.app.html.page import Output, Section, Table
+
+    if found.verdict is None:
+        return
+    runs = to_json(found.verdict.runs)
+    rows = [
+        [
+            RUN_NAMES[kind],
+            *("" if runs[kind][column] is None else str(runs[kind][column]) for column in _COLUMNS),
+        ]
+        for kind in RunKind
+        if runs[kind]
+    ]
+    made = f"by {found.verdict.runs.command}"
+    yield Section("Runs made here", [Table(["run", *_COLUMNS], rows, numeric={1, 2, 3, 4})], note=made)
+    outputs = [
+        Output(f"{test}: {finding.kind.value.replace('_', ' ')}", output)
+        for finding in found.verdict.findings
+        for test, output in zip(finding.tests or ("(the run)",), finding.outputs, strict=False)
+        if output.strip()
+    ]
+    if outputs:
+        yield Section("What the tests said", outputs[:_MOST_OUTPUTS], note=f"{len(outputs)}")
 
 
 def _append(name: str, text: str) -> None:
@@ -161,7 +262,7 @@ def lines(
     yield "", ""
     if found.verdict:
         yield from ((row, "") for row in _table(to_json(found.verdict.runs), columns))
-    yield in_words(found.outcome), "bold"
+    yield in_words(found), "bold"
 
 
 def _table(runs: dict[str, Any], columns: int) -> Iterator[str]:

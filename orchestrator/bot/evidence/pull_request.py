@@ -390,11 +390,6 @@ def _notes_on(files: Sequence[FileChange]) -> Iterator[EvidenceLine]:
         yield EvidenceLine(EvidenceLevel.TESTS, "change", Standing.NOTED, found="it changes no file")
 
 
-_WORDS = {
-    EvidenceOutcome.HOLDS: "It holds.",
-    EvidenceOutcome.REFUTED: "It does not hold.",
-    EvidenceOutcome.UNKNOWN: "It could not be told.",
-}
 _TOLD = {
     Standing.HOLDS: "holds",
     Standing.REFUTED: "does not hold",
@@ -410,9 +405,19 @@ _CELL_CHARS = 200
 _COMMAND_CHARS = 300
 
 
-def in_words(outcome: EvidenceOutcome) -> str:
-    """An outcome as a sentence."""
-    return _WORDS[outcome]
+def in_words(found: PullRequestEvidence) -> str:
+    """The outcome as a sentence."""
+    refuted = {line.level for line in found.lines if line.standing is Standing.REFUTED}
+    if refuted - {EvidenceLevel.TESTS}:
+        return "What it says does not hold."
+    if refuted:
+        return "Its tests do not pass."
+    if found.is_stale:
+        return "It changed meanwhile, so that nothing is said of what it is now."
+    if found.outcome is EvidenceOutcome.UNKNOWN:
+        return "It could not be told."
+    has_report = any(line.level is EvidenceLevel.DIGESTS for line in found.lines)
+    return "What it says holds, and its tests pass." if has_report else "It has no report. Its tests pass."
 
 
 def evidence_in_markdown(found: PullRequestEvidence) -> str:
@@ -440,7 +445,7 @@ def evidence_in_markdown(found: PullRequestEvidence) -> str:
     runs, verdict = found.verdict and found.verdict.runs, found.verdict
     return render(
         "verification/evidence",
-        words=in_words(found.outcome),
+        words=in_words(found),
         head=found.commits.head if found.commits else "(unknown)",
         base=found.commits.start if found.commits else "(unknown)",
         command=one_line(runs.command, limit=_COMMAND_CHARS) if runs else "",
@@ -458,5 +463,5 @@ def own_check(found: PullRequestEvidence) -> OwnCheck | None:
     if found.commits is None:
         return None
     state = CheckState.OTHER if found.is_stale else _CHECK_STATES[found.outcome]
-    title = in_words(found.outcome)
+    title = in_words(found)
     return OwnCheck(CHECK_KEY, CHECK_NAME, found.commits.head, state, title, evidence_in_markdown(found))
