@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
             if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
                 patch.delenv(name)
         patch.setenv("PULLWRIGHT_CONFIG", os.devnull)
+        patch.setenv("TZ", "UTC")
+        time.tzset()
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
         # Tests that start the program in a process of its own find the code under test from any folder.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))

@@ -26,7 +26,7 @@ _LAST = """\
 pullwright help COMMAND tells more about a command, --help on any command the same.
 """
 _ROFF_CHARS = 70
-_MAN_DATE = "November 2026"
+_MAN_DATE = "2026-11-23"
 _PATHS = frozenset({"REPO", "FILE", "PATH", "CONFIG"})
 
 

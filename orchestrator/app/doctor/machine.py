@@ -252,7 +252,8 @@ def _pause(home: Home, clock: Clock, repository: str | None) -> ProbeFinding:
     pause = last_pause(home, clock.now(), repository=repository)
     if pause is None:
         return ok("none")
-    until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
+    here = pause.until.astimezone()
+    until = f"{here:%Y-%m-%d %H:%M} {here.tzname()}"
     return warned(f"until {until}: {pause.reason}", f"wait until {until}, or name another --model")
 
 
