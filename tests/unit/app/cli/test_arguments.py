@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.cli.arguments import (
-    COMMANDS,
     DONE,
     FAILED,
     LIMIT,
