@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
-from orchestrator.app.cli.words import clean, counted, environment_redactor, short_line
 from orchestrator.app.config.settings import LOCAL_FILE, Origin, SourceKind, check_value, read_toml
 from orchestrator.app.onboarding.files import WORKFLOW_FILE, WorkflowPlan, rules_text, workflow_text
 from orchestrator.app.onboarding.installation import (
@@ -26,6 +25,7 @@ from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import open_clone_of
 from orchestrator.app.wiring.guards import missing_hosts, proposals
 from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, credential_for, parse_place
+from orchestrator.app.words import clean, counted, environment_redactor, short_line
 from orchestrator.bot.forge.github.address import api_url_for, git_host_of
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand, hosts_of
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, PullwrightError

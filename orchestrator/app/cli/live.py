@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Group
 from rich.text import Text
 
-from orchestrator.app.cli.words import (
+from orchestrator.app.words import (
     EventLine,
     Narrator,
     amounts,
