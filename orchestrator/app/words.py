@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 _IS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
 _SAID = re.compile(
-    r'"(?:plan|tool_name|path|title|reason|question_text)"\s*:\s*"((?:[^"\\]|\\.)*+)', re.DOTALL
+    r'"(?:plan|tool_name|path|title|reason|question_text)"\s*:\s*"((?>(?:[^"\\]|\\.)*))', re.DOTALL
 )
 """The values of a plan that a person reads (`prompts/contracts/json_plan.md`)."""
 _MAX_PATH_CHARS = 1_000

@@ -24,9 +24,15 @@ from orchestrator.app.onboarding.installation import (
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import open_clone_of
 from orchestrator.app.wiring.guards import missing_hosts, proposals
-from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, credential_for, parse_place
+from orchestrator.app.wiring.repository import (
+    OnDisk,
+    OnGitHub,
+    choose_site,
+    credential_for,
+    host_of_server,
+    parse_place,
+)
 from orchestrator.app.words import clean, counted, environment_redactor, short_line
-from orchestrator.bot.forge.github.address import api_url_for, git_host_of
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand, hosts_of
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, PullwrightError
 from orchestrator.core.messages import Usage
@@ -137,7 +143,7 @@ class _Setup:
             return None
         if not isinstance(found, OnGitHub):
             return None
-        same = git_host_of(api_url_for(found.server)) == git_host_of(api_url_for(server))
+        same = host_of_server(found.server) == host_of_server(server)
         return OnGitHub(server, found.name) if same else None
 
     def _say(self, text: str) -> None:
@@ -287,7 +293,7 @@ class _Setup:
         files = [ActionFile(LOCAL_FILE, rules_text(old_rules, decided.values).encode())]
         if not decided.actions:
             return files
-        place, server = action_place(), git_host_of(api_url_for(self._context.settings.github_url))
+        place, server = action_place(), host_of_server(self._context.settings.github_url)
         if isinstance(place, ActionPlace) and place.server != server:
             place = f"it came from {place.server}, and {server} knows no actions of it"
         if isinstance(place, str):

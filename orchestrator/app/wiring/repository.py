@@ -362,6 +362,15 @@ def place_of(folder: Path) -> OnDisk:
         return OnDisk(folder, folder, is_repository=False)
 
 
+def host_of_server(web: str) -> str:
+    """Return the host that git contacts for a server, by its web address.
+
+    Raises:
+        ConfigurationError: the address is none.
+    """
+    return git_host_of(api_url_for(web))
+
+
 def _named_folder(path: str, text: str) -> OnDisk:
     folder = Path(path).expanduser()
     if not folder.is_dir():

@@ -35,7 +35,9 @@ def test_nothing_typed_prints_a_page_of_one_screen(capsys: CaptureFixture[str]) 
 
 
 def test_each_command_has_a_place_on_the_page() -> None:
-    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    placed = [name for names in GROUPS.values() for name in names]
+    assert len(placed) == len(set(placed))
+    assert set(COMMANDS) <= set(placed)
 
 
 def test_the_help_of_a_command_is_its_own(capsys: CaptureFixture[str]) -> None:
