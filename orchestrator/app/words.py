@@ -124,10 +124,10 @@ def cut_line(text: str, most_chars: int = 200) -> str:
     return f"{flat[: max(most_chars - 1, 0)]}…"
 
 
-def local_time(at: datetime) -> str:
-    """Return a time to the minute, in the time zone of this machine."""
+def local_time(at: datetime, *, seconds: bool = False) -> str:
+    """Return a time to the minute, or to the second, in the time zone of this machine."""
     here = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone()
-    return f"{here:%Y-%m-%d %H:%M} {here.tzname()}"
+    return f"{here.strftime('%Y-%m-%d %H:%M:%S' if seconds else '%Y-%m-%d %H:%M')} {here.tzname()}"
 
 
 def reply_in_words(text: str) -> str:

@@ -105,7 +105,7 @@ COMMANDS = {
 }
 GROUPS = {
     "start": ("init", "doctor", "run", "worker", "chat", "ask"),
-    "watch": ("show", "pulls", "digest"),
+    "watch": ("dashboard", "show", "logs", "pulls", "digest"),
     "steer": ("claims", "retry", "close", "forget", "memory", "mcp"),
     "check": ("verify-pr", "config", "redteam", "help", "completion"),
 }

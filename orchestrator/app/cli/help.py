@@ -26,7 +26,7 @@ _LAST = """\
 pullwright help COMMAND tells more about a command, --help on any command the same.
 """
 _ROFF_CHARS = 70
-_MAN_DATE = "November 2026"
+_MAN_DATE = "2026-11-23"
 _PATHS = frozenset({"REPO", "FILE", "PATH", "CONFIG"})
 
 
@@ -51,11 +51,9 @@ def completion(options: argparse.Namespace) -> int:
 def short_page() -> str:
     """Return the commands, in groups, on one screen."""
     width = max(map(len, COMMANDS))
-    grouped = {name for names in GROUPS.values() for name in names}
-    groups = {**GROUPS, "more": tuple(name for name in COMMANDS if name not in grouped)}
     parts = [_FIRST]
-    for title, names in groups.items():
-        lines = [f"  {name:{width}}  {COMMANDS[name]}" for name in names]
+    for title, names in GROUPS.items():
+        lines = [f"  {name:{width}}  {COMMANDS[name]}" for name in names if name in COMMANDS]
         parts += ["\n".join((f"{title}:", *lines, ""))] if lines else []
     return "\n".join((*parts, _LAST))
 

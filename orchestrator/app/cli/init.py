@@ -29,7 +29,7 @@ from orchestrator.app.wiring.repository import (
     OnGitHub,
     choose_site,
     credential_for,
-    git_server,
+    host_of_server,
     parse_place,
 )
 from orchestrator.app.words import clean, counted, environment_redactor, short_line
@@ -143,7 +143,7 @@ class _Setup:
             return None
         if not isinstance(found, OnGitHub):
             return None
-        same = git_server(found.server) == git_server(server)
+        same = host_of_server(found.server) == host_of_server(server)
         return OnGitHub(server, found.name) if same else None
 
     def _say(self, text: str) -> None:
@@ -293,7 +293,7 @@ class _Setup:
         files = [ActionFile(LOCAL_FILE, rules_text(old_rules, decided.values).encode())]
         if not decided.actions:
             return files
-        place, server = action_place(), git_server(self._context.settings.github_url)
+        place, server = action_place(), host_of_server(self._context.settings.github_url)
         if isinstance(place, ActionPlace) and place.server != server:
             place = f"it came from {place.server}, and {server} knows no actions of it"
         if isinstance(place, str):

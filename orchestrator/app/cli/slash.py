@@ -258,14 +258,14 @@ def _write_new(name: str, text: str) -> Path:
 
 
 async def _resume(chat: Chat, rest: str) -> None:
-    from orchestrator.app.words import counted, short_line
+    from orchestrator.app.words import counted, local_time, short_line
     from orchestrator.bot.chat.conversation import begun_in, conversations
 
     program = await chat.program()
     if not rest:
         found = conversations(program.context.home, program.label, _MOST_RESUMABLE)
         lines = [
-            f"{one.run}  {one.started:%Y-%m-%d %H:%M}  {short_line(one.first, _TITLE_CHARS)}" for one in found
+            f"{one.run}  {local_time(one.started)}  {short_line(one.first, _TITLE_CHARS)}" for one in found
         ]
         chat.view.say(
             "\n".join((*lines, "/resume RUN goes on with one")) if lines else "there is none to go on with"

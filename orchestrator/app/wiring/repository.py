@@ -346,15 +346,6 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     return _named_folder(text, text)
 
 
-def git_server(server: str) -> str:
-    """Return the host name from which a GitHub server's repositories are cloned.
-
-    Args:
-        server: its address, of the pages or of the interface.
-    """
-    return git_host_of(api_url_for(server))
-
-
 def label_of(text: str, github_url: str) -> str:
     """Return what journals call the repository that `--repo` names; a repository that is gone keeps its typed name."""
     try:
@@ -392,6 +383,15 @@ def proposal_place(here: OnDisk, github_url: str) -> str:
             f"{place.server}, or name where to propose with /pr --repo"
         )
     return origin
+
+
+def host_of_server(web: str) -> str:
+    """Return the host that git contacts for a server, by its web address.
+
+    Raises:
+        ConfigurationError: the address is none.
+    """
+    return git_host_of(api_url_for(web))
 
 
 def _named_folder(path: str, text: str) -> OnDisk:
