@@ -196,7 +196,7 @@ HEADINGS = ("Goal", "Progress and decisions", "Constraints", "Remaining", "Criti
 SUMMARY = "\n".join(f"## {name}\nThe person counts." for name in HEADINGS)
 
 
-def test_a_conversation_is_made_shorter_by_a_summary(stage: Stage, talk: Talk, at: Path) -> None:
+def test_a_conversation_is_made_shorter_by_a_summary(stage: Stage, talk: Talk) -> None:
     long = "word " * 400
     numbers = ("one", "two", "three", "four")
     stage.script(*(reply(f"{number} {long}") for number in numbers), reply(SUMMARY), reply("five"))

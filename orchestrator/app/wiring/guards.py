@@ -20,8 +20,6 @@ from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
-from orchestrator.bot.verification.runs import HostRuns, RunOptions
-from orchestrator.bot.verification.suggest import suggest
 from orchestrator.bot.worker.candidates import VisibleText
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.policy.incoming import Cleaned
     from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.verification.runs import HostRuns, RunOptions
     from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
@@ -181,9 +180,10 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
 
 def report_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Make the function that reports refused connections."""
-    from orchestrator.engine.environments.sandbox.proxy import explain_refused
 
     def on_refused(place: str, command: str) -> None:
+        from orchestrator.engine.environments.sandbox.proxy import explain_refused
+
         emit(Guarded(Defence.NETWORK, explain_refused(place), (command,)))
 
     return on_refused
@@ -234,6 +234,7 @@ def host_runs(
     site: Site, context: BuildContext, sandbox: Sandbox | None, options: RunOptions, clone: Clone
 ) -> HostRuns:
     """Make what runs the tests of a clone on this machine."""
+    from orchestrator.bot.verification.runs import HostRuns
 
     def environment(tree: Path) -> LocalEnvironment:
         return LocalEnvironment(
@@ -262,6 +263,8 @@ def proposals(clone: Clone) -> list[SuggestedCommand]:
     Raises:
         WorkspaceError: git failed.
     """
+    from orchestrator.bot.verification.suggest import suggest
+
     trees, tree = clone.trees, clone.trees.tree_of(clone.base_commit)
     return suggest(trees.entries(tree), lambda path: trees.text(tree, path, most_bytes=_MOST_BYTES))
 
@@ -275,6 +278,8 @@ def run_options(
         settings: what they name stands before what was proposed.
         found: what `auto` stands for.
     """
+    from orchestrator.bot.verification.runs import RunOptions
+
     command, setup, report = settings.test_command, settings.setup_command, settings.test_report
     if command in {None, AUTO}:
         if found is None:
