@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.chat_view import indented
-from orchestrator.app.cli.words import clean
+from orchestrator.app.words import clean
 from orchestrator.engine.mcp.elicitation import FieldKind
 
 if TYPE_CHECKING:
