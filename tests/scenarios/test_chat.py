@@ -192,6 +192,35 @@ def test_a_command_answers_everything_that_is_typed(stage: Stage, talk: Talk, at
     assert (at / "talk.md").read_text() == "## You\n\nHello\n\n## Pullwright\n\nHi.\n"
 
 
+def test_each_word_that_leaves_does(stage: Stage, talk: Talk) -> None:
+    for word in ("exit", "quit", " /exit ", "/quit"):
+        assert talk("chat", lines=f"{word}\nHello\n").code == DONE
+    assert not stage.model.requests
+
+
+def test_each_command_about_memory_works_in_a_conversation(stage: Stage, talk: Talk) -> None:
+    """The rows of the assistant's specification, section 2.1.2."""
+    known = ("add() must work on Decimal numbers", "Releases are made on Mondays")
+    stage.script(calls(*(("remember", {"content": text}) for text in known)), reply("Noted."))
+    rows = [
+        ("/memory help", "/memory list [INDEX]"),
+        ("/memory list", "Releases are made on Mondays"),
+        ("/memory search Decimal", "add() must work on Decimal numbers"),
+        ("/memory edit 1 importance critical", "general, critical"),
+        ("/memory show 1", "importance: critical"),
+        ("/memory indices", "long_term_memory: 2 items"),
+        ("/memory stats", "by type: general 2"),
+        ("/memory show 9", "there is no memory 9"),
+    ]
+    lines = "".join(f"{typed}\n" for typed, _ in rows)
+    memory = ("--memory", "--profile", "assistant", "--embedding-model", "letters")
+    out = talk("chat", *memory, lines=f"Remember both\n{lines}").out
+    place = 0
+    for typed, words in rows:
+        place = out.find(words, place)
+        assert place >= 0, f"{typed}: {out}"
+
+
 HEADINGS = ("Goal", "Progress and decisions", "Constraints", "Remaining", "Critical data")
 SUMMARY = "\n".join(f"## {name}\nThe person counts." for name in HEADINGS)
 
