@@ -15,7 +15,7 @@ from orchestrator.core.redaction import is_secret_name
 from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 
 DONE = 0
@@ -491,8 +491,12 @@ def _add_mcp(parser: argparse.ArgumentParser) -> None:
 
 def memory_help() -> list[tuple[str, str]]:
     """What `memory` can do: what is typed, and what that does."""
+
+    def word(name: str, shape: Mapping[str, Any]) -> str:
+        return f"[{name.upper()}]" if shape.get("nargs") == "?" else name.upper()
+
     return [
-        (" ".join((name, *(argument.upper() for argument, _ in arguments))), text)
+        (" ".join((name, *(word(argument, shape) for argument, shape in arguments))), text)
         for name, (text, arguments) in _MEMORY_ACTIONS.items()
     ]
 

@@ -133,8 +133,11 @@ async def _model(chat: Chat, rest: str) -> None:
 
 
 async def _effort(chat: Chat, rest: str) -> None:
+    from orchestrator.app.config.settings import Origin, SourceKind, check_value
+
     program = await chat.program()
     if rest:
+        check_value("reasoning_effort", rest, Origin(SourceKind.FLAG, "/effort"))
         session = (await program.opened()).session
         session.reasoning_effort = None if rest == "none" else rest
     chat.view.say(f"reasoning effort: {program.effort or 'as the provider has it'}")
