@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from os.path import commonprefix
 from typing import TYPE_CHECKING, TypeAlias
 
 from tests.doubles.model_server import ModelServer, fail, plan
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
     from tests.doubles.model_server import RecordedRequest, Step
 
+_WORD = re.compile(r"\w+")
+_MOST_AGAIN = 10
+_BEFORE_TASK = "in their words:"
+"""Ends the line of `prompts/cycle/task.md` behind which the task stands."""
 Behaviour: TypeAlias = "Callable[[str], Mapping[str, str]]"
 """The files that a model writes, given the first prompt; an empty mapping gives the task up."""
 
@@ -41,7 +46,10 @@ class ScriptedPast(ModelServer):
             return fail(404)
         messages = request.body["messages"]
         prompt = "\n".join(str(one["content"]) for one in messages if one["role"] == "user")
-        if any(one["role"] == "assistant" for one in messages):
+        answers = sum(one["role"] == "assistant" for one in messages)
+        last = str(messages[-1]["content"])
+        # A file whose text it has not seen is replaced when the same call comes again.
+        if answers and not (answers <= _MOST_AGAIN and "same call again" in last):
             return plan("It is proposed.", [("finish", {"reason": "done"})])
         files = behaviour(prompt)
         if not files:
@@ -64,12 +72,13 @@ def writes(files: Mapping[str, str]) -> Behaviour:
 def copies(repository: Path, start: str = "HEAD") -> Behaviour:
     """Write what the real commit with the task's title has, its tests left out."""
     subjects = _git(repository, "log", "--no-merges", "--format=%H %s", start).splitlines()
-    commits = {_words(line.partition(" ")[2]): line.partition(" ")[0] for line in reversed(subjects)}
+    commits = {tuple(_WORD.findall(line.partition(" ")[2])): line.partition(" ")[0] for line in subjects}
 
     def behaviour(prompt: str) -> Mapping[str, str]:
-        seen = _words(prompt)
-        found = [(len(title), commit) for title, commit in commits.items() if title and title in seen]
-        return _written(repository, max(found)[1]) if found else {}
+        task = tuple(_WORD.findall(prompt.partition(_BEFORE_TASK)[2]))
+        # What gives the solution away was taken out of the title's end.
+        alike, title = max((len(commonprefix([title, task])), title) for title in commits)
+        return _written(repository, commits[title]) if alike else {}
 
     return behaviour
 
@@ -81,11 +90,6 @@ def _written(repository: Path, commit: str) -> dict[str, str]:
     listed = set(_git(repository, "ls-tree", "-r", "--name-only", commit).splitlines())
     chosen = [path for path in names if path in listed and not is_test_path(path)]
     return {path: _git(repository, "show", f"{commit}:{path}") for path in chosen}
-
-
-def _words(text: str) -> str:
-    """A text without what its way into a prompt may change."""
-    return " ".join(re.findall(r"\w+", re.sub(r"\(#\d+\)\s*$", "", text)))
 
 
 def _git(repository: Path, *words: str) -> str:
