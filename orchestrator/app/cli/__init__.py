@@ -55,7 +55,7 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 
 def _report(message: str, status: int) -> int:
-    from orchestrator.app.cli.words import clean
+    from orchestrator.app.words import clean
     from orchestrator.engine.policy.secrets import Redactor
 
     sys.stderr.write(f"{PROGRAM}: {Redactor().redact(clean(message))}\n")

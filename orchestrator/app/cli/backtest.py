@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, LIMIT, NOTHING, given_settings
-from orchestrator.app.cli.words import (
+from orchestrator.app.wiring.backtest import Backtest, BacktestRequest, CycleAttempts
+from orchestrator.app.words import (
     as_json_text,
     clean,
     counted,
@@ -22,7 +23,6 @@ from orchestrator.app.cli.words import (
     money,
     short_line,
 )
-from orchestrator.app.wiring.backtest import Backtest, BacktestRequest, CycleAttempts
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.evidence.hidden_tests import Judged
 from orchestrator.bot.evidence.past_changes import UnfitChange

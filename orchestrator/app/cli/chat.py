@@ -290,7 +290,7 @@ class Chat:
 
         class Redacted(FileHistory):
             def store_string(self, string: str) -> None:
-                from orchestrator.app.cli.words import environment_redactor
+                from orchestrator.app.words import environment_redactor
 
                 with suppress(OSError):  # a line that cannot be kept is no reason to end
                     super().store_string(environment_redactor().redact(string))

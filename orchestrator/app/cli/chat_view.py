@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.words import clean, environment_redactor
+from orchestrator.app.words import clean, environment_redactor
 from orchestrator.core.events import (
     PlanAccepted,
     ProcessingEnded,

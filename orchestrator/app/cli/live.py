@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.console import Group
 from rich.text import Text
 
-from orchestrator.app.cli.words import (
+from orchestrator.app.words import (
     EventLine,
     Narrator,
     amounts,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, QUESTION, given_settings
-from orchestrator.app.cli.words import agreed, as_json_text, clean, counted, short_line
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.mcp import open_mcp
+from orchestrator.app.words import agreed, as_json_text, clean, counted, short_line
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Guarded, Warned
 from orchestrator.engine.mcp.base import McpError, ServerProgram, shown_names

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.cli.tasks import close
-from orchestrator.app.cli.words import as_json_text, clean, short_line
 from orchestrator.app.wiring.repository import local_forges, states_on_disk
+from orchestrator.app.words import as_json_text, clean, short_line
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.state import StateView
-from orchestrator.app.cli.words import (
+from orchestrator.app.wiring.program import RunRequest, build_program
+from orchestrator.app.words import (
     as_json_text,
     clean,
     counted,
@@ -23,7 +23,6 @@ from orchestrator.app.cli.words import (
     money,
     tests_in_words,
 )
-from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.index import Pause
+    from orchestrator.core.events import Emit
     from orchestrator.core.repositories import Commands
 
 
@@ -56,12 +56,18 @@ def run(options: argparse.Namespace) -> int:
         dry_run=options.dry_run,
     )
     try:
-        emit = StateView(view, SystemClock(), view.tell) if options.debug else view
+        emit = _with_state(view) if options.debug else view
         program = build_program(request, given_settings(options), os.environ, Path.cwd(), emit)
     except PullwrightError as error:
         return _refuse(error, as_json=options.json)
     with view:
         return asyncio.run(_run(program, options, view))
+
+
+def _with_state(view: LiveView) -> Emit:
+    from orchestrator.app.cli.state import StateView
+
+    return StateView(view, SystemClock(), view.tell)
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:

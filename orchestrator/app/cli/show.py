@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.cli.state import state_lines
-from orchestrator.app.cli.words import (
+from orchestrator.app.words import (
     Narrator,
     amounts,
     as_json_text,

@@ -110,7 +110,7 @@ async def _compact(chat: Chat, _rest: str) -> None:
 
 
 async def _context(chat: Chat, _rest: str) -> None:
-    from orchestrator.app.cli.words import counted
+    from orchestrator.app.words import counted
 
     program = await chat.program()
     if program.conversation is None:
@@ -138,7 +138,7 @@ async def _effort(chat: Chat, rest: str) -> None:
 
 
 async def _cost(chat: Chat, _rest: str) -> None:
-    from orchestrator.app.cli.words import amounts, counted
+    from orchestrator.app.words import amounts, counted
 
     conversation = (await chat.program()).conversation
     if conversation is None:
@@ -168,7 +168,7 @@ async def _status(chat: Chat, _rest: str) -> None:
 
 
 async def _skill(chat: Chat, rest: str) -> None:
-    from orchestrator.app.cli.words import short_line
+    from orchestrator.app.words import short_line
 
     program = await chat.program()
     skills = (await program.opened()).parts.skills if rest else await program.skills()
@@ -202,7 +202,7 @@ async def _redo(chat: Chat, rest: str) -> None:
 
 async def _step(chat: Chat, rest: str, *, redo: bool) -> None:
     """Show what would be changed, and change it if the person wants that."""
-    from orchestrator.app.cli.words import counted
+    from orchestrator.app.words import counted
 
     conversation = (await chat.program()).conversation
     if conversation is None:
@@ -251,7 +251,7 @@ def _write_new(name: str, text: str) -> Path:
 
 
 async def _resume(chat: Chat, rest: str) -> None:
-    from orchestrator.app.cli.words import counted, short_line
+    from orchestrator.app.words import counted, short_line
     from orchestrator.bot.chat.conversation import begun_in, conversations
 
     program = await chat.program()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
-from orchestrator.app.cli.words import agreed, as_json_text, clean, environment_redactor, short_line
 from orchestrator.app.wiring.repository import open_tasks
+from orchestrator.app.words import agreed, as_json_text, clean, environment_redactor, short_line
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError

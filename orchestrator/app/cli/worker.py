@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, money, short_line
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
+from orchestrator.app.words import as_json_text, clean, money, short_line
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause

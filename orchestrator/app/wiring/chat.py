@@ -16,6 +16,7 @@ from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import (
     DOCUMENT_PROFILES,
     FAMILY_OF_PROVIDER,
+    choose_web,
     known_of,
     open_clone_of,
     policy_of,
@@ -30,7 +31,6 @@ from orchestrator.app.wiring.guards import (
     report_refusals,
     rules_in_words,
 )
-from orchestrator.app.wiring.library import choose_web
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
 from orchestrator.app.wiring.repository import choose_site, place_of

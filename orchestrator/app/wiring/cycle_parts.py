@@ -19,7 +19,6 @@ from orchestrator.app.wiring.guards import (
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
 from orchestrator.app.wiring.skills import skill_options
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
-from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
@@ -27,15 +26,12 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.worker.backlog import Backlog, LastSearch, TaskSelection
 from orchestrator.bot.worker.candidates import filter_answers
-from orchestrator.bot.worker.lessons import Lessons
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.events import CycleStarted, Warned
 from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.json_plan import JsonPlan
-from orchestrator.engine.contracts.native import Native, SingleStep
-from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
@@ -43,8 +39,6 @@ from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
-from orchestrator.engine.tools.documents import document_tools
-from orchestrator.engine.tools.memory import memory_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +56,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.worker.lessons import Lessons
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.memory.memory import LongTermMemory
@@ -243,6 +238,21 @@ def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[
     )
 
 
+def choose_web(context: BuildContext) -> WebAccess | None:
+    """Make the access to the web, if the settings allow it.
+
+    Raises:
+        ConfigurationError: the engine's key is missing.
+    """
+    engine = context.settings.web
+    if engine is None:
+        return None
+    from orchestrator.engine.web.client import HttpWeb
+
+    key: str | None = getattr(context.keys, engine)
+    return HttpWeb(engine=engine, api_key=key)
+
+
 async def _download(place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
     """Fetch an attachment from where the forge keeps it."""
     from orchestrator.engine.web.client import HttpWeb
@@ -305,6 +315,9 @@ def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
     context, shares = shared.context, settings.repository_memory and not shared.site.is_local
     if shared.long_term is None or not (shares or settings.memory):
         return None
+    from orchestrator.bot.coordination.repository_memory import RepositoryMemory
+    from orchestrator.bot.worker.lessons import Lessons
+
     return Lessons(
         RepositoryMemory(open_records(), context.clock, new_nonce) if shares else None,
         shared.long_term,
@@ -531,10 +544,16 @@ def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
     """
     match contract_name(settings, chosen):
         case "native":
+            from orchestrator.engine.contracts.native import Native
+
             return Native()
         case "single-step":
+            from orchestrator.engine.contracts.native import SingleStep
+
             return SingleStep(ends_by="finish")
         case "whole-file":
+            from orchestrator.engine.contracts.whole_file import WholeFile
+
             return WholeFile()
         case _:
             return JsonPlan()
@@ -587,14 +606,27 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
-    remembering = memory_tools(memory) if memory else ()
-    if memory and name in DOCUMENT_PROFILES:
-        remembering += document_tools(memory)
-    controls = (*remembering, *foreign, *running, proposing, ask_question(), finish(may_finish))
+    controls = (
+        *_memory_tools(memory, name),
+        *foreign,
+        *running,
+        proposing,
+        ask_question(),
+        finish(may_finish),
+    )
     profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
     if not profile.has_role:
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
     return known_of(profile, chosen)
+
+
+def _memory_tools(memory: LongTermMemory | None, profile: str) -> tuple[Tool, ...]:
+    if memory is None:
+        return ()
+    from orchestrator.engine.tools.documents import document_tools
+    from orchestrator.engine.tools.memory import memory_tools
+
+    return memory_tools(memory) + (document_tools(memory) if profile in DOCUMENT_PROFILES else ())
 
 
 def known_of(profile: Profile, chosen: ChosenModel) -> Profile:

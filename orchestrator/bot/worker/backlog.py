@@ -14,11 +14,11 @@ from orchestrator.bot.worker.candidates import (
     BACKLOG_FILES,
     CLAIMS_LOOK_AGAIN,
     ReadyTask,
+    SeenPulls,
     TaskSearch,
     TextFilter,
     VisibleText,
 )
-from orchestrator.bot.worker.lessons import SeenPulls
 from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned

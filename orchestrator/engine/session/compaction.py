@@ -22,7 +22,6 @@ from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoStatus
 from orchestrator.engine.models.base import ToolChoice, next_name
 from orchestrator.engine.session.budget import Budget, Limits, NoRoomError, Reservation, reserve
-from orchestrator.engine.session.compacted_message import Known, message_within
 from orchestrator.engine.session.context import is_step, newest_within, recent, whole_from
 from orchestrator.engine.session.event_bus import stop
 from orchestrator.engine.session.history import (
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Response
+    from orchestrator.engine.session.compacted_message import Known
     from orchestrator.engine.session.config import SessionParts
     from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.session.request import NextRequest
@@ -357,6 +357,8 @@ class Compaction:
         self, request: NextRequest, asked: _Asked, written: _Written, rate: float, *, is_urgent: bool
     ) -> tuple[Message, int, int]:
         """The message that stands for the turns before, how many images it has, and how many of the newest turns stay."""
+        from orchestrator.engine.session.compacted_message import message_within
+
         turns = self._history.turns
         room = int(self._room(request) / rate)
         known = await self._known()
@@ -412,6 +414,8 @@ class Compaction:
 
     async def _known(self) -> Known:
         """What the program knows without the model."""
+        from orchestrator.engine.session.compacted_message import Known
+
         files = [
             (path, await _state(path, self._environment))
             for path in sorted(self._host.ledger.touched)[:_MOST_FILES]

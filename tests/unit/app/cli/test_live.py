@@ -11,7 +11,7 @@ from hypothesis import given
 from rich.console import Console
 
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.words import Narrator, duration, money, telling_argument
+from orchestrator.app.words import Narrator, duration, money, telling_argument
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import (
     CycleEnded,

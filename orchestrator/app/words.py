@@ -1,4 +1,4 @@
-"""Words and signs: makes other people's text harmless for a terminal, and tells events in short lines."""
+"""Words and signs for terminals and pages: makes other people's text harmless, and tells events in short lines."""
 
 from __future__ import annotations
 
@@ -86,8 +86,12 @@ def clean(text: str) -> str:
 
     Newlines and tabs stay. Of all else only printable characters do.
     """
-    plain = printable_text(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
-    return _LOG_COMMAND.sub(r"\g<0> ", plain)
+    return _LOG_COMMAND.sub(r"\g<0> ", visible_characters(text))
+
+
+def visible_characters(text: str) -> str:
+    """Remove what a terminal would obey and every character that a person does not see. Newlines and tabs stay."""
+    return printable_text(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
 
 
 def short_line(text: str, most_chars: int = 200) -> str:
@@ -117,7 +121,8 @@ def agreed(question: str) -> bool:
     """Ask the person at the terminal. Without a terminal the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{clean(question)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    sys.stderr.write(f"{clean(question)}. Go on? [y/N] ")
+    sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in _YES
 
 
