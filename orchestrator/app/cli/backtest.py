@@ -363,20 +363,20 @@ def _print_unfit(found: FoundCases, write: Callable[[str], object]) -> None:
 def table_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
     """The arms with their figures, then their differences, the choice and the outlook, within so many columns."""
     letters = {one.arm.name: _letter(place) for place, one in enumerate(summary.arms)}
-    head = ("", "solved", "USD a try", "minutes", "rounds", "tries")
+    head = ("", "solved", "USD a try", "minutes", "rounds")
     rows = [
         (
             letters[one.arm.name],
             share(one.solved),
-            spread(one.usd, 4),
-            spread(one.minutes, 1),
-            spread(one.rounds, 1),
-            f"{one.done} of {one.planned}",
+            spread(one.usd),
+            spread(one.minutes),
+            spread(one.rounds),
         )
         for one in summary.arms
     ]
     for one in summary.arms:
-        yield f"{letters[one.arm.name]}  {one.arm.name}"
+        tries = counted(one.planned, "try", "tries")
+        yield f"{letters[one.arm.name]}  {one.arm.name}: {one.done} of {tries}"
     yield ""
     yield from _table([head, *rows], columns)
     if summary.comparisons:
@@ -386,8 +386,8 @@ def table_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
             (
                 f"{letters[one.one]} - {letters[one.other]}",
                 share(one.solved, signed=True),
-                spread(one.usd, 4, signed=True),
-                spread(one.minutes, 1, signed=True),
+                spread(one.usd, signed=True),
+                spread(one.minutes, signed=True),
             )
             for one in summary.comparisons
         ]
@@ -433,14 +433,16 @@ def share(value: Estimate | None, *, signed: bool = False) -> str:
     )
 
 
-def spread(value: Estimate | None, digits: int, *, signed: bool = False) -> str:
-    """A mean, with its interval."""
+def spread(value: Estimate | None, *, signed: bool = False) -> str:
+    """A mean, with its interval, in two digits or whole."""
     if value is None:
         return "-"
-    form = f"{'+' if signed else ''}.{digits}f"
-    middle = f"{value.mean:{form}}"
-    return (
-        middle
-        if value.low is None or value.high is None
-        else f"{middle} ({value.low:{form}} to {value.high:{form}})"
-    )
+    sign = "+" if signed else ""
+    middle, *ends = (_short(one, sign) for one in (value.mean, value.low, value.high) if one is not None)
+    return f"{middle} ({' to '.join(ends)})" if len(ends) == 2 else middle  # noqa: PLR2004  both are known
+
+
+def _short(value: float, sign: str) -> str:
+    if abs(value) >= 10:  # noqa: PLR2004  then two digits are whole
+        return f"{value:{sign},.0f}"
+    return f"{value:{sign}.1f}" if abs(value) >= 1 or value == 0 else f"{value:{sign}.2g}"

@@ -22,29 +22,34 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import EventBus, Program, RunRequest, assemble
-from orchestrator.app.wiring.repository import OnDisk, parse_place
+from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, parse_place
 from orchestrator.bot.cycle.parts import Outcome
+from orchestrator.bot.cycle.tasks import checklist
 from orchestrator.bot.evidence.cases import CaseSearch, TestsOfChange
 from orchestrator.bot.evidence.hidden_tests import Judged, Judgement, judge
 from orchestrator.bot.evidence.past_changes import (
+    MOST_LOOKED_AT,
     copy_proposal,
     create_task_repository,
     from_commits,
     patch_between,
 )
+from orchestrator.bot.evidence.past_pull_requests import from_pull_requests
 from orchestrator.bot.evidence.record import digest_of
 from orchestrator.bot.evidence.summary import OpenBacklog
 from orchestrator.bot.evidence.trials import Arm, Attempted, TryResult
 from orchestrator.bot.git.folders import address_key, remove_folder
-from orchestrator.bot.git.history import History, create_store
+from orchestrator.bot.git.history import History, create_store, fetch_branch, fetch_commits
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import LocalRepository
 from orchestrator.bot.git.objects import Trees
+from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import runs
 from orchestrator.bot.verification.trees import TestFiles
 from orchestrator.bot.worker.backlog import TaskSelection
+from orchestrator.bot.worker.candidates import BACKLOG_FILES
 from orchestrator.core.errors import (
     BadReplyError,
     ConfigurationError,
@@ -60,11 +65,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.budget import Caps
     from orchestrator.bot.cycle.parts import CycleResult, Stop
     from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
     from orchestrator.bot.evidence.past_changes import Case, PastChange, UnfitChange
     from orchestrator.bot.evidence.trials import Try
+    from orchestrator.bot.forge.base import PastForge
+    from orchestrator.bot.git.remote import Remote
     from orchestrator.bot.verification.runs import HostRuns, RunOptions
     from orchestrator.core.events import Emit
 
@@ -138,6 +146,10 @@ class Backtest:
         cwd: Path,
         stop: Stop,
     ) -> None:
+        if isinstance(parse_place(request.repository, "https://github.com"), OnDisk) and not request.from_git:
+            raise ConfigurationError(
+                "a folder has no pull requests: add --from-git for its commits, or name owner/name"
+            )
         self.request, self._flags, self._environ, self._cwd, self.stop = request, flags, environ, cwd, stop
         self.context = BuildContext.of(flags, environ, cwd, stop=stop)
         settings = self.context.settings
@@ -166,8 +178,17 @@ class Backtest:
         return self.place.label
 
     def backlog(self) -> OpenBacklog:
-        """How much there is to do in the repository."""
-        return OpenBacklog()
+        """How much there is to do in the repository: open tasks of its backlog, and how fast issues come.
+
+        Raises:
+            ForgeError: the forge cannot be asked.
+        """
+        forge, label = self._site.forge, self.context.settings.label
+        listed = ((name, forge.read_file(name)) for name in BACKLOG_FILES)
+        items = sum(len(list(checklist(name, text))) for name, text in listed if text)
+        if isinstance(self.place, OnDisk):
+            return OpenBacklog(items)
+        return OpenBacklog(items + len(forge.open_issues(label)), self._past_forge().issue_rate())
 
     async def cases(
         self,
@@ -186,20 +207,53 @@ class Backtest:
 
     @cached_property
     def history(self) -> History:
-        """The history of a repository on this disk.
+        """The commits to look at: those of a repository on this disk, or what was fetched of one on GitHub.
 
         Raises:
-            WorkspaceError: it is no repository.
+            WorkspaceError: it is no repository, or git failed.
         """
-        if not isinstance(self.place, OnDisk):
-            raise ConfigurationError("the past of a repository on GitHub: not yet")
-        return LocalRepository(self.place.path).history()
+        if isinstance(self.place, OnDisk):
+            return LocalRepository(self.place.path).history()
+        return History(create_store(self.folder / "history.git"))
 
     def _changes(self) -> Iterator[PastChange | UnfitChange]:
         settings = self.context.settings
-        start = self.history.resolve(settings.base or "HEAD")
+        if isinstance(self.place, OnGitHub) and not self.request.from_git:
+            return from_pull_requests(
+                self._past_forge(), self._fetch, with_comments=settings.comments != "none"
+            )
+        if isinstance(self.place, OnGitHub):
+            start = self._fetch_branch()
+        else:
+            start = self.history.resolve(settings.base or "HEAD")
         files = TestFiles(settings.test_paths, (settings.test_command or "", settings.setup_command or ""))
         return from_commits(self.history, start, files)
+
+    @cached_property
+    def _site(self) -> Site:
+        return choose_site(self.request.repository, self.context, writes=False)
+
+    def _past_forge(self) -> PastForge:
+        from orchestrator.bot.forge.github.past import RestPast
+
+        forge = self._site.forge
+        if isinstance(forge, RestPast):
+            return forge
+        raise AssertionError("a place on GitHub has GitHub's forge")
+
+    def _remote(self) -> tuple[Remote, str]:
+        source = self._site.source()
+        remote = parse_remote(source.url, self._site.credential)
+        return replace(remote, cancelled=self.stop.now), source.branch
+
+    def _fetch(self, commit: str, depth: int) -> History:
+        fetch_commits(self.history.git, self._remote()[0], {commit: depth})
+        return self.history
+
+    def _fetch_branch(self) -> str:
+        """Fetch the newest commits of the branch; the last one's id."""
+        remote, branch = self._remote()
+        return fetch_branch(self.history.git, remote, branch, MOST_LOOKED_AT)
 
     def _tests_of(self, change: PastChange) -> TestsOfChange | str:
         """How the tests of the code before a change are run."""

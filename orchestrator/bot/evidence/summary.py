@@ -158,7 +158,7 @@ def _compared(one: Arm, other: Arm, results: Mapping[str, Sequence[TryResult]]) 
 
 
 def _choice(told: Sequence[ArmSummary], results: Mapping[str, Sequence[TryResult]]) -> tuple[str, list[str]]:
-    """Which arm to take, and why: the cheapest of those that nothing shows to solve fewer than the best."""
+    """Which arm to take, and why: of those that nothing shows to solve fewer than the best, the cheapest a solution."""
     ranked = sorted((one for one in told if one.solved), key=_rank)
     if not ranked:
         return "", ["No try has a result, so nothing is known."]
@@ -185,14 +185,14 @@ def _choice(told: Sequence[ArmSummary], results: Mapping[str, Sequence[TryResult
         else:
             equal.append(other)
             reasons.append(f"Against {other.arm.name} the difference is within chance: {_points(gap)}.")
-    chosen = min(equal, key=_price)
+    chosen = min((one for one in equal if one.solved and one.solved.mean), key=_price_of_solution)
     if chosen is not best:
         reasons = [line.replace("It solves", f"{best.arm.name} solves", 1) for line in reasons]
         reasons.insert(
             0, f"{best.arm.name} solved most, and nothing shows that it solves more than this one."
         )
     if len(equal) > 1:
-        reasons.append("Of those within chance of each other it is the one that costs least a try.")
+        reasons.append("Of those within chance of each other it costs least for each solved task.")
     return chosen.arm.name, [*reasons, *caution]
 
 
@@ -203,6 +203,12 @@ def _rank(one: ArmSummary) -> tuple[float, float, float]:
 def _price(one: ArmSummary) -> tuple[float, float]:
     usd = one.usd.mean if one.usd else float("inf")
     return usd, one.minutes.mean if one.minutes else float("inf")
+
+
+def _price_of_solution(one: ArmSummary) -> tuple[float, float]:
+    solved = one.solved.mean if one.solved else 0.0
+    usd, minutes = _price(one)
+    return usd / solved, minutes / solved
 
 
 def _points(gap: Estimate) -> str:

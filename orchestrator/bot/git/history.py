@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.hostgit import HostGit, storage_errors
 from orchestrator.bot.git.objects import commit_of
-from orchestrator.bot.git.remote import alternates, is_commit_id
+from orchestrator.bot.git.remote import alternates, is_commit_id, plain_branch
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from orchestrator.bot.git.remote import Remote
@@ -70,6 +69,25 @@ class History:
             if len(entries) < _AT_ONCE:
                 return
 
+    def parents(self, commit: str) -> tuple[str, ...]:
+        """The parents of a commit, as far as they are here."""
+        found = self.git.run("rev-list", "--parents", "--max-count=1", commit, doing=_READING)
+        return tuple(found.decode("ascii").split()[1:])
+
+    def before(self, commit: str, count: int) -> str | None:
+        """The commit so many before another, along first parents; None where it is not here."""
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}~{count}^{{commit}}")
+        found = self.git.attempt(*words, doing=_READING)
+        return found.stdout.decode("ascii").strip() if found.status == 0 else None
+
+    def size_of_change(self, old: str, new: str) -> tuple[int, int, int]:
+        """How many files differ between two commits, and how many lines are new and gone, as forges count them."""
+        output = self.git.run("diff-tree", "-r", "-M", "--numstat", "-z", old, new, doing=_READING)
+        # `<added>TAB<removed>TAB<path>NUL`, of a renamed file `<added>TAB<removed>TABNUL<old>NUL<new>NUL`
+        counts = [line.split(b"\t") for line in output.split(b"\0") if line.count(b"\t") >= 2]  # noqa: PLR2004  the same
+        sums = [sum(int(one[place]) for one in counts if one[place].isdigit()) for place in (0, 1)]
+        return len(counts), sums[0], sums[1]
+
     def object_folder(self) -> Path:
         """Where the objects are, also where several work trees share them."""
         found = self.git.run("rev-parse", "--git-path", "objects", doing=_READING)
@@ -119,20 +137,35 @@ def commit_tree(store: HostGit, tree: str, message: str) -> str:
     return commit
 
 
-_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-
-
-def fetch_commits(store: HostGit, remote: Remote, wanted: dict[str, int]) -> None:
-    """Fetch commits by their ids, each with so many before it, into a store.
+def fetch_commits(store: HostGit, remote: Remote, wanted: Mapping[str, int]) -> None:
+    """Fetch commits by their ids into a store, each with so many before it.
 
     Raises:
         WorkspaceError: the server has one of them no more, or git failed.
     """
-    for depth in sorted(set(wanted.values())):
-        ids = sorted(commit for commit, its in wanted.items() if its == depth and _ID.fullmatch(commit))
-        store.run(
-            *("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", f"--depth={depth + 1}"),
-            *("--", remote.url, *ids),
-            doing=_FETCHING,
-            remote=remote,
-        )
+    for commit, depth in wanted.items():
+        if not is_commit_id(commit):
+            raise WorkspaceError(f"{_FETCHING}: {commit[:80]!r} is not the id of a commit")
+        store.run(*_FETCH, f"--depth={depth + 1}", "--", remote.url, commit, doing=_FETCHING, remote=remote)
+
+
+def fetch_branch(store: HostGit, remote: Remote, branch: str, most: int) -> str:
+    """Fetch the newest commits of a branch into a store; the last one's id.
+
+    Raises:
+        WorkspaceError: there is no such branch, or git failed.
+    """
+    wanted = f"+refs/heads/{plain_branch(branch)}:refs/heads/{BRANCH}"
+    doing = f"cannot fetch the history of {remote.shown}"
+    store.run(*_FETCH, f"--depth={most}", "--", remote.url, wanted, doing=doing, remote=remote)
+    return History(store).resolve(f"refs/heads/{BRANCH}")
+
+
+_FETCH = (
+    "fetch",
+    "--quiet",
+    "--no-tags",
+    "--no-recurse-submodules",
+    "--no-write-fetch-head",
+    "--update-head-ok",
+)
