@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
-from orchestrator.app.options import SETTING_KEYS, add_settings
+from orchestrator.app.options import SETTING_KEYS, add_settings, choices
 from orchestrator.core.errors import ConfigurationError, NothingLeftError
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.core.repositories import PROGRAM
@@ -89,6 +90,7 @@ COMMANDS = {
     "ask": "ask the model one thing about this folder, and print its answer",
     "show": "print what happened in a run",
     "pulls": "list the pull requests and questions of local repositories",
+    "backtest": "try models and settings on changes of a repository's past",
     "redteam": "try known attacks on this configuration, offline",
     "verify-pr": "run the tests of a pull request again, and say which of its claims hold",
     "digest": "tell what was done, what was not and why, and what it cost",
@@ -107,7 +109,7 @@ GROUPS = {
     "start": ("init", "doctor", "run", "worker", "chat", "ask"),
     "watch": ("dashboard", "show", "logs", "pulls", "digest"),
     "steer": ("claims", "retry", "close", "forget", "memory", "mcp"),
-    "check": ("verify-pr", "config", "redteam", "help", "completion"),
+    "check": ("backtest", "verify-pr", "config", "redteam", "help", "completion"),
 }
 """The commands as the short page shows them, by what they are for."""
 SHELLS = ("bash", "zsh", "fish")
@@ -166,7 +168,18 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:  # nothing was typed
         return argparse.Namespace(command="help", topic=None, man=False)
-    if options.command in {"init", "run", "ask", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
+    if options.command in {
+        "init",
+        "run",
+        "ask",
+        "backtest",
+        "redteam",
+        "worker",
+        "doctor",
+        "claims",
+        "mcp",
+        *_EXAMPLES,
+    }:
         refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
@@ -216,7 +229,7 @@ def _build(first: str) -> _Parser:
         for name, text in COMMANDS.items()
     }
     # With every option of the configuration.
-    for name in ("init", "run", "worker", "chat", "ask", "doctor", "redteam"):
+    for name in ("init", "run", "worker", "chat", "ask", "doctor", "backtest", "redteam"):
         built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
     adders = _adders()
     for name in [first] if first in adders else adders:
@@ -234,6 +247,7 @@ def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
         "ask": _add_ask,
         "show": _add_show,
         "pulls": _add_pulls,
+        "backtest": _add_backtest,
         "redteam": _add_redteam,
         "digest": _add_digest,
         "claims": _add_claims,
@@ -556,6 +570,50 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
+def _add_backtest(parser: argparse.ArgumentParser) -> None:
+    past = parser.add_argument_group("which changes of the past")
+    past.add_argument("--repo", **_REPO)
+    past.add_argument(
+        "--last", type=_number, default=10, metavar="N", help="so many cases, the newest (default: 10)"
+    )
+    past.add_argument(
+        "--from-git",
+        action="store_true",
+        help="commits that changed code and tests, in place of merged pull requests that closed an issue",
+    )
+    arms = parser.add_argument_group("what is compared")
+    arms.add_argument(
+        "--model",
+        dest="models",
+        action="append",
+        type=_text,
+        metavar="MODEL",
+        help="a model, as PROVIDER:NAME; several are compared side by side",
+    )
+    arms.add_argument(
+        "--contract",
+        dest="contracts",
+        action="append",
+        choices=choices("contract"),
+        help="how replies become actions; several are compared, each with each model",
+    )
+    arms.add_argument(
+        "--tries", type=_number, default=1, metavar="N", help="how often each does each case (default: 1)"
+    )
+    how = parser.add_argument_group("how to run")
+    how.add_argument("--jobs", type=_number, default=1, metavar="N", help="tries at once (default: 1)")
+    how.add_argument(
+        "--max-usd-total", type=_amount, metavar="N", help="most US dollars of all tries, earlier ones too"
+    )
+    how.add_argument(
+        "--max-minutes-total", type=_amount, metavar="N", help="minutes after which this command ends"
+    )
+    how.add_argument("--html", type=_text, metavar="FILE", help="write a page with every try and its change")
+    _add_json(how, "print one JSON object on standard output")
+    how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
+    add_settings(parser, without={"model", "contract"})
+
+
 def _add_redteam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", type=_text, metavar="NAME", help="only this attack")
     _add_json(parser, "print one JSON object an attack")
@@ -607,6 +665,16 @@ def _number(value: str) -> int:
     if not (value.isascii() and value.isdigit() and int(value[:20]) > 0):
         raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1")
     return int(value[:20])
+
+
+def _amount(value: str) -> float:
+    try:
+        amount = float(value)
+    except ValueError:
+        amount = math.nan
+    if not 0 < amount < math.inf:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number above 0")
+    return amount
 
 
 def _check_run(options: argparse.Namespace) -> None:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.bot.verification.base import Verifier
     from orchestrator.bot.worker.lessons import Lessons
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
@@ -87,11 +88,13 @@ class Safeguards:
     Attributes:
         guards: makes the checks for settings.
         sandbox: holds commands; None where none can run, or without one.
+        setup_sandbox: holds the set-up of tests, where that may reach more hosts than other commands; else None.
     """
 
     redactor: Redactor
     guards: Callable[[Settings], Guards]
     sandbox: Sandbox | None
+    setup_sandbox: Sandbox | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +212,25 @@ def make_parts(
         recovery=_make_recovery(shared, hidden, run) if hidden else None,
         budget=budget,
         least=smallest_request(settings, chosen),
-        verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
+        verifier=_verifier_maker(shared, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
         foreign_tools=_foreign_tools(shared),
         download=_download,
         skills=skill_options(settings),
         operator=shared.operator,
+    )
+
+
+def _verifier_maker(shared: RunParts, settings: Settings) -> Callable[[Clone], Verifier | None]:
+    guarded = shared.safeguards
+    return partial(
+        make_verifier,
+        shared.site,
+        shared.context,
+        guarded.sandbox,
+        settings,
+        setup_sandbox=guarded.setup_sandbox,
     )
 
 

@@ -249,14 +249,30 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
 
         request = _as_recorded(request, context)
         chosen = choose_model(context)
+    # A run that is replayed or shown asks no server.
+    return assemble(request, context, bus, chosen, is_alone=request.demo)
+
+
+def assemble(
+    request: RunRequest, context: BuildContext, bus: EventBus, chosen: ChosenModel, *, is_alone: bool
+) -> Program:
+    """Build what a run needs, for a model that was chosen.
+
+    Args:
+        bus: gets what `context.emit` gets.
+        is_alone: it has no web tools, no memory and no MCP servers, whatever is configured.
+
+    Raises:
+        ConfigurationError: something that the person asked for cannot be done as asked.
+        WorkspaceError: the folder named is no git repository.
+    """
     if not request.repository:
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
     settings = context.settings
-    # A run that is replayed or shown asks no server.
-    mcp = open_servers(context) if chosen.foreign is None and not request.demo else None
-    redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
+    mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
+    redactor = Redactor([*secret_values(context.environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
     tell_notices(context, mcp.config.notices if mcp else ())
@@ -268,10 +284,8 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         chosen,
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
-        web=None if request.demo else choose_web(context),
-        long_term=None
-        if request.demo
-        else LazyMemory(partial(open_own_memory, context, site.label, redactor)),
+        web=None if is_alone else choose_web(context),
+        long_term=None if is_alone else LazyMemory(partial(open_own_memory, context, site.label, redactor)),
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:

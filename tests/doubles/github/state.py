@@ -64,6 +64,7 @@ class BodyEdit:
 
     editor: str
     at: datetime
+    text: str = ""
 
 
 @dataclass(slots=True)
