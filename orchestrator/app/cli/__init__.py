@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_MODULES = dict.fromkeys(("claims", "retry", "close", "forget"), "tasks")
+_MODULES = {**dict.fromkeys(("claims", "retry", "close", "forget"), "tasks"), "logs": "show"}
 """The module of a command that is not named like it."""
 
 

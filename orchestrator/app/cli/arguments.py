@@ -85,6 +85,8 @@ COMMANDS = {
     "chat": "talk with the model about this folder, or about a clone of a repository",
     "ask": "ask the model one thing about this folder, and print its answer",
     "show": "print what happened in a run",
+    "logs": "print what happened in the newest run, or in one that is named",
+    "dashboard": "show the runs of this machine as a page in a browser",
     "pulls": "list the pull requests and questions of local repositories",
     "redteam": "try known attacks on this configuration, offline",
     "digest": "tell what was done, what was not and why, and what it cost",
@@ -104,6 +106,8 @@ _EXAMPLES = {
 }
 REPLAY = "replay:"
 
+_LAST_PORT = 65_535
+_PORT_DIGITS = 5
 _CLOSE = 0.6
 _VERY_CLOSE = 0.85
 
@@ -146,10 +150,22 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:
         raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {"run", "ask", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
+    if options.command in {
+        "run",
+        "ask",
+        "redteam",
+        "worker",
+        "doctor",
+        "claims",
+        "mcp",
+        "dashboard",
+        *_EXAMPLES,
+    }:
         refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
+    if options.command == "show":
+        _check_show(options)
     if options.command == "pulls" and options.action == "close" and options.repo is None:
         raise UsageError("pulls close needs --repo PATH: numbers count per repository")
     return options
@@ -184,7 +200,7 @@ def _build(first: str) -> _Parser:
         for name, text in COMMANDS.items()
     }
     # With every option of the configuration.
-    for name in ("run", "worker", "chat", "ask", "doctor", "redteam"):
+    for name in ("run", "worker", "chat", "ask", "doctor", "redteam", "dashboard"):
         built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
     adders = _adders()
     for name in [first] if first in adders else adders:
@@ -200,6 +216,8 @@ def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
         "chat": _add_chat,
         "ask": _add_ask,
         "show": _add_show,
+        "logs": _add_logs,
+        "dashboard": _add_dashboard,
         "pulls": _add_pulls,
         "redteam": _add_redteam,
         "digest": _add_digest,
@@ -289,18 +307,46 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
-def _add_show(parser: argparse.ArgumentParser) -> None:
+def _add_dashboard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="the port on 127.0.0.1 (default: one that is free)"
+    )
+    add_settings(parser)
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    _add_which_run(parser)
+    parser.set_defaults(list=False, state=False, json=False, html=None)
+
+
+def _add_which_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", nargs="?", default=None, metavar="RUN", help="its id, the beginning of it, or 'last'"
     )
-    parser.add_argument("--list", action="store_true", help="list the runs, newest first")
+    parser.add_argument(
+        "-f",
+        "--follow",
+        action="store_true",
+        help="go on printing while the run goes on; Ctrl+C leaves it alone",
+    )
     parser.add_argument(
         "--verbose", action="store_true", help="cut nothing, and print replies that could not be used whole"
     )
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    _add_which_run(parser)
+    parser.add_argument("--list", action="store_true", help="list the runs, newest first")
     parser.add_argument(
         "--state",
         action="store_true",
         help="print the state of the run's session: plan, actions, calls, context",
+    )
+    parser.add_argument(
+        "--html",
+        type=_text,
+        metavar="FILE",
+        help="write the run as one page that opens anywhere, without a server or a network",
     )
     _add_json(parser, "print records as JSON lines, with --state one JSON object")
 
@@ -473,6 +519,20 @@ def _number(value: str) -> int:
     if not (value.isascii() and value.isdigit() and int(value[:20]) > 0):
         raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1")
     return int(value[:20])
+
+
+def _port(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= _PORT_DIGITS and int(value) <= _LAST_PORT):
+        raise argparse.ArgumentTypeError(f"{value!r} is not a port from 0 to {_LAST_PORT}")
+    return int(value)
+
+
+def _check_show(options: argparse.Namespace) -> None:
+    forms = [name for name in ("list", "state", "html", "follow") if getattr(options, name)]
+    if options.html and options.json:
+        forms.append("json")
+    if len(forms) > 1:
+        raise UsageError(f"--{forms[0]} and --{forms[1]} are two ways to show a run: choose one")
 
 
 def _check_run(options: argparse.Namespace) -> None:
