@@ -108,7 +108,7 @@ def worked_round(
     ]
 
 
-def tests_of(*, red: bool = False) -> list[Event]:
+def runs_of_tests(*, red: bool = False) -> list[Event]:
     kept = TestRunEnded("after", 41 - red, int(red), 1, int(red), 8.4)
     reasons = ("test_add fails with the change and passed before",) if red else ()
     return [
@@ -211,7 +211,7 @@ def night(home: Home, now: datetime) -> Journals:
                 error = f"anthropic: 529, overloaded; request {day}{number}"
                 end: list[Event] = [CycleEnded({"outcome": "failed", "error": error})]
             else:
-                end = [*tests_of(), *proposed(day * 10 + number, title, repository)]
+                end = [*runs_of_tests(), *proposed(day * 10 + number, title, repository)]
             made.add(at, [*begin, 5.0, *rounds, *end], name)
     last = now - timedelta(hours=9)
     for number, title in enumerate(titles):
@@ -224,7 +224,7 @@ def night(home: Home, now: datetime) -> Journals:
         url = f"https://github.com/{repository}/issues/{200 + number}"
         told = {"task": {"key": task.key, "title": title, "url": url}}
         rounds = [event for one in range(1, 4) for event in (*worked_round(one), 35.0)]
-        begin = [*started(name, task, repository), 4.0, *rounds]
+        begin = started(name, task, repository)
         match number:
             case 2:
                 question = "Should an export keep the zone of the report, or the reader's? Both are easy."
@@ -235,10 +235,10 @@ def night(home: Home, now: datetime) -> Journals:
             case 6:
                 end = [CycleEnded({"outcome": "limit", "reason": "2.00 USD for this task are spent", **told})]
             case 5:
-                end = [*tests_of(red=True), *proposed(210 + number, title, repository, **told)]
+                end = [*runs_of_tests(red=True), *proposed(210 + number, title, repository, **told)]
             case _:
-                end = [*tests_of(), *proposed(210 + number, title, repository, **told)]
-        made.add(at, [*begin, *end], name)
+                end = [*runs_of_tests(), *proposed(210 + number, title, repository, **told)]
+        made.add(at, [*begin, 4.0, *rounds, *end], name)
     nothing = {
         "outcome": "no_task",
         "reason": "issue #231 has no label pullwright; issue #233 is claimed by build-7; the task item-2 waits for an answer",
