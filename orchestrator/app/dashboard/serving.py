@@ -48,15 +48,29 @@ def _server(app: ASGIApp, most: int) -> Any:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Impatient(H11Protocol):
-        """Closes connections on which no request comes: uvicorn waits for a first one without end."""
+        """Closes connections on which no request comes, and answers who sends half of one and stops."""
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.loop.call_later(READ_SECONDS, self._close_if_silent)
 
         def _close_if_silent(self) -> None:
-            if vars(self).get("cycle") is None:  # no request has come
+            if self._request() is None:
                 self.transport.close()
+
+        def _request(self) -> Any:
+            """The last request; None where none has come."""
+            return vars(self).get("cycle")
+
+        def eof_received(self) -> bool:  # type: ignore[override]
+            request = self._request()
+            if request is None:
+                self.send_400_response("this is no request")
+            elif request.response_complete:
+                self.transport.close()
+            else:
+                request.keep_alive = False
+            return True  # the answer is still to be sent
 
     class Server(uvicorn.Server):
         """Leaves signals to whoever runs it."""
