@@ -200,8 +200,8 @@ def _cost_plot(runs: Sequence[RunSummary], now: datetime, cap: DayCap) -> Plot:
         value = spent.usd or 0.0
         bars.append(Bar(f"{day:%b %d}", (("active", value, f"{day:%b %d}: {money(spent.usd)}"),)))
     total = sum(bar.total for bar in bars)
-    said = f"{money(total)} in {DAYS} days"
-    said += f"; on {counted(unknown, 'day')} a part of the cost is unknown" if unknown else ""
+    said = f"{money(total if total or not unknown else None)} in {DAYS} days"
+    said += f"; the price of some replies is unknown on {counted(unknown, 'day')}" if unknown else ""
     line = (cap.usd, f"cap {money(cap.usd)}") if cap.usd else None
     return Plot("Cost a day", said, bars, line)
 

@@ -86,7 +86,7 @@ def _server(app: ASGIApp, most: int) -> Any:
         lifespan="off",
         loop="asyncio",
         log_config=None,
-        log_level="critical",
+        log_level="error",
         access_log=False,
         server_header=False,
         date_header=False,
