@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from os.path import commonprefix
 from typing import TYPE_CHECKING, TypeAlias
 
 from tests.doubles.model_server import ModelServer, fail, plan
@@ -77,10 +76,17 @@ def copies(repository: Path, start: str = "HEAD") -> Behaviour:
     def behaviour(prompt: str) -> Mapping[str, str]:
         task = tuple(_WORD.findall(prompt.partition(_BEFORE_TASK)[2]))
         # What gives the solution away was taken out of the title's end.
-        alike, title = max((len(commonprefix([title, task])), title) for title in commits)
+        alike, title = max((_words_alike(title, task), title) for title in commits)
         return _written(repository, commits[title]) if alike else {}
 
     return behaviour
+
+
+def _words_alike(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """With how many equal words both begin."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def _written(repository: Path, commit: str) -> dict[str, str]:

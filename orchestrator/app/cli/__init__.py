@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MODULES = {
     **dict.fromkeys(("claims", "retry", "close", "forget"), "tasks"),
     "completion": "help",
+    "logs": "show",
     "verify-pr": "verify_pr",
 }
 """The module of a command that is not named like it."""

@@ -89,6 +89,8 @@ COMMANDS = {
     "chat": "talk with the model about this folder, or about a clone of a repository",
     "ask": "ask the model one thing about this folder, and print its answer",
     "show": "print what happened in a run",
+    "logs": "print what happened in the newest run, or in one that is named",
+    "dashboard": "show the runs of this machine as a page in a browser",
     "pulls": "list the pull requests and questions of local repositories",
     "backtest": "try models and settings on changes of a repository's past",
     "redteam": "try known attacks on this configuration, offline",
@@ -112,6 +114,9 @@ GROUPS = {
     "check": ("backtest", "verify-pr", "config", "redteam", "help", "completion"),
 }
 """The commands as the short page shows them, by what they are for."""
+_CONFIGURED = ("init", "run", "worker", "chat", "ask", "doctor", "backtest", "redteam", "dashboard")
+"""The commands with every option of the configuration."""
+_REFUSE_SECRETS = frozenset({*_CONFIGURED, "claims", "mcp"}) - {"chat"}  # it looks once its prompt is there
 SHELLS = ("bash", "zsh", "fish")
 _DECISIONS = ("retry", "close", "forget")
 _EXAMPLES = {
@@ -126,6 +131,8 @@ _EXAMPLES = {
 }
 REPLAY = "replay:"
 
+_LAST_PORT = 65_535
+_PORT_DIGITS = 5
 _CLOSE = 0.6
 _VERY_CLOSE = 0.85
 
@@ -168,28 +175,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:  # nothing was typed
         return argparse.Namespace(command="help", topic=None, man=False)
-    if options.command in {
-        "init",
-        "run",
-        "ask",
-        "backtest",
-        "redteam",
-        "worker",
-        "doctor",
-        "claims",
-        "mcp",
-        *_EXAMPLES,
-    }:
+    if options.command in _REFUSE_SECRETS or options.command in _EXAMPLES:
         refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
     if options.command == "chat" and options.run is not None:
-        for name in ("repo", "resume", "dry_run"):
-            if getattr(options, name):
-                flag = name.replace("_", "-")
-                raise UsageError(
-                    f"--run takes up a task with its repository and its conversation: leave out --{flag}"
-                )
+        _check_taken_up(options)
+    if options.command == "show":
+        _check_show(options)
     if options.command == "pulls" and options.action == "close" and options.repo is None:
         raise UsageError("pulls close needs --repo PATH: numbers count per repository")
     return options
@@ -229,7 +222,7 @@ def _build(first: str) -> _Parser:
         for name, text in COMMANDS.items()
     }
     # With every option of the configuration.
-    for name in ("init", "run", "worker", "chat", "ask", "doctor", "backtest", "redteam"):
+    for name in _CONFIGURED:
         built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
     adders = _adders()
     for name in [first] if first in adders else adders:
@@ -246,6 +239,8 @@ def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
         "chat": _add_chat,
         "ask": _add_ask,
         "show": _add_show,
+        "logs": _add_logs,
+        "dashboard": _add_dashboard,
         "pulls": _add_pulls,
         "backtest": _add_backtest,
         "redteam": _add_redteam,
@@ -396,18 +391,46 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
-def _add_show(parser: argparse.ArgumentParser) -> None:
+def _add_dashboard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="the port on 127.0.0.1 (default: one that is free)"
+    )
+    add_settings(parser)
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    _add_which_run(parser)
+    parser.set_defaults(list=False, state=False, json=False, html=None)
+
+
+def _add_which_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", nargs="?", default=None, metavar="RUN", help="its id, the beginning of it, or 'last'"
     )
-    parser.add_argument("--list", action="store_true", help="list the runs, newest first")
+    parser.add_argument(
+        "-f",
+        "--follow",
+        action="store_true",
+        help="go on printing while the run goes on; Ctrl+C leaves it alone",
+    )
     parser.add_argument(
         "--verbose", action="store_true", help="cut nothing, and print replies that could not be used whole"
     )
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    _add_which_run(parser)
+    parser.add_argument("--list", action="store_true", help="list the runs, newest first")
     parser.add_argument(
         "--state",
         action="store_true",
         help="print the state of the run's session: plan, actions, calls, context",
+    )
+    parser.add_argument(
+        "--html",
+        type=_text,
+        metavar="FILE",
+        help="write the run as one page that opens anywhere, without a server or a network",
     )
     _add_json(parser, "print records as JSON lines, with --state one JSON object")
 
@@ -675,6 +698,29 @@ def _amount(value: str) -> float:
     if not 0 < amount < math.inf:
         raise argparse.ArgumentTypeError(f"{value!r} is not a number above 0")
     return amount
+
+
+def _port(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= _PORT_DIGITS and int(value) <= _LAST_PORT):
+        raise argparse.ArgumentTypeError(f"{value!r} is not a port from 0 to {_LAST_PORT}")
+    return int(value)
+
+
+def _check_taken_up(options: argparse.Namespace) -> None:
+    for name in ("repo", "resume", "dry_run"):
+        if getattr(options, name):
+            flag = name.replace("_", "-")
+            raise UsageError(
+                f"--run takes up a task with its repository and its conversation: leave out --{flag}"
+            )
+
+
+def _check_show(options: argparse.Namespace) -> None:
+    forms = [name for name in ("list", "state", "html", "follow") if getattr(options, name)]
+    if options.html and options.json:
+        forms.append("json")
+    if len(forms) > 1:
+        raise UsageError(f"--{forms[0]} and --{forms[1]} are two ways to show a run: choose one")
 
 
 def _check_run(options: argparse.Namespace) -> None:

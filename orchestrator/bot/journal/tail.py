@@ -63,15 +63,15 @@ class JournalTail:
         return found
 
     def records(self) -> Iterator[JournalRecord]:
-        """Return what is new, without what cannot be read.
+        """Return all that is new, without what cannot be read.
 
         Raises:
             JournalError: the journal cannot be read.
         """
-        for seq, line in self.lines():
-            record = read_line(line, seq)
-            if record is not None:
-                yield record
+        while found := self.lines():
+            for seq, line in found:
+                if (record := read_line(line, seq)) is not None:
+                    yield record
 
     def _pass_over(self, file: int) -> bool:
         """Skip lines that are known; false where the next one is not written yet."""
