@@ -38,6 +38,7 @@ from orchestrator.app.wiring.program import EventBus, open_own_memory, open_serv
 from orchestrator.app.wiring.repository import choose_site, place_of
 from orchestrator.app.wiring.skills import skills_at
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
+from orchestrator.bot.chat.operators import TaskOperator
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Sanitizer
@@ -386,8 +387,14 @@ class ChatProgram:
         self.folder, self.guards = session.clone.tree, attempt.parts.guards
         caps = Caps(limits.usd, limits.tokens, limits.minutes, limits.rounds)
         parts = await self._parts(attempt.parts.run, self.folder, session.environment, caps)
+        told = "\n\n".join(filter(None, (parts.config.user_instructions, TaskOperator.situation(session))))
         own = replace(
-            parts, emit=attempt.emit, ledger=session.ledger, on_say=task.said, owns_environment=False
+            parts,
+            config=replace(parts.config, user_instructions=told),
+            emit=attempt.emit,
+            ledger=session.ledger,
+            on_say=task.said,
+            owns_environment=False,
         )
         return Conversation(own, task.begun)
 

@@ -298,7 +298,9 @@ class TaskProposals:
     def begun(self) -> EarlierConversation:
         """What was said about the task before: as the last cycle on it left it, which may be another one."""
         session, begun = self._operator.session, self.taken.begun
-        earlier = session.earlier if session else None
+        if session is None:
+            return begun
+        earlier, begun = session.earlier, replace(begun, files=len(session.brought.paths))
         if earlier is None or not earlier.events:
             return begun
         return replace(begun, turns=tuple(history_of(earlier.events)), todos=todos_of(earlier.events))

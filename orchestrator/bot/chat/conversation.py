@@ -160,6 +160,7 @@ class EarlierConversation:
         run: the last run of it; `first` is its first one.
         spent: what all of its runs have cost.
         events: of all of its runs.
+        files: how many changed files come with it.
     """
 
     run: str
@@ -168,6 +169,7 @@ class EarlierConversation:
     todos: TodoList
     spent: Spent
     events: tuple[Event, ...] = ()
+    files: int = 0
 
 
 class Conversation:
@@ -190,7 +192,7 @@ class Conversation:
         self._started = parts.clock.monotonic()
         self.session = self._open(begun.turns if begun else ())
         if begun:
-            parts.emit(Resumed(begun.run, "taken up by a person", len(begun.turns), 0))
+            parts.emit(Resumed(begun.run, "taken up by a person", len(begun.turns), begun.files))
             if begun.todos.items:
                 parts.emit(TodosChanged(begun.todos.items, begun.todos.added))
 

@@ -105,7 +105,6 @@ class TaskOperator:
         self.session, self._propose = session, propose
         conversation = await self._converse(session)
         try:
-            conversation.tell(self._situation(session))
             self.conversation = conversation
             self._is_ready.set()
             await self._has_left.wait()
@@ -180,8 +179,8 @@ class TaskOperator:
         return replace(session.attempt.result, outcome=Outcome.PLANNED if dry_run else Outcome.PROPOSED)
 
     @staticmethod
-    def _situation(session: CycleSession) -> str:
-        """What the model has to know before the person says something."""
+    def situation(session: CycleSession) -> str:
+        """What the model has to know of the task that was taken up, for its instructions."""
         brought, earlier = session.brought, session.earlier
         paths = session.attempt.sanitizer.paths
         answer = earlier.answer.text if earlier and earlier.answer else ""
