@@ -185,7 +185,10 @@ class FolderProposals:
         _require_same(change.tree, draft)
         events = begun_in(self.maker.context.home, parts.run).events
         spent = conversation.spent_in_all
-        operator = FolderOperator(parts.run, change, draft.title, draft.body, spent, events, draft.insists)
+        is_whole = draft.everything or parts.checkpoints.is_whole
+        operator = FolderOperator(
+            parts.run, change, draft.title, draft.body, spent, events, is_whole, draft.insists
+        )
         wanted = TaskSelection(conversation=(conversation.first_run, draft.title))
         chosen = replace(self.maker.chosen, model=conversation.session.model)
         maker = replace(self.maker, chosen=chosen)
