@@ -114,7 +114,8 @@ class Chat:
             loop.add_signal_handler(name, self._terminate)
         self._main = asyncio.current_task()
         if self._is_terminal:
-            print(f"Pullwright in {Path.cwd()}")
+            run = self._options.run
+            print(f"Pullwright takes up run {run}" if run else f"Pullwright in {Path.cwd()}")
             print("/help tells the commands, Ctrl+C ends a reply, Ctrl+D leaves.\n", flush=True)
         else:
             await self.program()
@@ -385,7 +386,7 @@ class Chat:
         program = self._program.result()
         run = program.conversation.parts.run if program.conversation else None
         lines = await program.close()
-        if run and self._is_terminal:
+        if run and self._is_terminal and not program.task:
             lines.append(f"{PROGRAM} chat --resume {run} goes on with this conversation.")
         with suppress(OSError):  # the terminal may be gone
             for line in lines:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.app.cli.chat import Chat
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.app.wiring.chat_cycles import PullDraft
+    from orchestrator.bot.chat.conversation import Conversation
 
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
@@ -194,12 +195,17 @@ async def _skill(chat: Chat, rest: str) -> None:
 
 async def _diff(chat: Chat, _rest: str) -> None:
     program = await chat.program()
-    conversation, text = program.conversation, ""
+    conversation, text = await _begun(program), ""
     if program.draft is not None:
         text = program.draft.diff
     elif conversation is not None:
         text = await asyncio.to_thread(conversation.parts.checkpoints.changed)
     _show_diff(chat, text or "the model has changed no file in this conversation")
+
+
+async def _begun(program: ChatProgram) -> Conversation | None:
+    """The conversation; None where nobody said anything, in an earlier one neither."""
+    return await program.opened() if program.begun else program.conversation
 
 
 async def _undo(chat: Chat, rest: str) -> None:
@@ -214,7 +220,7 @@ async def _step(chat: Chat, rest: str, *, redo: bool) -> None:
     """Show what would be changed, and change it if the person wants that."""
     from orchestrator.app.words import counted
 
-    conversation = (await chat.program()).conversation
+    conversation = await _begun(await chat.program())
     if conversation is None:
         chat.view.say("the model has changed no file in this conversation")
         return

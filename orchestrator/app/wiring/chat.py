@@ -38,11 +38,11 @@ from orchestrator.app.wiring.program import EventBus, open_own_memory, open_serv
 from orchestrator.app.wiring.repository import choose_site, place_of
 from orchestrator.app.wiring.skills import skills_at
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
+from orchestrator.bot.chat.operators import TaskOperator
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Sanitizer
-from orchestrator.bot.git.checkpoints import Checkpoints
-from orchestrator.bot.git.folders import remove_folder
+from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import is_alive, lock_run
@@ -354,14 +354,17 @@ class ChatProgram:
     ) -> ConversationParts:
         """What a conversation in a folder works with."""
         context, settings = self.context, self.settings
-        await asyncio.to_thread(_sweep, context.home)
         skills = await self.skills()
         if self.servers is not None:
             clean = Sanitizer(self.guards, self.bus).text
             self._foreign = self.servers(work, clean, self.bus)
         foreign = await self._foreign.open() if self._foreign else ()
-        store = context.home.cache / _CHECKPOINTS / run
-        checkpoints = Checkpoints(work, store, lambda text: self.bus(Warned(text)))
+        stores = context.home.cache / _CHECKPOINTS
+        earlier = [stores / name for name in self.begun.runs] if self.begun else []
+        checkpoints = await asyncio.to_thread(
+            Checkpoints, work, stores / run, lambda text: self.bus(Warned(text)), earlier
+        )
+        await asyncio.to_thread(_sweep, context.home)
         return ConversationParts(
             run=run,
             model=self.chosen.model,
@@ -387,8 +390,14 @@ class ChatProgram:
         self.folder, self.guards = session.clone.tree, attempt.parts.guards
         caps = Caps(limits.usd, limits.tokens, limits.minutes, limits.rounds)
         parts = await self._parts(attempt.parts.run, self.folder, session.environment, caps)
+        told = "\n\n".join(filter(None, (parts.config.user_instructions, TaskOperator.situation(session))))
         own = replace(
-            parts, emit=attempt.emit, ledger=session.ledger, on_say=task.said, owns_environment=False
+            parts,
+            config=replace(parts.config, user_instructions=told),
+            emit=attempt.emit,
+            ledger=session.ledger,
+            on_say=task.said,
+            owns_environment=False,
         )
         return Conversation(own, task.begun)
 
@@ -553,8 +562,6 @@ def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfi
 
 
 def _sweep(home: Home) -> None:
-    """Remove the checkpoints of conversations whose process was killed."""
-    with suppress(OSError, WorkspaceError):
-        for folder in (home.cache / _CHECKPOINTS).iterdir():
-            if not is_alive(home.runs / folder.name):
-                remove_folder(folder)
+    """Remove the checkpoints of earlier conversations for which there is no room."""
+    with suppress(WorkspaceError):
+        remove_old(home.cache / _CHECKPOINTS, lambda run: is_alive(home.runs / run))

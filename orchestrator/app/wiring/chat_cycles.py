@@ -185,7 +185,10 @@ class FolderProposals:
         _require_same(change.tree, draft)
         events = begun_in(self.maker.context.home, parts.run).events
         spent = conversation.spent_in_all
-        operator = FolderOperator(parts.run, change, draft.title, draft.body, spent, events, draft.insists)
+        is_whole = draft.everything or parts.checkpoints.is_whole
+        operator = FolderOperator(
+            parts.run, change, draft.title, draft.body, spent, events, is_whole, draft.insists
+        )
         wanted = TaskSelection(conversation=(conversation.first_run, draft.title))
         chosen = replace(self.maker.chosen, model=conversation.session.model)
         maker = replace(self.maker, chosen=chosen)
@@ -298,7 +301,9 @@ class TaskProposals:
     def begun(self) -> EarlierConversation:
         """What was said about the task before: as the last cycle on it left it, which may be another one."""
         session, begun = self._operator.session, self.taken.begun
-        earlier = session.earlier if session else None
+        if session is None:
+            return begun
+        earlier, begun = session.earlier, replace(begun, files=len(session.brought.paths))
         if earlier is None or not earlier.events:
             return begun
         return replace(begun, turns=tuple(history_of(earlier.events)), todos=todos_of(earlier.events))

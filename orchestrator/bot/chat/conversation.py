@@ -157,17 +157,23 @@ class EarlierConversation:
     """What an earlier conversation left.
 
     Attributes:
-        run: the last run of it; `first` is its first one.
+        runs: all of its runs, the last one first.
         spent: what all of its runs have cost.
         events: of all of its runs.
+        files: how many changed files come with it.
     """
 
-    run: str
-    first: str
+    runs: tuple[str, ...]
     turns: tuple[Turn, ...]
     todos: TodoList
     spent: Spent
     events: tuple[Event, ...] = ()
+    files: int = 0
+
+    @property
+    def run(self) -> str:
+        """The last run of it."""
+        return self.runs[0]
 
 
 class Conversation:
@@ -190,7 +196,7 @@ class Conversation:
         self._started = parts.clock.monotonic()
         self.session = self._open(begun.turns if begun else ())
         if begun:
-            parts.emit(Resumed(begun.run, "taken up by a person", len(begun.turns), 0))
+            parts.emit(Resumed(begun.run, "taken up by a person", len(begun.turns), begun.files))
             if begun.todos.items:
                 parts.emit(TodosChanged(begun.todos.items, begun.todos.added))
 
@@ -221,7 +227,7 @@ class Conversation:
     @property
     def first_run(self) -> str:
         """The run in which it began."""
-        return self._begun.first if self._begun else self.parts.run
+        return self._begun.runs[-1] if self._begun else self.parts.run
 
     async def describe(self, diff: str) -> tuple[str, str]:
         """Ask the model for the title and the text of a pull request with this change.
@@ -257,7 +263,7 @@ class Conversation:
             self.session.model, self.session.price, self.session.config = old.model, old.price, old.config
 
     async def close(self) -> None:
-        """Stop what still runs, and forget the checkpoints."""
+        """Stop what still runs."""
         await self.session.close()
         if self.parts.owns_environment:
             await self.parts.environment.cleanup()
@@ -372,9 +378,10 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
     """
     folder = find_run(home, name)
     events: list[Event] = []
-    spent, last = Spent(), folder.name
+    spent, names = Spent(), []
     for _ in range(_MOST_RUNS):
         run = read_run(folder)
+        names.append(folder.name)
         spent += cost_of_all(responses(run))
         before = next((event for event in run.events if isinstance(event, Resumed)), None)
         events[:0] = run.events
@@ -386,8 +393,8 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
             break  # it was removed: what came after it is still there
     turns = tuple(history_of(events))
     if not turns:
-        raise JournalError(f"run {last} cannot be taken up: nothing was said in it")
-    return EarlierConversation(last, folder.name, turns, todos_of(events), spent, tuple(events))
+        raise JournalError(f"run {names[0]} cannot be taken up: nothing was said in it")
+    return EarlierConversation(tuple(names), turns, todos_of(events), spent, tuple(events))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class FolderOperator:
     Attributes:
         run: of the conversation.
         spent: what the conversation has cost.
+        is_whole: the change has all that the conversation changed since it began.
         insists: the person saw what speaks against this change, and wants it proposed as it is.
         events: of the conversation: what a pull request tells of commands is true of them.
         refusal: why it was not proposed, for the model that can mend it; empty if it was.
@@ -49,6 +50,7 @@ class FolderOperator:
     body: str
     spent: Spent
     events: Sequence[Event] = ()
+    is_whole: bool = True
     insists: bool = False
     refusal: str = field(default="", init=False)
 
@@ -66,12 +68,21 @@ class FolderOperator:
             session.proposer.evidence(event)
         try:
             _require_merged(session)
+            self._require_whole(session)
             session.verification.may_go_on = lambda: not self.insists
             await propose(self.title, self.body, is_begun=self.insists)
         except ToolError as error:
             self.refusal = str(error)
             raise ToolError(one_line(self.refusal, limit=_REFUSAL_CHARS, keep="`")) from None
         return SessionEnd(EndKind.FINISH, "")
+
+    def _require_whole(self, session: CycleSession) -> None:
+        """Raise `ToolError` where the pull request would lose what it has."""
+        if session.attempt.task.pull is not None and not self.is_whole:
+            raise ToolError(
+                "the pull request has changes of this conversation that are not recorded here any more: "
+                "/pr --all proposes the folder as it is"
+            )
 
 
 class TaskOperator:
@@ -105,7 +116,6 @@ class TaskOperator:
         self.session, self._propose = session, propose
         conversation = await self._converse(session)
         try:
-            conversation.tell(self._situation(session))
             self.conversation = conversation
             self._is_ready.set()
             await self._has_left.wait()
@@ -180,8 +190,8 @@ class TaskOperator:
         return replace(session.attempt.result, outcome=Outcome.PLANNED if dry_run else Outcome.PROPOSED)
 
     @staticmethod
-    def _situation(session: CycleSession) -> str:
-        """What the model has to know before the person says something."""
+    def situation(session: CycleSession) -> str:
+        """What the model has to know of the task that was taken up, for its instructions."""
         brought, earlier = session.brought, session.earlier
         paths = session.attempt.sanitizer.paths
         answer = earlier.answer.text if earlier and earlier.answer else ""
