@@ -175,7 +175,7 @@ def _write_list(home: Home, *, as_json: bool) -> None:
             "damaged" if found.is_damaged else found.outcome,
             None if found.is_damaged else found.spent.usd,
         )
-        title = found.task.title if found.task else ""
+        title = found.task.title if found.task else found.said
         started = found.started.isoformat(timespec="seconds") if found.started else None
         if as_json:
             record = {"run": found.id, "started": started, "outcome": outcome, "task": title}
