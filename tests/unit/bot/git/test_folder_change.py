@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LINES = [f"line {number}\n" for number in range(30)]
-FILES: dict[str, str | bytes] = {"a.txt": "".join(LINES), "sub/b.bin": bytes(range(256)), ".gitignore": "*.log\n"}
+FILES: dict[str, str | bytes] = {
+    "a.txt": "".join(LINES),
+    "sub/b.bin": bytes(range(256)),
+    ".gitignore": "*.log\n",
+}
 
 
 @pytest.fixture
