@@ -484,6 +484,9 @@ def test_ctrl_c_ends_the_reply_and_not_the_program(stage: Stage, terminal: Talk)
         person.wait_for("Stopped.")
         person.type("Are you there?")
         person.wait_for("Here.")
+        said = [one["content"] for one in stage.asked(1) if one["role"] == "assistant"]
+        assert [text.startswith("A long story.") for text in said] == [True]
+        assert "The user stopped this reply here" in said[0]
         person.wait_for(">")
         person.press("\x03")
         person.wait_for("Ctrl+D or exit leaves")
@@ -528,6 +531,7 @@ def test_what_is_pasted_is_one_message_and_the_history_keeps_no_secret(stage: St
 def test_a_journal_of_a_conversation_is_shown_and_replayed(stage: Stage, talk: Talk) -> None:
     stage.script(reply("Blue."))
     run = talk("ask", "--json", "Which colour?").result["run"]
+    assert "Which colour?" in stage.command("show", "--list").out
     assert "Which colour?" in stage.command("show", run).out
     again = stage.command("ask", "--model", f"replay:{run}", "--json", "Which colour?")
     assert json.loads(again.out)["answer"] == "Blue."

@@ -186,7 +186,9 @@ class Chat:
                 current = asyncio.current_task()
                 if current and current.cancelling():
                     raise
-                self.view.say("Stopped. The reply that was cut off is not part of the conversation.")
+                self.view.say(
+                    "Stopped. What had come of a reply stays in the conversation, marked as cut off."
+                )
             except PullwrightError as error:
                 self.view.say(f"{PROGRAM}: {error}")
             finally:

@@ -369,8 +369,10 @@ def proposal_place(here: OnDisk, github_url: str) -> str:
     repository where it has none, or was cloned from another folder.
 
     Raises:
-        ConfigurationError: the remote is on a server that nobody said is GitHub.
+        ConfigurationError: the folder is in no repository, or its remote is on a server that nobody said is GitHub.
     """
+    if not here.is_repository:
+        raise ConfigurationError(f"{here.path} is in no git repository: /pr proposes what was changed in one")
     origin = here.origin
     if "://" not in origin and not SSH_ADDRESS.fullmatch(origin):
         return str(here.path)

@@ -16,8 +16,12 @@ from orchestrator.core.events import (
     CycleStarted,
     Decision,
     MessageAdded,
+    ReplyReceived,
     Resumed,
+    TextDelta,
+    TextStarted,
     TodosChanged,
+    TurnStarted,
     Warned,
 )
 from orchestrator.core.fence import fenced
@@ -191,6 +195,7 @@ class Conversation:
         self.ledger = parts.ledger
         self._begun = begun
         self._skills: dict[str, str] = {}
+        self._coming: list[str] = []
         self._sanitizer = Sanitizer(parts.guards, parts.emit)
         self.todos = begun.todos if begun else TodoList()
         self._started = parts.clock.monotonic()
@@ -213,8 +218,28 @@ class Conversation:
             self.parts.on_say(self.session, message if isinstance(message, str) else message.text)
         try:
             return await self.session.run(message)
+        except asyncio.CancelledError:
+            self._keep_stopped()
+            raise
         finally:
             self.parts.checkpoints.end_turn()
+
+    def _keep_stopped(self) -> None:
+        """Keep what had come of the reply that the person stopped."""
+        text = "".join(self._coming).strip()
+        if text and not self.session.is_closed:
+            self.session.keep_stopped_reply(render("agent/reply_stopped", text=text))
+
+    def _hear(self, event: Event) -> None:
+        """Pass an event on; of a reply that comes in, its words are remembered until it is whole."""
+        match event:
+            case TextDelta(text):
+                self._coming.append(text)
+            case TextStarted() | TurnStarted() | ReplyReceived():
+                self._coming.clear()
+            case _:
+                pass
+        self.parts.emit(event)
 
     def give_skill(self, skill: Skill) -> None:
         """Give the model a skill with the next message, unless it has it."""
@@ -343,7 +368,7 @@ class Conversation:
             ledger=self.ledger,
             todos=self.todos,
             skills=self._skills,
-            emit=parts.emit,
+            emit=self._hear,
             owns_environment=False,
         )
         return Session(
