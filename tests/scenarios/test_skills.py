@@ -59,7 +59,9 @@ def test_a_command_runs_a_script_beside_a_skill_of_the_user_and_changes_nothing_
     command = f"sh {mine}/say.sh; touch {mine}/x || echo it stays as it is; ls {mine.parent.parent}"
     (mine.parent.parent / "config.toml").write_text("# private\n")
     place.script(
-        do(("use_skill", {"name": "mine"}), ("run_shell_command", {"command": command})), do(FIX), do(PROPOSE, FINISH)
+        do(("use_skill", {"name": "mine"}), ("run_shell_command", {"command": command})),
+        do(FIX),
+        do(PROPOSE, FINISH),
     )
     done = place.run("--repo", str(repository), *TASK, "--permission", "dangerous")
     assert done.code == 0, done.err

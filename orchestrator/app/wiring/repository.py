@@ -362,6 +362,15 @@ def place_of(folder: Path) -> OnDisk:
         return OnDisk(folder, folder, is_repository=False)
 
 
+def cloned_from(place: OnDisk, github_url: str) -> str:
+    """Return the label of the repository on GitHub that a folder says it is a clone of; empty where it says none."""
+    try:
+        origin = parse_place(place.origin, github_url)
+    except PullwrightError:
+        return ""
+    return origin.label if isinstance(origin, OnGitHub) else ""
+
+
 def _named_folder(path: str, text: str) -> OnDisk:
     folder = Path(path).expanduser()
     if not folder.is_dir():
