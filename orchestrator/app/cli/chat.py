@@ -160,6 +160,12 @@ class Chat:
     async def say(self, text: str) -> None:
         """Say something to the model, with the files that it mentions by `@`."""
         program = await self.program()
+        if other := program.other_memory:
+            said = f"This folder says that it is a clone of {other.repository}. Whoever made it could say so."
+            self.view.say(
+                f"{said}\nWith yes, conversations in it read and write what is remembered about that repository."
+            )
+            await program.decide_memory(is_allowed=await self.confirm("Do you want that?"))
         conversation = await program.opened()
         blocks = []
         for path in dict.fromkeys(match["path"].rstrip(".,;:!?)") for match in _MENTION.finditer(text)):

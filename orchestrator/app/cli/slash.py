@@ -370,7 +370,7 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/status", "", "repository, model, what may run, what it cost", _status),
         SlashCommand("/cost", "", "what this conversation has cost", _cost),
         SlashCommand("/context", "", "how much of what the model can read is used", _context),
-        SlashCommand("/compact", "", "make the conversation shorter by a summary", _compact),
+        SlashCommand("/compact", "", "put a summary in the place of all but the last reply", _compact),
         SlashCommand(
             "/model", "[NAME]", "the model, or another one of the same provider from now on", _model
         ),

@@ -265,6 +265,11 @@ def user_folder() -> Path:
     return platformdirs.user_config_path("pullwright", appauthor=False)
 
 
+def users_skills() -> Path:
+    """Return the folder of the user's own skills."""
+    return user_folder() / "skills"
+
+
 def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
     values: dict[str, Any] = {}
     origin = dict.fromkeys(KEYS, Origin(SourceKind.DEFAULT, ""))

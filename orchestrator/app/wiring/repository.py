@@ -396,6 +396,15 @@ def host_of_server(web: str) -> str:
     return git_host_of(api_url_for(web))
 
 
+def cloned_from(place: OnDisk, github_url: str) -> str:
+    """Return the label of the repository on GitHub that a folder says it is a clone of; empty where it says none."""
+    try:
+        origin = parse_place(place.origin, github_url)
+    except PullwrightError:
+        return ""
+    return origin.label if isinstance(origin, OnGitHub) else ""
+
+
 def _named_folder(path: str, text: str) -> OnDisk:
     folder = Path(path).expanduser()
     if not folder.is_dir():
