@@ -308,9 +308,6 @@ class _PullRequestVerification:
             other = {line.subject: line for line in lines_of_runs(claims, second or verdict)}
             lines = settle(lines, other.get)
         self.lines += lines
-        if refuted := [line for line in self.lines if line.standing is Standing.REFUTED]:
-            told = tuple(f"{one.subject}: {one.claimed or '-'} | {one.found or '-'}" for one in refuted)
-            self.parts.emit(Guarded(Defence.TEST_INTEGRITY, "the report says what does not hold", told))
 
     def _tell_tests(self, verdict: ChangeVerdict) -> None:
         tell = partial(self.say, EvidenceLevel.TESTS, "change")
@@ -339,7 +336,19 @@ class _PullRequestVerification:
         else:
             is_stale = now != self.change
             line = _changed(self.change, now)
+        self._tell_refuted((*self.lines, line))
         return replace(found, lines=tuple(_in_order((*self.lines, line))), is_stale=is_stale)
+
+    def _tell_refuted(self, lines: Iterable[EvidenceLine]) -> None:
+        told = [
+            f"{line.level}: {line.subject}: {line.claimed or 'nothing'} | {line.found or 'nothing'}"
+            for line in lines
+            if line.standing is Standing.REFUTED and line.level is not EvidenceLevel.TESTS
+        ]
+        if told:
+            self.parts.emit(
+                Guarded(Defence.TEST_INTEGRITY, "the pull request says what does not hold", tuple(told))
+            )
 
 
 def _changed(before: ProposedChange, now: ProposedChange) -> EvidenceLine:
