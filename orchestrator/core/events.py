@@ -281,12 +281,14 @@ class Proposing:
     Attributes:
         title, body: as the pull request will have them, without what the host adds.
         branch: where the commit goes.
+        diff: the change, against the base. Empty in journals of older versions.
     """
 
     title: str
     body: str
     branch: str
     commit: str
+    diff: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,6 +358,12 @@ def a_label_is_put_on_once(world: World) -> None:
     assert world.labels(pull.number) == ["weaker-tests", "bug"]
 
 
+def a_label_of_the_repository_is_made_once(world: World) -> None:
+    first, again = (world.forge.make_label("Later", "For later.") for _ in range(2))
+    assert not again
+    assert first is not isinstance(world, OnDisk)
+
+
 def a_label_is_taken_off(world: World) -> None:
     pull, _ = world.forge.ensure_pull_request(FIX)
     for label in ("needs a look/now", "bug"):

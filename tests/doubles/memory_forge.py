@@ -169,6 +169,9 @@ class MemoryForge:
         self.remove_label(number, label)
         self._relabel(number, lambda labels: (*labels, label))
 
+    def make_label(self, label: str, description: str) -> bool:  # noqa: ARG002  there are no labels of its own
+        return False
+
     def remove_label(self, number: int, label: str) -> None:
         self._require(number)
         self._relabel(number, lambda labels: tuple(n for n in labels if n.lower() != label.lower()))

@@ -62,7 +62,10 @@ class Job:
             {"PATH": os.environ["PATH"], "HOME": str(self.home), "ACTIONS_RUNTIME_TOKEN": "runtime"},
             {
                 "python": lambda given: {"python-path": sys.executable, "version": given["python-version"]},
-                "install": lambda _given: {"python": sys.executable},
+                "install": lambda _given: {
+                    "python": sys.executable,
+                    "program": str(ROOT / "run_local_agent.py"),
+                },
                 "actions/upload-artifact": self._upload,
             },
         )

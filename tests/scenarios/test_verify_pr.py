@@ -223,7 +223,13 @@ OWN = {
         "refuted",
     ),
     "loosens a test": (FILES, (code(BREAKS), cases(LOOSE)), "Triple it", "WARNED", "unknown"),
-    "base without tests": ({**FILES, "tests/cases.py": "ZERO = 0\n"}, (FIX,), "Fix add()", "WARNED", "unknown"),
+    "base without tests": (
+        {**FILES, "tests/cases.py": "ZERO = 0\n"},
+        (FIX,),
+        "Fix add()",
+        "WARNED",
+        "unknown",
+    ),
 }
 """What the program proposes: files, calls, the task, what its report says, and what a verification comes to."""
 

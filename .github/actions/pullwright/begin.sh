@@ -1,9 +1,9 @@
 # Sourced by the scripts of the actions: a folder of its own for the program, and a runner that obeys nothing which
-# the program prints. Needs GITHUB_ACTION_PATH, GITHUB_OUTPUT and RUNNER_TEMP.
+# the program prints. Needs GITHUB_OUTPUT, RUNNER_TEMP, and the Python and the program
+# that install.sh named.
 # What is set here and not used is used by who sources it.
 # shellcheck shell=bash disable=SC2034
 
-root=$(cd "$GITHUB_ACTION_PATH/../../.." && pwd -P)
 folder=$(mktemp -d "$RUNNER_TEMP/pullwright-XXXXXX")
 export PULLWRIGHT_HOME=$folder/home
 export PULLWRIGHT_CONFIG=$folder/config.toml
@@ -38,7 +38,7 @@ run_program() {
   cd "$folder/empty" || return  # a configuration in the workspace is not the user's
   status=0
   # shellcheck disable=SC2069  # standard error goes to the log, standard output to the file
-  "$INPUT_PYTHON" "$root/run_local_agent.py" "${arguments[@]}" 2>&1 > "$folder/results" &
+  "$INPUT_PYTHON" "$INPUT_PROGRAM" "${arguments[@]}" 2>&1 > "$folder/results" &
   program=$!
   # A runner that cancels kills after some seconds: the program keeps its work if it is told at once.
   trap 'kill -TERM "$program" 2> /dev/null || true' INT TERM

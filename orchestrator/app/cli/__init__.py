@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_MODULES = {**dict.fromkeys(("claims", "retry", "close", "forget"), "tasks"), "verify-pr": "verify_pr"}
+_MODULES = {
+    **dict.fromkeys(("claims", "retry", "close", "forget"), "tasks"),
+    "completion": "help",
+    "logs": "show",
+    "verify-pr": "verify_pr",
+}
 """The module of a command that is not named like it."""
 
 

@@ -40,6 +40,8 @@ class AttackPlace(StrEnum):
     MCP_SERVER = "mcp-server"
     PULL_REQUEST = "pull-request"
     """Somebody's pull request, which `verify-pr` is to verify. No cycle is run."""
+    CONVERSATION = "conversation"
+    """The model that a person talks with obeys them in the person's folder, and the person proposes what it did."""
 
 
 class Sign(StrEnum):

@@ -58,11 +58,14 @@ class LazyMemory:
             await self._opened.aclose()
 
 
-def open_memory(context: BuildContext, repository: str = "") -> LongTermMemory:
+def open_memory(
+    context: BuildContext, repository: str = "", redactor: Redactor | None = None
+) -> LongTermMemory:
     """Open the memory, and make its file where there is none.
 
     Args:
         repository: see `memory_file`.
+        redactor: takes secrets out of what is remembered; None knows those of the environment.
 
     Raises:
         ConfigurationError: the server of embeddings cannot be asked as it is configured.
@@ -72,9 +75,8 @@ def open_memory(context: BuildContext, repository: str = "") -> LongTermMemory:
     from orchestrator.engine.memory.store import MemoryStore
 
     embedder = choose_embedder(context)
-    store = MemoryStore(
-        memory_file(context.home, repository), Redactor(secret_values(context.environ)).redact
-    )
+    known = redactor or Redactor(secret_values(context.environ))
+    store = MemoryStore(memory_file(context.home, repository), known.redact)
     return LongTermMemory(store, embedder, context.clock)
 
 

@@ -426,7 +426,11 @@ def in_words(found: PullRequestEvidence) -> str:
     if found.outcome is EvidenceOutcome.UNKNOWN:
         return "It could not be told."
     has_report = any(line.level is EvidenceLevel.DIGESTS for line in found.lines)
-    return "What it says holds, and no test speaks against it." if has_report else "It has no report. No test speaks against it."
+    return (
+        "What it says holds, and no test speaks against it."
+        if has_report
+        else "It has no report. No test speaks against it."
+    )
 
 
 def evidence_in_markdown(found: PullRequestEvidence) -> str:

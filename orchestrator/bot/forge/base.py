@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from orchestrator.core.redaction import REPLACEMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
 
@@ -300,6 +300,89 @@ class Proposal:
     draft: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TextVersion:
+    """What a text was from a moment on."""
+
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PastComment:
+    """A comment of the past: other people's words.
+
+    Attributes:
+        is_writers: its author belongs to those who may write to the repository, as the forge tells it today.
+        edited_at: when it was changed last; None if it never was.
+    """
+
+    author: str
+    body: str
+    created_at: datetime
+    is_writers: bool
+    edited_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastIssue:
+    """An issue that a merged pull request closed, with what is known of its earlier texts.
+
+    Attributes:
+        edited_at: when its body was changed last; None if it never was.
+        versions: the bodies that it had, in no order; empty where that is not known.
+        comments: the oldest of them.
+    """
+
+    number: int
+    title: str
+    body: str
+    url: str
+    created_at: datetime
+    edited_at: datetime | None = None
+    versions: tuple[TextVersion, ...] = ()
+    comments: tuple[PastComment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPullRequest:
+    """A pull request that was merged, with what it closed.
+
+    Attributes:
+        merge_commit: what it became on its base: a merge, or the last commit of a squash or a rebase.
+        commits: the ids of its own commits, as far as they are listed; `commit_count` is how many there are.
+        began_at: when the first of its commits was written, or the pull request if that was earlier.
+        files, added, removed: the size of its change.
+        issues: those that it closed by what it says.
+    """
+
+    number: int
+    title: str
+    url: str
+    created_at: datetime
+    began_at: datetime
+    merge_commit: str
+    commits: tuple[str, ...]
+    commit_count: int
+    files: int
+    added: int
+    removed: int
+    issues: tuple[PastIssue, ...] = ()
+
+
+class PastForge(Protocol):
+    """The past of a repository on a forge. Every method may raise a subclass of `ForgeError`."""
+
+    def merged_pull_requests(self) -> Iterator[MergedPullRequest]:
+        """Yield the pull requests that were merged, the newest first. They are asked for as they are needed."""
+
+    def title_at(self, issue: PastIssue, moment: datetime) -> str:
+        """Return the title that an issue had at a moment."""
+
+    def issue_rate(self) -> float | None:
+        """Tell how many issues are opened a month of late; None where there are too few to tell."""
+
+
 class Forge(Protocol):
     """A forge, seen from one repository. Every verb may be repeated without harm.
 
@@ -434,6 +517,13 @@ class Forge(Protocol):
 
         Raises:
             ForgeNotFoundError: there is none of this number.
+        """
+
+    def make_label(self, label: str, description: str) -> bool:
+        """Make a label of the repository, unless it is there, or the forge has no labels of its own.
+
+        Returns:
+            Whether it was made now.
         """
 
     def remove_label(self, number: int, label: str) -> None:

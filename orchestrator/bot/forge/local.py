@@ -476,6 +476,10 @@ class LocalForge:
             if label.lower() not in {name.lower() for name in record.labels}:
                 self._records.change_pull(record, labels=(*record.labels, label))
 
+    def make_label(self, label: str, description: str) -> bool:  # noqa: ARG002  a pull request's file names its own
+        """Make nothing: labels are only words in the files of pull requests."""
+        return False
+
     def remove_label(self, number: int, label: str) -> None:
         """Take a label out of the pull request's file, if it is there."""
         with self._records.lock():

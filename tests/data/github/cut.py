@@ -30,6 +30,7 @@ OPERATIONS = {
     "/repos/{owner}/{repo}/issues/{issue_number}/events": ("get",),
     "/repos/{owner}/{repo}/issues/{issue_number}/labels": ("get", "post"),
     "/repos/{owner}/{repo}/issues/{issue_number}/labels/{name}": ("delete",),
+    "/repos/{owner}/{repo}/labels": ("post",),
     "/repos/{owner}/{repo}/labels/{name}": ("get",),
     "/repos/{owner}/{repo}/pulls": ("get", "post"),
     "/repos/{owner}/{repo}/pulls/{pull_number}": ("get", "patch"),

@@ -161,6 +161,11 @@ class InMemoryGitHub:
             if (one.app == ACTIONS_APP and not is_changed) or (one.app and (one.name, one.app_id) in required)
         ]
 
+    def make_label(self, label: str, description: str) -> bool:  # noqa: ARG002  nobody reads it here
+        is_new = label.lower() not in {name.lower() for name in self.repo.labels}
+        self.repo.labels += [label] * is_new
+        return is_new
+
     def remove_label(self, number: int, label: str) -> None:
         thread = self.repo.threads[number]
         for name in [name for name in thread.labels if name.lower() == label.lower()]:

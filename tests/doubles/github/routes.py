@@ -62,6 +62,7 @@ class Routes:
                 ("GET", repository + "/issues", self._issues),
                 ("POST", repository + "/issues", self._open_issue),
                 ("GET", repository + "/labels/(.+)", self._label),
+                ("POST", repository + "/labels", self._make_label),
                 ("GET", repository + "/rules/branches/(.+)", self._rules),
                 ("GET", repository + r"/rulesets/(\d+)", self._ruleset),
                 ("GET", repository + r"/issues/(\d+)", self._issue),
@@ -318,6 +319,10 @@ class Routes:
 
     def _label(self, call: Call, name: str, label: str) -> Answer:
         return Answer(200, survey_routes.label(self._render, self._seen(call, name), label))
+
+    def _make_label(self, call: Call, name: str) -> Answer:
+        repo = self._writable(call, name, "issues")
+        return Answer(201, survey_routes.make_label(self._render, repo, call.body["name"]))
 
     def _rules(self, call: Call, name: str, _branch: str) -> Answer:
         return Answer(200, survey_routes.rules(self._seen(call, name)))

@@ -64,6 +64,7 @@ class BodyEdit:
 
     editor: str
     at: datetime
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -167,7 +168,7 @@ class Repo:
     """A repository with a real bare git repository behind it.
 
     `people` are its collaborators: by login, what they may do and the name of their role. `changes` are the files
-    that a commit changes which is in no git repository.
+    that a commit changes which is in no git repository. `labels` are those that were made for themselves.
     """
 
     id: int
@@ -184,6 +185,7 @@ class Repo:
     checks: dict[str, list[CheckRun]] = field(default_factory=dict)
     changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rules: dict[int, BranchRule] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
     people: dict[str, tuple[str, str]] = field(default_factory=lambda: {"reporter": ("write", "write")})
 
     @property

@@ -13,11 +13,14 @@ import pytest
 
 from orchestrator.engine.mcp.base import McpError, McpServer, ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection, result_text
+from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS
 from tests.tables import table
 from tests.unit.engine.mcp.servers import server, tool, transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from orchestrator.engine.mcp.elicitation import AnswerValue, AskPerson, ServerQuestion
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox and named pipes of Linux")
 MANY = 200_000_000
@@ -32,9 +35,11 @@ class Opened:
         self.changed = asyncio.Event()
         self._open: list[McpConnection] = []
 
-    async def __call__(self, one: McpServer, *, confined: bool = False) -> McpConnection:
+    async def __call__(
+        self, one: McpServer, *, confined: bool = False, ask: AskPerson | None = None
+    ) -> McpConnection:
         make = transport(one, self.folder, confined=confined)
-        connection = McpConnection(one, make, self.asked.append, self.changed.set)
+        connection = McpConnection(one, make, self.asked.append, self.changed.set, ask)
         self._open.append(connection)
         await connection.open()
         return connection
@@ -158,6 +163,67 @@ async def test_what_a_server_asks_for_it_does_not_get(opened: Opened, method: st
     assert json.loads(answer.text)["message"].endswith("not supported")
     assert opened.asked == [method]
     assert not (opened.folder / "one" / "answered").exists()
+
+
+WHICH: dict[str, Any] = {
+    "message": "Which project?",
+    "requestedSchema": {"type": "object", "properties": {"project": {"type": "string"}}},
+}
+ELICIT = "elicitation/create"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"project": "calc"}, {"action": "accept", "content": {"project": "calc"}}),
+        (None, {"action": "decline"}),
+    ],
+    ids=["answered", "declined"],
+)
+async def test_a_person_answers_what_a_server_asks_in_a_call(
+    opened: Opened, answer: dict[str, AnswerValue] | None, said: dict[str, Any]
+) -> None:
+    questions: list[ServerQuestion] = []
+
+    async def ask(question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        questions.append(question)
+        limits.extend(limit.when() for limit in connection._calls)
+        return answer
+
+    limits: list[float | None] = []
+    connection = await opened(server(tool("ask", ask=ELICIT, params=WHICH)), ask=ask)
+    assert json.loads((await connection.call("ask", {})).text) == said
+    [question] = questions
+    assert (question.server, question.message, question.fields[0].name) == (
+        "one",
+        "Which project?",
+        "project",
+    )
+    assert limits == [None]  # the limit of the call stands still meanwhile
+    assert opened.asked == []
+
+
+async def test_a_server_asks_a_person_during_its_calls_alone_and_not_without_end(opened: Opened) -> None:
+    async def ask(_question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        return {}
+
+    early = await opened(server(tool("ask", ask=ELICIT, params=WHICH), asks=ELICIT), ask=ask)
+    assert opened.asked == [ELICIT]
+    answers = [json.loads((await early.call("ask", {})).text)["action"] for _ in range(MAX_QUESTIONS)]
+    assert answers == ["accept"] * (MAX_QUESTIONS - 1) + ["cancel"]
+
+
+async def test_what_cannot_be_asked_is_refused_with_a_reason(opened: Opened) -> None:
+    async def ask(_question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        pytest.fail("nobody is asked")
+
+    page = {"mode": "url", "url": "http://elsewhere.example/", "elicitationId": "1"}
+    connection = await opened(server(tool("ask", ask=ELICIT, params=page)), ask=ask)
+    assert (
+        json.loads((await connection.call("ask", {})).text)["message"]
+        == "a page must have an https:// address"
+    )
+    assert opened.asked == [ELICIT]
 
 
 async def test_a_change_of_the_list_is_noticed(opened: Opened) -> None:
