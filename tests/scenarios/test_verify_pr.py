@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.bot.verification.page import find_block
 from tests.doubles.github import bare
 from tests.doubles.github_page import github_page
 from tests.scenarios.stage import (
@@ -68,10 +69,11 @@ class Bench:
     stage: Stage
     repository: Path
 
-    def propose(self, *calls: Any, flags: tuple[str, ...] = COMMAND) -> dict[str, Any]:
-        """A cycle that proposes; the pull request."""
-        self.stage.script(do(*(calls or (FIX, ADD_TEST)), PROPOSE, FINISH), do(PROPOSE, FINISH))
-        done = self.stage.run("--repo", str(self.repository), "--task", "Fix add()", *flags)
+    def propose(self, *calls: Any, task: str = "Fix add()") -> dict[str, Any]:
+        """A cycle that proposes, whatever the tests say; the pull request."""
+        again = do(PROPOSE, FINISH)
+        self.stage.script(do(*(calls or (FIX, ADD_TEST)), PROPOSE, FINISH), again, again)
+        done = self.stage.run("--repo", str(self.repository), "--task", task, "--max-rounds", "3", *COMMAND)
         assert done.result["outcome"] == "proposed", done.err
         return dict(done.result["pull_request"])
 
@@ -144,7 +146,7 @@ def test_what_the_program_proposes_holds_and_show_tells_it(bench: Bench) -> None
         "✓ after: counts: 2 passed, 0 failed, 0 skipped, exit code 0",
         "✓ result: PASSED",
         "after: this change                                         2      0       0    0",
-        "\nWhat it says holds, and its tests pass.\n",
+        "\nWhat it says holds, and no test speaks against it.\n",
     ):
         assert words in done.out
     assert "✗" not in done.out
@@ -190,6 +192,62 @@ def test_a_report_that_lies_is_refuted_with_both_values(bench: Bench, name: str)
     assert words in " ".join(done.out.split())
     assert done.out.rstrip().endswith("What it says does not hold.")
     assert subject in lines(bench.verified(), "refuted")
+
+
+def cases(text: str) -> Any:
+    return ("write_file", {"path": "tests/cases.py", "content": text})
+
+
+def code(text: str) -> Any:
+    return ("write_file", {"path": "calc.py", "content": text})
+
+
+NAMED = CASES + "\ndef test_add_of_two():\n    assert add(2, 2) == 4\n"
+LOOSE = CASES.replace("double(3) == 6", "double(0) == 0")
+OWN = {
+    "fixed": (FILES, (FIX,), "Fix add()", "PASSED", "holds"),
+    "fixed with a test": (FILES, (FIX, ADD_TEST), "Fix add()", "PASSED", "holds"),
+    "changed on purpose": (
+        FILES,
+        (code(BREAKS), cases(CASES.replace("6", "9"))),
+        "Triple it",
+        "PASSED",
+        "holds",
+    ),
+    "breaks a test": (FILES, (code(BREAKS),), "Break it", "FAILED", "refuted"),
+    "leaves a test of the task failing": (
+        {**FILES, "tests/cases.py": NAMED},
+        (code(f"{CALC}\n# later\n"),),
+        "Let test_add_of_two pass",
+        "FAILED",
+        "refuted",
+    ),
+    "loosens a test": (FILES, (code(BREAKS), cases(LOOSE)), "Triple it", "WARNED", "unknown"),
+    "base without tests": (
+        {**FILES, "tests/cases.py": "ZERO = 0\n"},
+        (FIX,),
+        "Fix add()",
+        "WARNED",
+        "unknown",
+    ),
+}
+"""What the program proposes: files, calls, the task, what its report says, and what a verification comes to."""
+
+
+@slow
+@pytest.mark.parametrize("name", OWN)
+def test_no_claim_of_the_programs_own_is_refuted(stage: Stage, tmp_path: Path, name: str) -> None:
+    files, calls, task, result, outcome = OWN[name]
+    bench = Bench(stage, make_repository(tmp_path / "calc", files))
+    bench.propose(*calls, task=task)
+    body = json.loads(bench.record.read_text())["body"]
+    statement = find_block(body).statement
+    assert statement
+    assert statement["predicate"]["result"] == result
+    found = bench.verified()
+    assert found["outcome"] == outcome
+    assert [line for line in lines(found, "refuted") if not line.startswith("tests: ")] == []
+    assert [line for line in lines(found, "unknown") if not line.startswith("tests: ")] == []
 
 
 def test_the_command_that_a_report_names_is_never_run(bench: Bench, tmp_path: Path) -> None:
@@ -420,7 +478,7 @@ def test_a_check_run_is_written_once_for_each_head(hosted: OnGitHub) -> None:
     assert (run.name, run.result, run.title) == (
         "Pullwright: claims and tests",
         "success",
-        "It has no report. Its tests pass.",
+        "It has no report. No test speaks against it.",
     )
     assert "| after: this change | 2 | 0 | 0 |" in run.summary
     assert found["check"]["url"].endswith(f"/runs/{run.id}")

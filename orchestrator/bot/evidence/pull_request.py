@@ -308,9 +308,6 @@ class _PullRequestVerification:
             other = {line.subject: line for line in lines_of_runs(claims, second or verdict)}
             lines = settle(lines, other.get)
         self.lines += lines
-        if refuted := [line for line in self.lines if line.standing is Standing.REFUTED]:
-            told = tuple(f"{one.subject}: {one.claimed or '-'} | {one.found or '-'}" for one in refuted)
-            self.parts.emit(Guarded(Defence.TEST_INTEGRITY, "the report says what does not hold", told))
 
     def _tell_tests(self, verdict: ChangeVerdict) -> None:
         tell = partial(self.say, EvidenceLevel.TESTS, "change")
@@ -339,7 +336,19 @@ class _PullRequestVerification:
         else:
             is_stale = now != self.change
             line = _changed(self.change, now)
+        self._tell_refuted((*self.lines, line))
         return replace(found, lines=tuple(_in_order((*self.lines, line))), is_stale=is_stale)
+
+    def _tell_refuted(self, lines: Iterable[EvidenceLine]) -> None:
+        told = [
+            f"{line.level}: {line.subject}: {line.claimed or 'nothing'} | {line.found or 'nothing'}"
+            for line in lines
+            if line.standing is Standing.REFUTED and line.level is not EvidenceLevel.TESTS
+        ]
+        if told:
+            self.parts.emit(
+                Guarded(Defence.TEST_INTEGRITY, "the pull request says what does not hold", tuple(told))
+            )
 
 
 def _changed(before: ProposedChange, now: ProposedChange) -> EvidenceLine:
@@ -417,7 +426,11 @@ def in_words(found: PullRequestEvidence) -> str:
     if found.outcome is EvidenceOutcome.UNKNOWN:
         return "It could not be told."
     has_report = any(line.level is EvidenceLevel.DIGESTS for line in found.lines)
-    return "What it says holds, and its tests pass." if has_report else "It has no report. Its tests pass."
+    return (
+        "What it says holds, and no test speaks against it."
+        if has_report
+        else "It has no report. No test speaks against it."
+    )
 
 
 def evidence_in_markdown(found: PullRequestEvidence) -> str:

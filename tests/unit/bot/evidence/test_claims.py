@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,10 +26,8 @@ from orchestrator.bot.git.base import ProposedCommits
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
 from orchestrator.bot.verification.page import find_block, report
 from orchestrator.bot.verification.verdict import ChangeVerdict, judge_runs
+from tests.evaluation.claims import fields, with_lie
 from tests.tables import table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEAD, BASE = "a" * 40, "b" * 40
 TREES = {RunKind.BEFORE: "1" * 40, RunKind.KEPT: "2" * 40, RunKind.AFTER: "3" * 40, RunKind.NEW: "4" * 40}
@@ -91,42 +89,7 @@ def refuted(lines: list[EvidenceLine]) -> list[str]:
     return [line.subject for line in lines if line.standing is Standing.REFUTED]
 
 
-def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    if isinstance(value, dict | list) and value:
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, item in items:
-            yield from leaves(item, (*path, key))
-    else:
-        yield path
-
-
-def lie(value: Any) -> Any:
-    """Another value of the same kind."""
-    match value:
-        case bool():
-            return not value
-        case int() | float():
-            return value + 1
-        case str() if len(value) in {40, 64}:
-            return "".join("0" if letter != "0" else "1" for letter in value)
-        case str():
-            return {"FAILED": "PASSED"}.get(value, f"{value}x")
-        case list():
-            return [*value, "t.py::test_made_up"]
-        case _:
-            return {"sha256": "0" * 64}
-
-
-def with_lie(path: tuple[Any, ...]) -> dict[str, Any]:
-    changed = copy.deepcopy(statement())
-    place: Any = changed
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = lie(place[path[-1]])
-    return changed
-
-
-LEAVES = list(leaves(statement()))
+LEAVES = list(fields(statement()))
 DIFFERS = {"seconds", "cached", "report", "sandbox", "problem"}
 """What is said not to be compared, because it differs from run to run."""
 
@@ -140,16 +103,18 @@ def test_an_honest_report_holds() -> None:
 @table("path", LEAVES, ids=str)
 def test_a_lie_in_any_field_is_refuted(path: tuple[Any, ...]) -> None:
     if path[0] in {"_type", "predicateType"}:
-        assert find_block(f"```json\n{json.dumps(with_lie(path))}\n```").problem
+        assert find_block(f"```json\n{json.dumps(with_lie(statement(), path))}\n```").problem
     elif not DIFFERS.intersection(path):
-        assert refuted(looked_at(with_lie(path))), path
+        assert refuted(looked_at(with_lie(statement(), path))), path
 
 
 def test_what_differs_from_run_to_run_is_named_and_nothing_else_is_left_out() -> None:
     (noted,) = (line for line in looked_at(statement()) if line.standing is Standing.NOTED)
     assert noted.found.startswith("seconds, the sandbox, which run was made earlier, the words of a problem")
     left_out = {
-        path for path in LEAVES if DIFFERS.intersection(path) and not refuted(looked_at(with_lie(path)))
+        path
+        for path in LEAVES
+        if DIFFERS.intersection(path) and not refuted(looked_at(with_lie(statement(), path)))
     }
     assert {next(key for key in path if key in DIFFERS) for path in left_out} == DIFFERS - {"problem"}
 
