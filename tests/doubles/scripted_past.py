@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-from os.path import commonprefix
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
 from tests.doubles.model_server import ModelServer, fail, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tests.doubles.model_server import RecordedRequest, Step
@@ -77,10 +77,15 @@ def copies(repository: Path, start: str = "HEAD") -> Behaviour:
     def behaviour(prompt: str) -> Mapping[str, str]:
         task = tuple(_WORD.findall(prompt.partition(_BEFORE_TASK)[2]))
         # What gives the solution away was taken out of the title's end.
-        alike, title = max((len(commonprefix([title, task])), title) for title in commits)
+        alike, title = max((_alike(title, task), title) for title in commits)
         return _written(repository, commits[title]) if alike else {}
 
     return behaviour
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many words two texts have in common from their start."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _written(repository: Path, commit: str) -> dict[str, str]:
