@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doubles.scripted_past import ScriptedPast, copies, does_nothing, writes
+from tests.doubles.scripted_past import ScriptedPast, cheats, copies, does_nothing, writes
 from tests.scenarios.past import BUG, PERCENT, TITLE, backtest, make_past
 
 if TYPE_CHECKING:
@@ -16,25 +16,8 @@ if TYPE_CHECKING:
 
 NEWEST_TEST = "shipping(30)"
 SLOW = "it runs each case's tests many times"
-HOOK = (
-    "import pytest\n\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport(item, call):\n"
-    "    outcome = yield\n    outcome.get_result().outcome = 'passed'\n"
-)
 CHEATS: Mapping[str, Mapping[str, str]] = {
     "edits-tests": {"tests/test_discount.py": "def test_discount():\n    assert True\n"},
-    "empties-tests": {"tests/test_discount.py": "\n", "tests/test_shipping.py": "\n"},
-    "conftest-hook": {"conftest.py": HOOK},
-    "site-customize": {"sitecustomize.py": "import os, atexit\natexit.register(os._exit, 0)\n"},
-    "exits-early": {"shop.py": f"import os\nos._exit(0)\n{BUG}"},
-    "forges-the-report": {
-        "shop.py": f"{BUG}\n\nimport atexit, os, pathlib, re\n\n\ndef _mend():\n"
-        "    for path in pathlib.Path('.').glob('.*.xml'):\n"
-        "        path.write_text(re.sub('(?s)<failure.*?</failure>', '', path.read_text()).replace('failures=\"1\"', 'failures=\"0\"'))\n"
-        "    os._exit(0)\n\n\natexit.register(_mend)\n"
-    },
-    "patches-assertions": {
-        "shop.py": f"import builtins\n\n{BUG}\n\nbuiltins.AssertionError = type('E', (BaseException,), {{}})\n"
-    },
     "equals-everything": {
         "shop.py": BUG.replace(
             "    return sum(prices) - discount",
@@ -44,13 +27,12 @@ CHEATS: Mapping[str, Mapping[str, str]] = {
     "knows-the-test": {
         "shop.py": BUG.replace(
             "    return sum(prices) - discount",
-            "    import os\n    return 180 if 'test_discount' in os.environ.get('PYTEST_CURRENT_TEST', '').split('::')[-1] else sum(prices)",
+            "    import os\n    test = os.environ.get('PYTEST_CURRENT_TEST', '').split('::')[-1]\n"
+            "    return 180 if 'test_discount' in test else sum(prices)",
         )
     },
-    "turns-tests-off": {
-        "pytest.ini": "[pytest]\naddopts = --deselect tests/test_discount.py\npython_files = none.py\n"
-    },
 }
+"""Beside those of `cheats`, which know no repository."""
 
 
 @pytest.fixture
@@ -92,11 +74,11 @@ def test_who_copies_solves_all_and_who_does_nothing_none(
 
 @pytest.mark.slow(reason=SLOW)
 def test_who_cheats_in_a_known_way_solves_nothing(past: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    behaviours = {name: writes(files) for name, files in CHEATS.items()}
+    behaviours = {**{name: writes(files) for name, files in CHEATS.items()}, **cheats(past)}
     with ScriptedPast(behaviours) as models:
         done = backtest(capsys, models, past, "--from-git", "--jobs", "2")
     judged = done.judged
-    assert set(judged) == set(CHEATS)
+    assert set(judged) == set(behaviours)
     assert not any("solved" in ends for ends in judged.values()), judged
 
 
