@@ -124,6 +124,8 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
     why = "; ".join(ended) or _why_not_whole(left, stopped=made.stop())
     summary = sum_up(made.arms, wanted, record.done, await asyncio.to_thread(made.backlog))
     result = BacktestResult(made.label, found, wanted, record.done, summary, why, made.is_held)
+    if options.html:
+        await asyncio.to_thread(_write_page, Path(options.html), made, result)
     if options.json:
         print(as_json_text(environment_redactor().redact_value(result.to_json())))
     else:
@@ -329,6 +331,24 @@ class TriesView:
 
 def _letter(place: int) -> str:
     return chr(ord("A") + place) if place < 26 else f"A{place}"  # noqa: PLR2004  letters
+
+
+def _write_page(path: Path, made: Backtest, result: BacktestResult) -> None:
+    """Write the page, so that nobody finds half of one.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    from orchestrator.app.html.backtest import backtest_page
+    from orchestrator.app.html.page import render_page
+
+    page = render_page(backtest_page(result, made.patch_of, made.real_patch, (share, spread)))
+    try:
+        new = path.with_name(f".{path.name}.new")
+        new.write_text(environment_redactor().redact(page), encoding="utf-8", errors="replace")
+        new.replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"--html {path}: {error.strerror}") from error
 
 
 def _print(result: BacktestResult) -> None:

@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.runs import HostRuns, RunOptions
     from orchestrator.core.events import Emit
 
+PATCHES = "patches"
+"""The folder of what tries changed."""
 _KEY_CHARS = 16
 _MOST_TEXT_BYTES = 1_000_000
 _NOT_OF_A_TRY = {
@@ -326,6 +328,22 @@ class Backtest:
             raise ConfigurationError(found)
         return found
 
+    def patch_of(self, result: TryResult) -> str:
+        """What a try changed, as git shows it; empty if nothing, or if the file is gone."""
+        path = self.folder / PATCHES / result.patch
+        if not result.patch or not path.is_file():
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    @staticmethod
+    def real_patch(ready: ReadyCase) -> str:
+        """What people changed, without the tests that judge.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        return patch_between(ready.case.store, ready.case.tests, ready.case.head)
+
     def program(self, wanted: Try, folder: Path, granted: Caps, view: Emit) -> Program:
         """Build the program of one try: as `run` has it, in a state folder of its own.
 
@@ -438,7 +456,7 @@ class CycleAttempts:
         tree = await asyncio.to_thread(_copy_in, ready.case, folder / "repository.git", result.commit, store)
         patch = await asyncio.to_thread(patch_between, store, ready.case.base, tree)
         name = f"{wanted.key}.diff"
-        await asyncio.to_thread(_write, self._backtest.folder / "patches" / name, patch)
+        await asyncio.to_thread(_write, self._backtest.folder / PATCHES / name, patch)
         case = replace(ready.case, store=store)
         return await judge(case, ready.hidden, tree, self._backtest.tests_of(case).open_runs), name
 
