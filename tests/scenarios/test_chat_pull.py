@@ -56,6 +56,14 @@ def proposed(at: Path) -> str:
     return branch
 
 
+def proposed_first(at: Path) -> str:
+    """The branch that is merged into `main`."""
+    (merged,) = git(
+        at, "branch", "--format=%(refname:short)", "--merged", "main", "--list", "pullwright/*"
+    ).split()
+    return merged
+
+
 def test_a_change_is_proposed_after_a_look_and_a_yes(stage: Stage, chat: Talk, at: Path) -> None:
     stage.script(EDIT, reply("It adds now."), WORDS)
     done = chat("Mend add()", "/pr", "/pr yes")
@@ -85,6 +93,20 @@ def test_a_second_time_updates_the_same_pull_request(stage: Stage, chat: Talk, a
     assert git(at, "log", "--format=%s", f"main..{proposed(at)}") == "And more"
     assert content(at, proposed(at), "new.py") == "x = 1"
     assert "pulls/1.json" in str(stage.asked(4))
+
+
+def test_after_a_merge_comes_another_and_after_a_refusal_none(stage: Stage, chat: Talk, at: Path) -> None:
+    more = calls(("write_file", {"path": "new.py", "content": "x = 1\n"}))
+    stage.script(EDIT, reply("It adds now."), more, reply("There is more."))
+    chat("Mend add()", "/pr It adds", "/pr yes")
+    git(at, "stash", "--quiet")
+    git(at, "merge", "--quiet", proposed(at))
+    chat("More", "/pr And more", "/pr yes", flags=("--resume", "last"))
+    (second,) = set(branches(at)) - {proposed_first(at)}
+    assert git(at, "diff", "--name-only", f"main...{second}") == "new.py"
+    stage.command("pulls", "close", "2", "--repo", str(at))
+    done = chat("/pr And more", "/pr yes", flags=("--resume", "last"))
+    assert "is closed unmerged; for another try: pullwright retry text-" in done.out
 
 
 def test_everything_that_a_shell_does_to_files_comes_through(stage: Stage, chat: Talk, at: Path) -> None:
