@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(202, "application/json", b"")
             return
         method = message["method"]
-        found = result(method, message.get("params", {}), [TOOL])
+        answer = result(method, message.get("params", {}), [TOOL])
         error = {"error": {"code": -32601, "message": "unknown"}}
         text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **({"result": found} if found else error)})
         kind = self.server.kind if method == "tools/call" else "json"
