@@ -13,6 +13,7 @@ NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 USAGE = 2  # as in orchestrator/app/cli/arguments.py
 HERE = Path(__file__).resolve().parents[1]
 NEEDS_NO_PACKAGES = {"-h", "--help", "--version"}
+EXPLAINING = {"help", "completion"}
 SHOWN_PACKAGES = 3
 
 
@@ -61,7 +62,8 @@ def check_packages() -> str:
 def start() -> int:
     """Run the command, and return its exit status."""
     problem = check_python()
-    if not problem and len(sys.argv) > 1 and not NEEDS_NO_PACKAGES.intersection(sys.argv):
+    typed = sys.argv[1:]
+    if not problem and typed and typed[0] not in EXPLAINING and not NEEDS_NO_PACKAGES.intersection(typed):
         problem = check_packages()
     if problem:
         sys.stderr.write(f"pullwright: {problem}\n")

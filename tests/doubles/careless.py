@@ -30,9 +30,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import anyio
-from mcp.shared.message import SessionMessage
-
 from orchestrator.app.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.app.redteam.model import ObedientModel
 from orchestrator.app.redteam.stage import Stage, StagedProgram, play
@@ -270,6 +267,8 @@ class _Same:
 @asynccontextmanager
 async def _giving(transport: Transport) -> AsyncIterator[Any]:
     """A transport on which a server's own requests are answered."""
+    import anyio
+    from mcp.shared.message import SessionMessage
     from mcp.types import JSONRPCRequest, JSONRPCResponse
 
     give, told = anyio.create_memory_object_stream[Any](100)

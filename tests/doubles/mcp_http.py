@@ -96,7 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
         method = message["method"]
         answer = result(method, message.get("params", {}), [TOOL])
         error = {"error": {"code": -32601, "message": "unknown"}}
-        text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **({"result": found} if found else error)})
+        text = json.dumps(
+            {"jsonrpc": "2.0", "id": message["id"], **({"result": answer} if answer else error)}
+        )
         kind = self.server.kind if method == "tools/call" else "json"
         getattr(self, f"_{kind.replace('-', '_')}")(text)
 

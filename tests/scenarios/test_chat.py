@@ -301,7 +301,20 @@ def test_what_tools_changed_goes_back_and_forth_the_shells_too(stage: Stage, tal
     assert ((at / "README.md").exists(), (at / "made.txt").exists()) == (True, False)
     assert git(at, "status", "--porcelain") == ""
     assert "calc.py" in str(stage.asked(3)[-1]["content"]) + str(stage.asked(3)[-2]["content"])
-    assert not any((stage.home / "cache" / "checkpoints").iterdir())
+
+
+def test_what_was_changed_is_taken_back_after_the_conversation_was_taken_up(
+    stage: Stage, talk: Talk, at: Path
+) -> None:
+    stage.script(FIX, reply("It adds now."), reply("Hello."))
+    talk("chat", lines="Mend add()\n")
+    talk("chat", lines="Another conversation\n")
+    done = talk("chat", "--resume", "last", lines="/undo yes\n")
+    assert "has changed no file" in done.out, "of another conversation"
+    run = stage.command("show", "--list", "--json").results[-1]["run"]
+    done = talk("chat", "--resume", run, lines="/diff\n/undo yes\n/redo yes\n/undo yes\n")
+    assert done.out.count("taken back: 1 file") == 2
+    assert (at / "calc.py").read_text() == CALC
 
 
 def test_a_persons_own_edit_is_not_taken_back(stage: Stage, terminal: Talk, at: Path) -> None:

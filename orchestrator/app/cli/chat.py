@@ -114,10 +114,13 @@ class Chat:
             loop.add_signal_handler(name, self._terminate)
         self._main = asyncio.current_task()
         if self._is_terminal:
-            print(f"Pullwright in {Path.cwd()}")
+            run = self._options.run
+            print(f"Pullwright takes up run {run}" if run else f"Pullwright in {Path.cwd()}")
             print("/help tells the commands, Ctrl+C ends a reply, Ctrl+D leaves.\n", flush=True)
         else:
             await self.program()
+        if self._options.run is not None:
+            await self._take_up()
         status = DONE
         try:
             with suppress(LeaveError, EOFError):
@@ -128,6 +131,18 @@ class Chat:
         finally:
             await self._leave()
         return status
+
+    async def _take_up(self) -> None:
+        """Take up the task of a run, before anything is typed."""
+        program = await self.program()
+        try:
+            with self.view.live:
+                await program.opened()
+        except BaseException:
+            await program.close()
+            raise
+        if program.task:
+            self.view.say(f"{program.task.words}\n")
 
     async def _take(self, text: str) -> None:
         """Do what was typed: a command, or a word to the model."""
@@ -332,7 +347,7 @@ class Chat:
         return self._program is None or self._program.result().redactor.holds_secret(text)
 
     def _build(self) -> ChatProgram:
-        from orchestrator.app.wiring.chat import build_chat
+        from orchestrator.app.wiring.chat import build_chat, take_up
         from orchestrator.bot.chat.conversation import begun_in
         from orchestrator.engine.mcp.elicitation import PersonAtTerminal
 
@@ -347,7 +362,10 @@ class Chat:
             self._emit,
             ask=self.ask if self._is_terminal else None,
             person=person if self._is_terminal else None,
+            dry_run=self._options.dry_run,
         )
+        if self._options.run:
+            take_up(program, self._options.run)
         if self._options.resume:
             program.begun = begun_in(program.context.home, self._options.resume)
         return program
@@ -374,7 +392,7 @@ class Chat:
         program = self._program.result()
         run = program.conversation.parts.run if program.conversation else None
         lines = await program.close()
-        if run and self._is_terminal:
+        if run and self._is_terminal and not program.task:
             lines.append(f"{PROGRAM} chat --resume {run} goes on with this conversation.")
         with suppress(OSError):  # the terminal may be gone
             for line in lines:

@@ -38,6 +38,8 @@ class AttackPlace(StrEnum):
     MEMORY = "memory"
     ATTACHMENT = "attachment"
     MCP_SERVER = "mcp-server"
+    CONVERSATION = "conversation"
+    """The model that a person talks with obeys them in the person's folder, and the person proposes what it did."""
 
 
 class Sign(StrEnum):

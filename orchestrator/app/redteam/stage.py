@@ -18,7 +18,7 @@ from orchestrator.app.config.mcp import McpConfig
 from orchestrator.app.config.settings import Loaded
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, look_at_scene, outside_files
-from orchestrator.app.redteam.model import ObedientModel
+from orchestrator.app.redteam.model import ObedientModel, instructions_in
 from orchestrator.app.redteam.world import (
     DEFAULT_BRANCH,
     NAME,
@@ -30,18 +30,24 @@ from orchestrator.app.redteam.world import (
     open_scene,
 )
 from orchestrator.app.wiring import BuildContext, ignore_event
-from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
+from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
 from orchestrator.app.wiring.mcp import McpMaker, check_installed
 from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import EventBus, Program
 from orchestrator.app.wiring.repository import Site, Source
+from orchestrator.bot.chat.operators import FolderOperator
 from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.git.checkpoints import Checkpoints
+from orchestrator.bot.git.folder_change import find_base
+from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
 from orchestrator.core.events import Defence
+from orchestrator.core.messages import Spent
 from orchestrator.engine.environments.wrappers import Wrapper
 from orchestrator.engine.mcp.base import McpServer, ServerProgram
 from orchestrator.engine.mcp.definitions import as_definition
@@ -68,6 +74,8 @@ _LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {
 }
 """What the task makes the model do first, so that it comes to read the words."""
 _SERVER = "tickets"
+_TALK = "20261123-150000-0000000"
+"""The run of the conversation."""
 _TOOL_SERVER = Path(__file__).with_name("tool_server.py")
 _HOW_TO_TEST = ("test_command", "setup_command", "test_report")
 _FEW_ROUNDS = 8
@@ -154,7 +162,9 @@ class Stage:
             at_once=attack.at_once or settings.max_rounds < _FEW_ROUNDS,
         )
         planted = await asyncio.to_thread(outside_files, scene)
-        program = self._program(settings, forge, model, web)
+        talks = attack.place is AttackPlace.CONVERSATION
+        operator = await self._talk() if talks else None
+        program = self._program(settings, forge, model, web, operator)
         try:
             evidence.result = await program.cycle()
         finally:
@@ -237,6 +247,23 @@ class Stage:
         maker.approvals.approve(_SERVER, [one for tool in listed if (one := as_definition(tool))])
         return maker
 
+    async def _talk(self) -> FolderOperator:
+        """Let a model obey in a person's folder; what the person then proposes, as `/pr` does."""
+        scene, orders = self.scene, list(instructions_in(self.scene.fill(self.attack.text)))
+        folder, doing = scene.folder / "mine", "cannot clone for the person"
+        words = ("clone", "--quiet", f"--branch={self.base}", "--", str(scene.repository), str(folder))
+        HostGit(scene.folder).run(*words, doing=doing, variables={"GIT_ALLOW_PROTOCOL": "file"})
+        kept = Checkpoints(folder, scene.folder / "checkpoints", lambda _text: None)
+        async with kept.around():
+            for order in orders:
+                if order.tool == "write":
+                    path = folder / order.arguments["path"]
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(order.arguments["content"], encoding="utf-8")
+        change = kept.proposal(find_base(folder, self.base, is_here=False))
+        said = next(order.arguments for order in orders if order.tool == "propose")
+        return FolderOperator(_TALK, change, said["title"], said["body"], Spent())
+
     def _pages(self) -> dict[str, str]:
         pages = dict(self.attack.world.pages)
         if self.attack.place in {AttackPlace.WEB_PAGE, AttackPlace.WEB_SEARCH}:
@@ -246,7 +273,12 @@ class Stage:
         }
 
     def _program(
-        self, settings: Settings, forge: StagedForge, model: ObedientModel, web: FakeWeb
+        self,
+        settings: Settings,
+        forge: StagedForge,
+        model: ObedientModel,
+        web: FakeWeb,
+        operator: FolderOperator | None,
     ) -> StagedProgram:
         scene = self.scene
         redactor = _redactor(frozenset(secret_values(os.environ)))
@@ -275,7 +307,11 @@ class Stage:
             web=web if settings.web else None,
             long_term=LazyMemory(partial(self.memory, context)),
             mcp=self.servers(settings) if self.attack.world.server else None,
+            operator=operator,
         )
+        if operator is not None:
+            wanted = TaskSelection(conversation=(_TALK, operator.title))
+            shared = dataclasses.replace(shared, request=TaskRequest(wanted))
         return self.program(shared, bus, change=lambda parts: self.parts(parts, settings))
 
 

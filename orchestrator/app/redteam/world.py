@@ -669,6 +669,11 @@ class StagedForge(LocalForge):
         del number
         self.written.append(OutgoingText("label", label))
 
+    def make_label(self, label: str, description: str) -> bool:
+        """Note a label."""
+        self.written += [OutgoingText("label", label), OutgoingText("label", description)]
+        return True
+
     def remove_label(self, number: int, label: str) -> None:
         """Leave it there: nobody looks again."""
 

@@ -371,6 +371,38 @@ def cloned_from(place: OnDisk, github_url: str) -> str:
     return origin.label if isinstance(origin, OnGitHub) else ""
 
 
+def proposal_place(here: OnDisk, github_url: str) -> str:
+    """Return what `--repo` would name for the repository that takes a folder's proposals.
+
+    It is the folder's remote `origin` if that is on GitHub or on the configured server, and the folder's own
+    repository where it has none, or was cloned from another folder.
+
+    Raises:
+        ConfigurationError: the remote is on a server that nobody said is GitHub.
+    """
+    origin = here.origin
+    if "://" not in origin and not SSH_ADDRESS.fullmatch(origin):
+        return str(here.path)
+    place = parse_place(origin, github_url)
+    if isinstance(place, OnDisk):
+        return str(here.path)
+    if api_url_for(place.server) not in {DEFAULT_API_URL, api_url_for(github_url)}:
+        raise ConfigurationError(
+            f"the folder was cloned from {origin}, and nobody said that this is GitHub: begin with --github-url "
+            f"{place.server}, or name where to propose with /pr --repo"
+        )
+    return origin
+
+
+def host_of_server(web: str) -> str:
+    """Return the host that git contacts for a server, by its web address.
+
+    Raises:
+        ConfigurationError: the address is none.
+    """
+    return git_host_of(api_url_for(web))
+
+
 def _named_folder(path: str, text: str) -> OnDisk:
     folder = Path(path).expanduser()
     if not folder.is_dir():
