@@ -468,7 +468,7 @@ def take_up(program: ChatProgram, run: str) -> None:
     loaded = replace(context.loaded, settings=context.settings.model_copy(update=form))
     cycles = replace(program.cycles, context=replace(context, loaded=loaded), door=program.door)
     program.label, program.repository = taken.repository, taken.repository
-    program.folder = None
+    program.folder = program.other_memory = None
     program.task = TaskProposals(cycles, taken, program.bus, program.converse)
 
 
