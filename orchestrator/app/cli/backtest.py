@@ -80,9 +80,15 @@ def backtest(options: argparse.Namespace) -> int:
     """
     if options.repo is None:
         raise ConfigurationError("name the repository: --repo owner/name, or --repo PATH with --from-git")
+    if options.html and not Path(options.html).absolute().parent.is_dir():
+        raise ConfigurationError(f"--html {options.html}: there is no such folder")
     stop = Stop()
     request = BacktestRequest(
-        options.repo, options.from_git, tuple(options.models or ()), tuple(options.contracts or ())
+        options.repo,
+        options.from_git,
+        tuple(options.models or ()),
+        tuple(options.contracts or ()),
+        is_capped=options.max_usd_total is not None,
     )
     made = Backtest(request, given_settings(options), os.environ, Path.cwd(), stop)
     with only_process(made.folder), TriesView.on_stderr(made.arms, plain=options.plain) as view:
