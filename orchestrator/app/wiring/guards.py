@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config.settings import LOCAL_FILE
+from orchestrator.app.config.settings import LOCAL_FILE, users_skills
 from orchestrator.app.options import AUTO
 from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.cycle.verify import tell_runs
@@ -155,7 +155,11 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
         return None
     from orchestrator.engine.environments.sandbox.find import find_sandbox
 
-    return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
+    options = sandbox_options(settings)
+    skills = users_skills()
+    if not settings.disable_skills and skills.is_dir():  # a skill may have scripts beside it
+        options = dataclasses.replace(options, readable=(*options.readable, str(skills)))
+    return find_sandbox(dataclasses.replace(options, connect=connect))
 
 
 def refuse_tracing(settings: Settings, *, others: bool = False) -> None:
@@ -227,6 +231,23 @@ def make_verifier(  # noqa: PLR0913  what the run has, then what its cycle has
     Raises:
         WorkspaceError: git failed.
     """
+    options = chosen_tests(context, sandbox, settings, clone)
+    if options is None:
+        return None
+    return host_runs(site, context, sandbox, options, clone, setup_sandbox=setup_sandbox)
+
+
+def chosen_tests(
+    context: BuildContext, sandbox: Sandbox | None, settings: Settings, clone: Clone
+) -> RunOptions | None:
+    """Return how the tests of a clone are run, and tell what `auto` took; None if nothing says how.
+
+    Args:
+        settings: those of `context`, and what the repository's own file adds.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
     found = next(iter(proposals(clone)), None) if settings.test_command == AUTO else None
     options = run_options(settings, found, sandbox)
     if options is None:
@@ -236,23 +257,31 @@ def make_verifier(  # noqa: PLR0913  what the run has, then what its cycle has
         after = f", after {options.setup}" if options.setup else ""
         source = found.source if found else f"{LOCAL_FILE} on the default branch"
         context.emit(Warned(f"the tests are run by {options.command}{after} (from {source})"))
-    return host_runs(site, context, sandbox, options, clone, setup_sandbox=setup_sandbox)
+    return options
 
 
-def host_runs(  # noqa: PLR0913  what the run has, then what its cycle has
+def host_runs(  # noqa: PLR0913  what there is, then what is compared
     site: Site,
     context: BuildContext,
     sandbox: Sandbox | None,
     options: RunOptions,
     clone: Clone,
     *,
+    base: str = "",
+    reuses: bool = True,
     setup_sandbox: Sandbox | None = None,
 ) -> HostRuns:
-    """Make what runs the tests of a clone on this machine."""
+    """Make what runs the tests of a clone on this machine.
+
+    Args:
+        base: the commit that changes are compared with, if it is not the one that was cloned.
+        reuses: take the result of the base that an earlier run of the program kept.
+        setup_sandbox: holds the set-up in the place of `sandbox`.
+    """
     key = address_key(site.source().url)[:_KEY_CHARS]
     home = context.home.cache / "tests" / key
     place = TestPlace(context, home, sandbox, setup_sandbox or sandbox)
-    return place.runs(clone.trees, clone.base_commit, options)
+    return place.runs(clone.trees, base or clone.base_commit, options, reuses=reuses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +300,7 @@ class TestPlace:
     sandbox: Sandbox | None
     setup_sandbox: Sandbox | None
 
-    def runs(self, trees: Trees, base: str, options: RunOptions) -> HostRuns:
+    def runs(self, trees: Trees, base: str, options: RunOptions, *, reuses: bool = True) -> HostRuns:
         """Make the runs of changes to a commit or a tree."""
         from orchestrator.bot.verification.runs import HostRuns
 
@@ -284,6 +313,7 @@ class TestPlace:
             setup_environment=partial(self._environment, self.setup_sandbox),
             source=random.SystemRandom(),
             watch=tell_runs(self.context.emit, options.command),
+            reuses=reuses,
         )
 
     def _environment(self, sandbox: Sandbox | None, tree: Path) -> LocalEnvironment:

@@ -154,6 +154,10 @@ class Program:
         await self.shared.chosen.model.aclose()
         if self.shared.long_term is not None:
             await self.shared.long_term.aclose()
+        await self.close_records()
+
+    async def close_records(self) -> None:
+        """Remove the folder of the hidden refs."""
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 
@@ -281,7 +285,7 @@ def assemble(
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
         web=None if is_alone else choose_web(context),
-        long_term=None if is_alone else LazyMemory(partial(open_own_memory, context, site.label)),
+        long_term=None if is_alone else LazyMemory(partial(open_own_memory, context, site.label, redactor)),
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
@@ -289,7 +293,7 @@ def assemble(
     return Program(shared, bus)
 
 
-def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
+def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) -> LongTermMemory:
     """Open the memory for a session, and tell where the model can only compare words.
 
     Raises:
@@ -298,7 +302,7 @@ def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
     """
     from orchestrator.engine.memory.memory import LEXICAL
 
-    memory = open_memory(context, repository)
+    memory = open_memory(context, repository, redactor)
     settings = context.settings
     if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
         context.emit(
@@ -334,11 +338,11 @@ def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
 
 
 def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequest:
-    wanted = _wanted(request, context.home, site.label)
+    wanted = select_task(request, context.home, site.label)
     return TaskRequest(wanted, request.answer, request.dry_run, commands_for(site, context.loaded))
 
 
-def _wanted(request: RunRequest, home: Home, label: str) -> TaskSelection:
+def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
     """Find the task that the person named. `--task` takes its key as well.
 
     Raises:
@@ -370,14 +374,14 @@ def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
     events = read_run(find_run(context.home, model.removeprefix(_REPLAY))).events
     started = next((event for event in events if isinstance(event, CycleStarted)), None)
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
-    repository = request.repository or (_as_typed(started.repository) if started else None)
+    repository = request.repository or (typed_repository(started.repository) if started else None)
     issue, text = request.issue, request.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
     return replace(request, repository=repository, issue=issue, text=text)
 
 
-def _as_typed(label: str) -> str:
+def typed_repository(label: str) -> str:
     """Turn a repository's name in a journal into a `--repo` that no folder of the same name can hide."""
     return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label
 

@@ -139,7 +139,15 @@ class PullRequestState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """A pull request from a branch of the same repository. `commit` is the branch's head."""
+    """A pull request. `commit` is its head.
+
+    Attributes:
+        branch: of the same repository, but for one that `Forge.pull_request` was asked for.
+        reference: what git fetches to have the head, from the repository that it is to be merged into; empty where
+            the forge did not say.
+        base_commit: the base branch's head when the forge looked last; of a merged one, before that. Empty where the
+            forge does not keep it.
+    """
 
     number: int
     title: str
@@ -154,6 +162,8 @@ class PullRequest:
     labels: tuple[str, ...] = ()
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    reference: str = ""
+    base_commit: str = ""
 
 
 class FeedbackKind(StrEnum):
@@ -199,6 +209,25 @@ class CheckState(StrEnum):
     FAILED = "failed"
     OTHER = "other"
     """Skipped, neutral, cancelled, stale: says nothing about the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCheck:
+    """A check run of ours: what the program says of a commit.
+
+    Attributes:
+        key: by which it is known again, and replaced.
+        state: passed, failed, or other for what could not be told.
+        title: one line.
+        summary: Markdown in which nothing is live.
+    """
+
+    key: str
+    name: str
+    commit: str
+    state: CheckState
+    title: str
+    summary: str
 
 
 ACTIONS_APP = "github-actions"
@@ -424,6 +453,13 @@ class Forge(Protocol):
     def read_file(self, path: str) -> str | None:
         """Return a file's text on the default branch, or None where there is none."""
 
+    def pull_request(self, number: int) -> PullRequest:
+        """Return one pull request, of anybody and from anywhere, read now.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Return pull requests in every state whose branch, in this repository, begins so; newest first."""
 
@@ -483,6 +519,13 @@ class Forge(Protocol):
             ForgeNotFoundError: there is none of this number.
         """
 
+    def make_label(self, label: str, description: str) -> bool:
+        """Make a label of the repository, unless it is there, or the forge has no labels of its own.
+
+        Returns:
+            Whether it was made now.
+        """
+
     def remove_label(self, number: int, label: str) -> None:
         """Take a label off an issue or pull request, if it is there.
 
@@ -513,6 +556,16 @@ class Forge(Protocol):
         Raises:
             ForgeNotFoundError: there is no such commit.
             ForgePermissionError: the token may not read some of them, and none of the others failed.
+        """
+
+    def ensure_check(self, check: OwnCheck) -> str:
+        """Write a check run for a commit, or replace the one with its key.
+
+        Returns:
+            Where it can be read.
+
+        Raises:
+            ForgePermissionError: the token may not, or there are no check runs here.
         """
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:

@@ -91,6 +91,7 @@ class HostRuns:
         setup_environment: the same for the set-up, which may reach other hosts than the tests; None if it may not.
         source: of names that nobody can guess.
         watch: is told of each run when it begins (None) and when it has ended.
+        reuses: take the result of a base that an earlier one kept.
     """
 
     def __init__(  # noqa: PLR0913  each by name
@@ -103,9 +104,10 @@ class HostRuns:
         environment: Callable[[Path], ExecutionEnvironment],
         source: random.Random,
         watch: Callable[[RunKind, RunResult | None], None] = lambda _kind, _result: None,
+        reuses: bool = True,
         setup_environment: Callable[[Path], ExecutionEnvironment] | None = None,
     ) -> None:
-        self._trees, self._base, self._options = trees, base, options
+        self._trees, self._base, self._options, self._reuses = trees, base, options, reuses
         self._home, self._environment, self._source, self._watch = home, environment, source, watch
         self._setup_environment = setup_environment or environment
         self._call = parse_pytest(options.command)
@@ -220,7 +222,7 @@ class HostRuns:
         self._base_tree = await _in_thread(self._trees.tree_of, self._base)
         slot = await self._held_slot()
         key = _digest(_FORM, self._base_tree, self._options)
-        found = await _in_thread(slot.load, key)
+        found = await _in_thread(slot.load, key) if self._reuses else None
         if found is None:
             found = await self._base_run(await _in_thread(self._place_of_control))
             if not found[0].problem:
