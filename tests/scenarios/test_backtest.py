@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["github"]
 
 NEWEST_TEST = "shipping(30)"
-SLOW = "it runs each case's tests many times"
 CHEATS: Mapping[str, Mapping[str, str]] = {
     "edits-tests": {"tests/test_discount.py": "def test_discount():\n    assert True\n"},
     "equals-everything": {
@@ -51,7 +50,7 @@ def past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_past(tmp_path / "shop")
 
 
-@pytest.mark.slow(reason=SLOW)
+@pytest.mark.slow(reason="it runs each case's tests many times")
 def test_who_copies_solves_all_and_who_does_nothing_none(
     past: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -79,7 +78,7 @@ def test_who_copies_solves_all_and_who_does_nothing_none(
     assert "http" not in text.replace("http-equiv", "")
 
 
-@pytest.mark.slow(reason=SLOW)
+@pytest.mark.slow(reason="it runs each case's tests many times")
 def test_who_cheats_in_a_known_way_solves_nothing(past: Path, capsys: pytest.CaptureFixture[str]) -> None:
     behaviours = {**{name: writes(files) for name, files in CHEATS.items()}, **cheats(past)}
     with ScriptedPast(behaviours) as models:
@@ -89,7 +88,7 @@ def test_who_cheats_in_a_known_way_solves_nothing(past: Path, capsys: pytest.Cap
     assert not any("solved" in ends for ends in judged.values()), judged
 
 
-@pytest.mark.slow(reason=SLOW)
+@pytest.mark.slow(reason="it runs each case's tests many times")
 def test_a_right_change_of_another_form_is_solved(past: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = PERCENT.replace("* (100 - discount) / 100", "* (1 - discount / 100)")
     with ScriptedPast({"right": writes({"shop.py": other, "extra.py": "x = 1\n"})}) as models:
@@ -97,7 +96,7 @@ def test_a_right_change_of_another_form_is_solved(past: Path, capsys: pytest.Cap
     assert sorted(done.judged["right"]) == ["solved", "wrong"]
 
 
-@pytest.mark.slow(reason=SLOW)
+@pytest.mark.slow(reason="it runs each case's tests many times")
 def test_merged_pull_requests_are_tasks_in_the_words_that_their_issues_had(
     github: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +130,7 @@ def test_merged_pull_requests_are_tasks_in_the_words_that_their_issues_had(
     assert set(repo.branches()) == {"main", "fix"}, "nothing is pushed"
 
 
+@pytest.mark.slow(reason="it looks for a sandbox many times")
 def test_what_cannot_be_tried_is_said_in_one_line(
     past: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
