@@ -82,6 +82,7 @@ def for_error(error: BaseException) -> int:
 COMMANDS = {
     "run": "take one task, change the repository, open a pull request",
     "worker": "look after many repositories, as a fleet's file says",
+    "fleet": "look after many repositories on several machines, with one queue",
     "chat": "talk with the model about this folder, or about a clone of a repository",
     "ask": "ask the model one thing about this folder, and print its answer",
     "show": "print what happened in a run",
@@ -146,7 +147,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:
         raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {"run", "ask", "redteam", "worker", "doctor", "claims", "mcp", *_EXAMPLES}:
+    if options.command in {"run", "ask", "redteam", "worker", "fleet", "doctor", "claims", "mcp", *_EXAMPLES}:
         refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
@@ -197,6 +198,7 @@ def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
     return {
         "run": _add_run,
         "worker": _add_worker,
+        "fleet": _add_fleet,
         "chat": _add_chat,
         "ask": _add_ask,
         "show": _add_show,
@@ -254,6 +256,39 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
     _add_json(parser, "print one JSON object a cycle on standard output")
     add_settings(parser)
+
+
+_FLEET_ACTIONS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    "run": ("work on this machine until somebody ends it", ()),
+    "list": ("the queue: what runs, what waits, what comes later", ()),
+    "status": ("workers, repositories, pauses and what they cost today", ()),
+}
+
+
+def _add_fleet(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    for name, (text, words) in _FLEET_ACTIONS.items():
+        action = actions.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+        )
+        for word, help_text in words:
+            action.add_argument(word, type=_text, metavar=word.upper(), help=help_text)
+        action.add_argument(
+            "--config", type=_text, default="fleet.toml", metavar="FILE", help="the fleet's file (fleet.toml)"
+        )
+        action.add_argument(
+            "--database-url",
+            type=_text,
+            default=None,
+            metavar="URL",
+            help="the PostgreSQL that all workers share, without a password; with one, set PULLWRIGHT_DATABASE_URL. "
+            "Without either, a file on this machine is used, for one worker",
+        )
+        _add_json(action, "print JSON lines")
+        if name == "run":
+            action.usage = f"{PROGRAM} fleet run [FLAG ...]"
+            action.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
+            add_settings(action)
 
 
 def _add_subject(what: argparse._ArgumentGroup) -> None:

@@ -186,9 +186,16 @@ class Members:
             self._schedule(repository.name, settings),
             NextStepChooser(self._clock, random.SystemRandom()),
             left,
+            settings.max_usd or 0.0,
             totals=MemberTotals(last_run=last_run),
         )
         return member
+
+    def key(self, repository: FleetRepository) -> str:
+        """Return the key by which all machines know a repository."""
+        flags = self._flags(repository)
+        settings = load_settings(flags, repository.environ, Path.cwd()).settings
+        return repository_key(label_of(repository.name, settings.github_url))
 
     def _only_once(self, name: str, github_url: str) -> None:
         """Refuse a repository that is named twice, also in two spellings."""

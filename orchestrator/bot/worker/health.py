@@ -6,17 +6,17 @@ import asyncio
 import json
 import re
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.bot.worker.fleet import MemberState
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.worker.fleet import Fleet, Member
+    from orchestrator.bot.worker.fleet import Member
     from orchestrator.core.clock import Clock
 
 LOOP_SECONDS = 300.0
@@ -39,10 +39,18 @@ _REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 4
 _REASONS |= {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
 
+class HasMembers(Protocol):
+    """What runs the cycles of several repositories."""
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The repositories."""
+
+
 class Health:
     """What there is to tell about a fleet."""
 
-    def __init__(self, fleet: Fleet, clock: Clock, redact: Callable[[str], str]) -> None:
+    def __init__(self, fleet: HasMembers, clock: Clock, redact: Callable[[str], str]) -> None:
         self._fleet = fleet
         self._clock = clock
         self._redact = redact
