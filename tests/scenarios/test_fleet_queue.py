@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from tests.doubles.model_server import gated
 from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, make_repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.doubles.model_server import RecordedRequest, Step
 
 SECRETS = {"OPENAI_API_KEY": "sk-" + "a1B2" * 10, "ONE_TOKEN": "ghp_" + "x9Y8" * 9}
 WRITE = ("write_file", {"path": "a.txt", "content": "a\n"})
@@ -132,3 +137,58 @@ def test_a_new_fleet_has_an_empty_queue(stage: Stage, file: Path, monkeypatch: p
     monkeypatch.setenv("ONE_TOKEN", SECRETS["ONE_TOKEN"])
     done = stage.command("fleet", "list", "--config", str(file))
     assert (done.code, done.out) == (3, "the queue is empty\n")
+
+
+@pytest.mark.slow(reason="a worker in a process of its own")
+def test_a_person_steers_what_a_worker_does(
+    stage: Stage, file: Path, fleet_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULLWRIGHT_DATABASE_URL", fleet_database)
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    asked, gate = threading.Event(), threading.Event()
+
+    def hangs(_request: RecordedRequest) -> Step:
+        asked.set()
+        return gated(do(FINISH).text, gate)
+
+    def said(*words: str) -> str:
+        return stage.command("fleet", *words, "--config", str(file)).out
+
+    stage.script(do(WRITE), hangs, PROPOSE)
+    with worker(file, fleet_database) as (process, out, err):
+        assert asked.wait(60)
+        assert "is paused" in said("pause", "./two")
+        assert "goes on with another task" in said("cancel", "./one")
+        (cancelled,) = results(out, 1)
+        assert (cancelled["outcome"], bool(cancelled["saved"])) == ("interrupted", True)
+        gate.set()
+        (idle,) = results(out, 1)  # its only task was cancelled, and the other repository is paused
+        assert (idle["repository"], idle["outcome"]) == (str(file.parent / "one"), "no_task")
+        assert "goes on" in said("resume", "./two")
+        assert [one["outcome"] for one in results(out, 2)] == ["proposed", "no_task"]
+        name = re.findall(r"(\S+) +\S+ +1 +20", said("status"))[0]
+        assert "ends after the rounds" in said("drain", name)
+        assert process.wait(60) == 130
+        assert "a person drains this worker" in err.read()
+    assert "is no worker; there are: none" in said("drain", name)
+    assert "was never begun" not in said("add", "./two")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["add", "./oen"], "names no repository ./oen; the nearest one is "),
+        (["add", "./one", "issue 5"], "issue 5"),
+        (["add", "./one"], "start a worker with pullwright fleet run"),
+        (["stop", "./one"], "invalid choice: 'stop'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    stage: Stage, file: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONE_TOKEN", SECRETS["ONE_TOKEN"])
+    done = stage.command("fleet", *words, "--config", str(file))
+    assert done.code != 0
+    assert said in done.out + done.err
+    assert len((done.out + done.err).splitlines()) == 1

@@ -258,33 +258,59 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
-_FLEET_ACTIONS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+_FLEET_ACTIONS: dict[str, tuple[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
     "run": ("work on this machine until somebody ends it", ()),
     "list": ("the queue: what runs, what waits, what comes later", ()),
     "status": ("workers, repositories, pauses and what they cost today", ()),
+    "add": (
+        "look at a repository now, or try one of its tasks next",
+        (("repository", {}), ("task", {"nargs": "?", "help": "the task's key, such as issue-12"})),
+    ),
+    "pause": (
+        "begin nothing more in some repositories",
+        (("repository", {"nargs": "+"}), ("--reason", {"default": "by hand", "metavar": "TEXT"})),
+    ),
+    "resume": ("go on with repositories that are paused or need a person", (("repository", {"nargs": "+"}),)),
+    "cancel": (
+        "end what a repository runs or waits for, and go on with another task; work is kept",
+        (("repository", {}),),
+    ),
+    "drain": ("let a worker end after the rounds that it runs", (("worker", {}),)),
 }
 
 
 def _add_fleet(parser: argparse.ArgumentParser) -> None:
+    def common(to: argparse.ArgumentParser, *, is_action: bool) -> None:
+        def default(value: Any) -> Any:
+            return argparse.SUPPRESS if is_action else value
+
+        to.add_argument(
+            "--config",
+            type=_text,
+            default=default("fleet.toml"),
+            metavar="FILE",
+            help="the fleet's file (fleet.toml)",
+        )
+        to.add_argument(
+            "--database-url",
+            type=_text,
+            default=default(None),
+            metavar="URL",
+            help="the PostgreSQL that all workers share, without a password; with one, set PULLWRIGHT_DATABASE_URL. "
+            "Without either, a file on this machine is used, for one worker",
+        )
+        to.add_argument("--json", action="store_true", default=default(False), help="print JSON lines")
+
+    common(parser, is_action=False)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     for name, (text, words) in _FLEET_ACTIONS.items():
         action = actions.add_parser(
             name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
         )
-        for word, help_text in words:
-            action.add_argument(word, type=_text, metavar=word.upper(), help=help_text)
-        action.add_argument(
-            "--config", type=_text, default="fleet.toml", metavar="FILE", help="the fleet's file (fleet.toml)"
-        )
-        action.add_argument(
-            "--database-url",
-            type=_text,
-            default=None,
-            metavar="URL",
-            help="the PostgreSQL that all workers share, without a password; with one, set PULLWRIGHT_DATABASE_URL. "
-            "Without either, a file on this machine is used, for one worker",
-        )
-        _add_json(action, "print JSON lines")
+        for word, how in words:
+            shown = {} if word.startswith("-") else {"metavar": word.upper()}
+            action.add_argument(word, type=_text, **{**shown, **how})
+        common(action, is_action=True)
         if name == "run":
             action.usage = f"{PROGRAM} fleet run [FLAG ...]"
             action.add_argument("--dry-run", action="store_true", help=_DRY_RUN)

@@ -19,13 +19,16 @@ from orchestrator.app.cli.arguments import DONE, INTERRUPTED, NOTHING
 from orchestrator.app.cli.worker import Members, cycle_json, cycle_line
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys, secret_values
+from orchestrator.app.config.settings import nearest_to
 from orchestrator.app.words import as_json_text, clean, money, short_line
+from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.health import Health, serving
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.repositories import repository_key
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -58,8 +61,9 @@ def fleet(options: argparse.Namespace) -> int:
     redactor = Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
     if options.action == "run":
         return asyncio.run(FleetRun(file, options, redactor, url).run())
+    keys = Members(options, Home.of(os.environ), SystemClock()).keys(file.repositories)
     with _opened(url) as store:
-        return _ACTIONS[options.action](store, options)
+        return _ACTIONS[options.action](store, options, keys)
 
 
 def database_url(typed: str | None, environ: Mapping[str, str], config: Path) -> str:
@@ -125,7 +129,7 @@ class FleetRun:
             self._store,
             EngineOptions(name, __version__, file.parallel, file.most_running),
             self._clock,
-            self._worker.play,
+            self._worker,
             self._drain,
         )
         self._name = name
@@ -193,7 +197,71 @@ class FleetRun:
         print(f"pullwright: {self._redactor.redact(clean(text))}", file=sys.stderr, flush=True)
 
 
-def _list(store: FleetStore, options: argparse.Namespace) -> int:
+def _named(typed: str, keys: Mapping[str, str], config: str) -> str:
+    """Return the key of a repository that a person named, as the file names it or in another spelling."""
+    found = {repository_key(name): key for name, key in keys.items()} | dict(keys)
+    # A path counts from the folder of the file, as in the file itself.
+    folder = str((Path(config).expanduser().parent / Path(typed).expanduser()).resolve())
+    key = found.get(typed) or found.get(repository_key(typed)) or found.get(folder)
+    if key is None:
+        near = nearest_to(typed, tuple(keys))
+        raise ConfigurationError(
+            f"{config} names no repository {short_line(typed)}; the nearest one is {short_line(near)}"
+        )
+    return key
+
+
+def _add(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
+    key = _named(options.repository, keys, options.config)
+    if options.task is None:
+        return _told(options, {key: store.wake(key)}, "is looked at now", _UNKNOWN)
+    claim_ref(options.task)
+    why = "has a turn that runs, is paused, or was never begun: see pullwright fleet status"
+    return _told(options, {key: store.ask(key, options.task)}, f"tries {options.task} next", why)
+
+
+def _pause(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
+    wanted = [_named(name, keys, options.config) for name in options.repository]
+    found = {key: store.pause(key, clean(options.reason)) for key in wanted}
+    return _told(options, found, "is paused; what runs goes on to its end", _UNKNOWN)
+
+
+def _resume(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
+    wanted = [_named(name, keys, options.config) for name in options.repository]
+    return _told(options, {key: store.resume(key) for key in wanted}, "goes on", _UNKNOWN)
+
+
+def _cancel(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
+    key = _named(options.repository, keys, options.config)
+    done = {key: store.cancel(key)}
+    return _told(
+        options, done, "goes on with another task; a cycle that runs ends within seconds", "has no turn"
+    )
+
+
+def _drain(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
+    del keys
+    names = ", ".join(one.worker for one in store.workers()) or "none"
+    why = f"is no worker; there are: {names}"
+    done = {options.worker: store.drain(options.worker)}
+    return _told(options, done, "ends after the rounds that it runs", why)
+
+
+_UNKNOWN = "has not been begun: start a worker with pullwright fleet run"
+
+
+def _told(options: argparse.Namespace, done: Mapping[str, bool], what: str, otherwise: str) -> int:
+    """Say what was done to each, and what was not."""
+    for name, is_done in done.items():
+        if options.json:
+            print(as_json_text({"kind": options.action, "name": name, "done": is_done}))
+        else:
+            print(f"{short_line(name)} {what if is_done else otherwise}")
+    return DONE if all(done.values()) else NOTHING
+
+
+def _list(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
+    del keys
     turns = store.queued()
     if options.json:
         for one in turns:
@@ -231,7 +299,8 @@ def _turn_json(one: QueuedTurn) -> dict[str, Any]:
     }
 
 
-def _status(store: FleetStore, options: argparse.Namespace) -> int:
+def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
+    del keys
     workers, repositories, turns = store.workers(), store.repositories(), store.queued()
     if options.json:
         print(as_json_text(_status_json(store, workers, repositories, turns)))
@@ -337,4 +406,12 @@ def _table(rows: Sequence[tuple[str, ...]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-_ACTIONS = {"list": _list, "status": _status}
+_ACTIONS = {
+    "list": _list,
+    "status": _status,
+    "add": _add,
+    "pause": _pause,
+    "resume": _resume,
+    "cancel": _cancel,
+    "drain": _drain,
+}

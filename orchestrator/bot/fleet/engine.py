@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dbos import DBOS
 from dbos._serialization import DBOSPortableJSON
@@ -84,13 +83,21 @@ class Watch:
         return [name for name, (_, since) in self._seen.items() if now - since >= self.lease_seconds]
 
 
+class Player(Protocol):
+    """What plays turns, in the event loop that launched the worker."""
+
+    def play(self, turn: Turn) -> Coroutine[Any, Any, None]:
+        """Play a turn, and queue what follows. It does not raise."""
+
+    def lose(self, turn: Turn) -> None:
+        """End a turn that runs here: another worker has taken it over, or a person cancelled it."""
+
+
 class FleetEngine:
     """Runs one worker. There is one in a process.
 
     Args:
-        play: plays a turn in the event loop that launched the worker, and queues what follows. It does not raise.
-        on_drain: called in that loop, with the reason, where this worker is to end after what it runs.
-        on_lost: called in that loop, with the turn, where another worker took over a turn that runs here.
+        on_drain: called in the event loop, with the reason, where this worker is to end after what it runs.
     """
 
     def __init__(
@@ -98,18 +105,17 @@ class FleetEngine:
         store: FleetStore,
         options: EngineOptions,
         clock: Clock,
-        play: Callable[[Turn], Coroutine[Any, Any, None]],
+        player: Player,
         on_drain: Callable[[str], None],
     ) -> None:
         self._store = store
         self._options = options
         self._clock = clock
-        self._play = play
+        self._player = player
         self._on_drain = on_drain
         self._watch = Watch(clock, options.lease_seconds, options.beat_seconds)
         self._beating: asyncio.Task[None] | None = None
-        self._running = 0
-        self._idle = threading.Condition()
+        self._running: set[Turn] = set()
 
     async def launch(self) -> None:
         """Begin to take turns.
@@ -142,7 +148,7 @@ class FleetEngine:
         def turn(data: dict[str, Any]) -> str:
             def played() -> str:
                 found = Turn.from_json(data)
-                asyncio.run_coroutine_threadsafe(self._play(found), loop).result()
+                asyncio.run_coroutine_threadsafe(self._played(found), loop).result()
                 return found.id
 
             return DBOS.run_step({"name": "play"}, played)
@@ -158,6 +164,13 @@ class FleetEngine:
             on_conflict="always_update",
         )
 
+    async def _played(self, turn: Turn) -> None:
+        self._running.add(turn)
+        try:
+            await self._player.play(turn)
+        finally:
+            self._running.discard(turn)
+
     async def close(self) -> None:
         """Take no more turns, wait for those that run, and end."""
         if self._beating is not None:
@@ -171,25 +184,30 @@ class FleetEngine:
         """Say that this worker lives, and look after the others. Nothing here ends before the worker does."""
         while True:
             with suppress(FleetError):
-                reason, _ = await asyncio.to_thread(self._look_around)
+                running = set(self._running)
+                reason = await asyncio.to_thread(self._look_around)
                 if reason:
                     self._on_drain(reason)
+                numbers = await asyncio.to_thread(self._store.numbers, [turn.repository for turn in running])
+                for turn in running & self._running:
+                    if numbers.get(turn.repository) != turn.number:
+                        self._player.lose(turn)
             await self._clock.sleep(self._options.beat_seconds)
 
-    def _look_around(self) -> tuple[str, list[Turn]]:
+    def _look_around(self) -> str:
+        """Beat, take over what the dead left, and say why this worker is to end; empty if it is not."""
         store, options = self._store, self._options
         draining = store.beat(options.worker)
         others = {one.worker: one.beats for one in store.workers() if one.worker != options.worker}
-        taken: list[Turn] = []
         for name in self._watch.dead(others):
-            taken += store.take_over(name)
+            store.take_over(name)
             store.remove_worker(name)
         store.restart_lost()
         if draining is None:
             # Taken for dead, for instance because the machine slept: what ran here goes on elsewhere.
             store.add_worker(options.worker, options.version, options.parallel)
-            return "", taken
+            return ""
         newest = store.newest_version()
         if newest != options.version:
-            return f"a worker of version {newest} takes the turns now", taken
-        return "a person drains this worker" if draining else "", taken
+            return f"a worker of version {newest} takes the turns now"
+        return "a person drains this worker" if draining else ""

@@ -24,7 +24,7 @@ from orchestrator.bot.journal.index import Pause
 from orchestrator.core.errors import ConfigurationError, FleetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from orchestrator.bot.fleet.turns import Following
@@ -260,7 +260,7 @@ class FleetStore:
                 .where(_repositories.c.repository == repository)
                 .values(quota=quota, halted=None)
             )
-            if row is None or row.paused is not None or self._is_live(c, row.workflow):
+            if row is None or row.paused is not None or self._status(c, row.workflow) in _LIVE:
                 return True
             look = Turn(repository, row.number + 1, renewed=True)
             return self._move(c, repository, row.number, look, first or self._clock.now())
@@ -331,6 +331,48 @@ class FleetStore:
             seconds = max(not_before - self._now(), 0) / 1000
             self._engine_call(lambda client: client.set_workflow_delay(workflow, delay_seconds=seconds))
         return True
+
+    def ask(self, repository: str, task: str) -> bool:
+        """Try a task next, in place of what the repository waits for; whether nothing of it is running."""
+
+        def change(c: sa.Connection) -> str | None:
+            row = self._row(c, repository)
+            if row is None or row.paused is not None or self._status(c, row.workflow) == "PENDING":
+                return None
+            turn = Turn(repository, row.number + 1, task, attempt=task)
+            return row.workflow if self._move(c, repository, row.number, turn, self._clock.now()) else None
+
+        return self._replaced(change)
+
+    def cancel(self, repository: str) -> bool:
+        """End the turn that a repository runs or waits for, and look for another task; whether it had one.
+
+        Whoever runs it learns of it at the next heartbeat, ends the cycle at once, and keeps its work.
+        """
+        turn = next((one.turn for one in self.queued() if one.turn.repository == repository), None)
+
+        def change(c: sa.Connection) -> str | None:
+            row = self._row(c, repository)
+            if turn is None or row is None or row.workflow != turn.id:
+                return None
+            look = turn.look(attempted={*turn.attempted, turn.attempt} - {""})
+            return turn.id if self._move(c, repository, turn.number, look, self._clock.now()) else None
+
+        return self._replaced(change)
+
+    def _replaced(self, change: Callable[[sa.Connection], str | None]) -> bool:
+        """Cancel the workflow of the turn from which a repository was moved on; whether it was."""
+        old = self._tried(change)
+        if old:
+            self._engine_call(lambda client: client.cancel_workflow(old))
+        return old is not None
+
+    def numbers(self, repositories: Collection[str]) -> dict[str, int]:
+        """At which turn some repositories are."""
+        query = sa.select(_repositories.c.repository, _repositories.c.number).where(
+            _repositories.c.repository.in_(repositories)
+        )
+        return {row.repository: row.number for row in self._tried(lambda c: c.execute(query).all())}
 
     def take_over(self, worker: str) -> list[Turn]:
         """Queue the turns of a worker that is dead once more, under ids of their own; returns those."""
@@ -439,6 +481,27 @@ class FleetStore:
 
         self._tried(change)
 
+    def pause(self, repository: str, reason: str) -> bool:
+        """Begin nothing more in a repository; what runs goes on. Whether the fleet knows it."""
+        mine = _repositories.c.repository == repository
+        change = sa.update(_repositories).where(mine).values(paused=reason)
+        return bool(self._tried(lambda c: c.execute(change)).rowcount)
+
+    def resume(self, repository: str) -> bool:
+        """Go on with a repository that a person paused, or that needed one; whether the fleet knows it."""
+        mine = _repositories.c.repository == repository
+
+        def change(c: sa.Connection) -> str | None:
+            c.execute(sa.update(_repositories).where(mine).values(paused=None, not_before=0, reason=""))
+            quota: str | None = c.scalar(sa.select(_repositories.c.quota).where(mine))
+            c.execute(sa.delete(_quotas).where(_quotas.c.quota == quota))
+            return quota
+
+        quota = self._tried(change)
+        if quota is not None:
+            self.begin(repository, quota, None)
+        return quota is not None
+
     def pause_of(self, quota: str) -> Pause | None:
         """The pause of a quota that is not over."""
         query = sa.select(_quotas.c.until, _quotas.c.reason).where(
@@ -520,6 +583,11 @@ class FleetStore:
             for row in rows
         ]
 
+    def drain(self, worker: str) -> bool:
+        """Ask a worker to end after the rounds that it runs; whether there is one of this name."""
+        change = sa.update(_workers).where(_workers.c.worker == worker).values(draining=True)
+        return bool(self._tried(lambda c: c.execute(change)).rowcount)
+
     def newest_version(self) -> str:
         """The version of the program whose workers take turns: the one that was started last for the first time."""
         return str(self._engine_call(lambda client: client.get_latest_application_version())["version_name"])
@@ -559,10 +627,12 @@ class FleetStore:
         )
         return True
 
-    def _is_live(self, c: sa.Connection, workflow: str) -> bool:
+    def _status(self, c: sa.Connection, workflow: str) -> str | None:
+        """What the engine says of a workflow: `PENDING` is that it runs."""
         schema = "dbos" if self._is_postgresql else None
         status = sa.table("workflow_status", sa.column("workflow_uuid"), sa.column("status"), schema=schema)
-        return c.scalar(sa.select(status.c.status).where(status.c.workflow_uuid == workflow)) in _LIVE
+        found: str | None = c.scalar(sa.select(status.c.status).where(status.c.workflow_uuid == workflow))
+        return found
 
     def _run_of(self, workflow: str) -> str:
         query = sa.select(_cycles.c.run).where(_cycles.c.workflow == workflow)

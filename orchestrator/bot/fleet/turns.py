@@ -30,6 +30,8 @@ class Priority(IntEnum):
 
     LOOK = 10
     """It takes seconds, and only it finds what comes before other things."""
+    ASKED = 15
+    """A person wants this task tried next."""
     FEEDBACK = 20
     """Reviews, and checks that failed."""
     UPKEEP = 30
@@ -55,7 +57,7 @@ class Turn:
         number: counts the turns of the repository; no two have the same.
         task: the key of the task; empty for a look.
         claim: the fencing number that the cycle's claim has if nobody else claims before.
-        kind: of the task, a `TaskKind`.
+        kind: of the task, a `TaskKind`; empty where a person named the task.
         attempt: the name under which the task counts as tried.
         attempted: what was tried since the schedule's last time.
         failures: cycles of the repository that failed one after another.
@@ -85,7 +87,7 @@ class Turn:
         """Which turns of other repositories come before it."""
         if not self.task:
             return Priority.LOOK
-        return _PRIORITIES.get(TaskKind(self.kind), Priority.NEW) if self.kind else Priority.NEW
+        return _PRIORITIES.get(TaskKind(self.kind), Priority.NEW) if self.kind else Priority.ASKED
 
     def again(self, *, dead_run: str = "") -> Turn:
         """The same once more, where it came to no end. A claim that was lost with its worker has a next number."""

@@ -89,6 +89,13 @@ class FleetWorker:
             if member.task is not None:
                 member.task.cancel()
 
+    def lose(self, turn: Turn) -> None:
+        """End a turn that another worker has taken over, or a person cancelled. What it has done so far is kept."""
+        member = self.by_key.get(turn.repository)
+        if member is not None and member.runner is not None and member.task is not None:
+            member.runner.stop.at_once()
+            member.task.cancel()
+
     async def play(self, turn: Turn) -> None:
         """Play a turn, and queue what follows."""
         member = self.by_key.get(turn.repository)
@@ -167,7 +174,7 @@ class FleetWorker:
             member.task = asyncio.current_task()
             return await runner.cycle(assignment)
         except asyncio.CancelledError:
-            if not self._stop():
+            if not (self._stop() or (member.runner is not None and member.runner.stop())):
                 raise
             return CycleResult(None, Outcome.INTERRUPTED)
         except PullwrightError as error:

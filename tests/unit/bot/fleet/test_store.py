@@ -122,6 +122,59 @@ def test_what_all_may_spend_in_a_day_is_set_aside_before_it_is_spent(store: Flee
     assert store.spent_today() == pytest.approx(2.5)
 
 
+def test_a_person_names_what_is_tried_next(store: FleetStore) -> None:
+    begun(store, A)
+    assert store.ask(A, "issue-5")
+    (asked,) = store.queued()
+    assert (asked.turn.task, asked.turn.priority.name, asked.workflow) == (
+        "issue-5",
+        "ASKED",
+        f"{A}:issue-5:0:2",
+    )
+    assert not store.ask(B, "issue-5")
+
+
+def test_what_is_cancelled_is_not_tried_again_before_the_schedules_time(store: FleetStore) -> None:
+    (look,) = begun(store, A)
+    cycle = cycle_after(look)
+    assert store.ask(A, cycle.task)
+    assert store.cancel(A)
+    (follows,) = store.queued()
+    assert follows.turn == Turn(A, 3, attempted=("issue-1",))
+    assert not store.advance(cycle, Following(cycle.look(), now()), "interrupted", 0.1)
+    assert not store.cancel(B)
+
+
+def test_who_is_paused_by_hand_has_no_next_turn_until_somebody_resumes_it(store: FleetStore) -> None:
+    (look,) = begun(store, A)
+    assert store.pause(A, "release week")
+    assert store.advance(look, Following(look.look(), now()), "no_task", None)
+    store.begin(A, "quota", now())
+    assert [one.turn.number for one in store.queued()] == [1]
+    assert [one.paused for one in store.repositories()] == ["release week"]
+    assert store.resume(A)
+    assert [one.turn.number for one in store.queued()] == [1, 3]
+    assert not store.pause(B, "unknown")
+    assert not store.resume(B)
+
+
+def test_who_needed_a_person_goes_on_when_a_person_says_so(store: FleetStore) -> None:
+    (look,) = begun(store, A)
+    store.advance(look, Following(None, now(), halted="no key"), "failed", None)
+    assert [one.halted for one in store.repositories()] == ["no key"]
+    store.pause_quota("quota", Pause(now() + timedelta(hours=1), "spent"))
+    assert store.resume(A)
+    assert [one.halted for one in store.repositories()] == [None]
+    assert store.pause_of("quota") is None
+
+
+def test_a_worker_is_asked_to_end(store: FleetStore) -> None:
+    store.add_worker("m-1", "1.0", 1)
+    assert store.drain("m-1")
+    assert store.beat("m-1") is True
+    assert not store.drain("m-2")
+
+
 def test_workers_come_live_and_go(store: FleetStore) -> None:
     store.add_worker("m-1", "1.0", 2)
     assert store.beat("m-1") is False
