@@ -108,7 +108,7 @@ class FleetRun:
 
     def __init__(self, file: FleetFile, options: argparse.Namespace, redactor: Redactor, url: str) -> None:
         self._store = _store(url, patient=True)
-        from orchestrator.bot.fleet.engine import EngineOptions, FleetEngine, new_worker_name
+        from orchestrator.bot.fleet.engine import LEASE_SECONDS, EngineOptions, FleetEngine, new_worker_name
         from orchestrator.bot.fleet.worker import FleetWorker
 
         self._file = file
@@ -127,7 +127,13 @@ class FleetRun:
         )
         self._engine: FleetEngine = FleetEngine(
             self._store,
-            EngineOptions(name, __version__, file.parallel, file.most_running),
+            EngineOptions(
+                name,
+                __version__,
+                file.parallel,
+                file.most_running,
+                float(file.lease_seconds or LEASE_SECONDS),
+            ),
             self._clock,
             self._worker,
             self._drain,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_EVERY = "10m"
 """How often a repository is looked at that has no schedule of its own."""
 _TABLES = ("fleet", "defaults", "repository")
-_FLEET_KEYS = ("health", "max_usd_per_day", "most_running", "parallel", "timezone")
+_FLEET_KEYS = ("health", "lease_seconds", "max_usd_per_day", "most_running", "parallel", "timezone")
 _OWN_KEYS = ("name", "token_env")
 _WHEN = ("every", "cron")
 _NOT_IN_A_FLEET = {"max_cycles": "a fleet has no end: leave it out, or pass --once for one cycle each"}
@@ -39,6 +39,8 @@ _OTHER_IDENTITIES = frozenset(
 )  # would be used beside or instead
 _MOST_REPOSITORIES = 1_000
 _MOST_PARALLEL = 16
+_LEAST_LEASE = 6
+_MOST_LEASE = 3_600
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 _MAX_PORT = 65_535
@@ -76,6 +78,7 @@ class FleetFile:
         parallel: the most cycles at a time of one worker.
         most_running: the most cycles at a time of all workers; None is no limit.
         max_usd_per_day: what all cycles of a UTC day may cost; None is no limit.
+        lease_seconds: a worker of whom nothing was heard for so long is taken for dead; None is the usual time.
     """
 
     repositories: tuple[FleetRepository, ...]
@@ -83,6 +86,7 @@ class FleetFile:
     parallel: int
     most_running: int | None = None
     max_usd_per_day: float | None = None
+    lease_seconds: int | None = None
 
 
 def load_fleet(path: Path, environ: Mapping[str, str]) -> FleetFile:
@@ -144,9 +148,10 @@ class _Reader:
         return FleetFile(
             repositories,
             self._health(fleet.get("health")),
-            self._number(fleet, "parallel", _MOST_PARALLEL) or 1,
-            self._number(fleet, "most_running", _MOST_REPOSITORIES),
+            self._number(fleet, "parallel", 1, _MOST_PARALLEL) or 1,
+            self._number(fleet, "most_running", 1, _MOST_REPOSITORIES),
             self._daily_limit(fleet, repositories),
+            self._number(fleet, "lease_seconds", _LEAST_LEASE, _MOST_LEASE),
         )
 
     def _table(self, values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -225,12 +230,12 @@ class _Reader:
         others = {key: value for key, value in self._environ.items() if key not in _OTHER_IDENTITIES}
         return {**others, "GITHUB_TOKEN": token, "GH_ENTERPRISE_TOKEN": token}  # on whichever server it lies
 
-    def _number(self, fleet: dict[str, Any], key: str, most: int) -> int | None:
+    def _number(self, fleet: dict[str, Any], key: str, least: int, most: int) -> int | None:
         value = fleet.get(key)
         if value is None:
             return None
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-            raise ConfigurationError(f"{key} in {self._path} must be a whole number from 1 to {most}")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ConfigurationError(f"{key} in {self._path} must be a whole number from {least} to {most}")
         return value
 
     def _daily_limit(self, fleet: dict[str, Any], repositories: tuple[FleetRepository, ...]) -> float | None:

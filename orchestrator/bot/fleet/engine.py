@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.core.clock import Clock
 
-BEAT_SECONDS = 5.0
 LEASE_SECONDS = 30.0
 """A worker whose heartbeat has stood still for so long, seen by one who could read it all the time, is dead."""
+_BEATS_A_LEASE = 6
 POLL_SECONDS = 1.0
 _LONGEST_END_SECONDS = 86_400
 
@@ -51,7 +51,6 @@ class EngineOptions:
     version: str
     parallel: int = 1
     most_running: int | None = None
-    beat_seconds: float = BEAT_SECONDS
     lease_seconds: float = LEASE_SECONDS
     poll_seconds: float = POLL_SECONDS
 
@@ -66,7 +65,6 @@ class Watch:
 
     clock: Clock
     lease_seconds: float
-    beat_seconds: float
     _seen: dict[str, tuple[int, float]] = field(default_factory=dict)
     _looked_at: float | None = None
 
@@ -113,7 +111,7 @@ class FleetEngine:
         self._clock = clock
         self._player = player
         self._on_drain = on_drain
-        self._watch = Watch(clock, options.lease_seconds, options.beat_seconds)
+        self._watch = Watch(clock, options.lease_seconds)
         self._beating: asyncio.Task[None] | None = None
         self._running: set[Turn] = set()
 
@@ -192,7 +190,7 @@ class FleetEngine:
                 for turn in running & self._running:
                     if numbers.get(turn.repository) != turn.number:
                         self._player.lose(turn)
-            await self._clock.sleep(self._options.beat_seconds)
+            await self._clock.sleep(self._options.lease_seconds / _BEATS_A_LEASE)
 
     def _look_around(self) -> str:
         """Beat, take over what the dead left, and say why this worker is to end; empty if it is not."""

@@ -9,7 +9,7 @@ from orchestrator.core.clock import ManualClock
 async def play(*looks: tuple[float, dict[str, int]]) -> list[list[str]]:
     """Look after so many seconds each, and see these heartbeats."""
     clock = ManualClock()
-    watch = Watch(clock, 30.0, 5.0)
+    watch = Watch(clock, 30.0)
     dead = []
     for seconds, beats in looks:
         await clock.sleep(seconds)
