@@ -119,6 +119,7 @@ class Backlog:
         has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
         unfinished: keys of the tasks on which a cycle left unfinished work.
         asked_again: by which claim a person asked for another try of a task, by its key; empty where nobody did.
+        only: the key of the only task that is looked at; empty for all. Unlike `selection` it is nobody's wish.
     """
 
     forge: Forge
@@ -134,6 +135,7 @@ class Backlog:
     has_conflict: Callable[[int], bool] = lambda _number: False
     unfinished: Callable[[], Collection[str]] = tuple
     asked_again: Callable[[str], str] = lambda _key: ""
+    only: str = ""
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     clock: Clock = field(default_factory=SystemClock)
     last_search: LastSearch = field(default_factory=LastSearch)
@@ -152,7 +154,7 @@ class Backlog:
         if (waits := why_not_set_up(search.pulls)) is not None:
             search.note(waits)
             return
-        for found in search.upkeep(self.selection.key):
+        for found in search.upkeep(self.only or self.selection.key):
             if found.attempt in self.attempted:
                 continue
             ready: ReadyTask | str = ""
@@ -262,6 +264,8 @@ class Backlog:
         for candidate in search.candidates(named.issue, named.text, named.item):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
+            if self.only not in {"", task.key}:
+                continue
             found: ReadyTask | str = ""
             with search.reading(name_of(task)):
                 found = self._judge(task, issue, search)
