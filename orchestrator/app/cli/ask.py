@@ -19,8 +19,8 @@ from orchestrator.app.cli.arguments import (
 )
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.state import StateView
-from orchestrator.app.cli.words import as_json_text, clean, environment_redactor
 from orchestrator.app.wiring.chat import build_chat
+from orchestrator.app.words import as_json_text, clean, environment_redactor
 from orchestrator.bot.chat.conversation import begun_in
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.clock import SystemClock

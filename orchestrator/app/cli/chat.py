@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
 
     from orchestrator.app.cli.chat_view import ChatView
+    from orchestrator.app.cli.server_questions import ServerQuestions
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.bot.chat.conversation import Answer
     from orchestrator.core.events import Event
+    from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion
 
     Made = TypeVar("Made")
 
@@ -158,6 +160,12 @@ class Chat:
     async def say(self, text: str) -> None:
         """Say something to the model, with the files that it mentions by `@`."""
         program = await self.program()
+        if other := program.other_memory:
+            said = f"This folder says that it is a clone of {other.repository}. Whoever made it could say so."
+            self.view.say(
+                f"{said}\nWith yes, conversations in it read and write what is remembered about that repository."
+            )
+            await program.decide_memory(is_allowed=await self.confirm("Do you want that?"))
         conversation = await program.opened()
         blocks = []
         for path in dict.fromkeys(match["path"].rstrip(".,;:!?)") for match in _MENTION.finditer(text)):
@@ -216,6 +224,16 @@ class Chat:
                 return Answer(Decision.NO)
             case _:
                 return Answer(Decision.NO, word)
+
+    async def answer_server(self, question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        """Ask the person what an MCP server wants to know; None if they do not answer it."""
+        async with self._asking:
+            try:
+                return await self._questions.ask(question)
+            except (EOFError, KeyboardInterrupt):
+                if self._working:
+                    self._working.cancel()
+                return None
 
     async def confirm(self, question: str) -> bool:
         """Ask the person yes or no. Without a terminal nobody answers: the command is typed with `yes` then."""
@@ -307,7 +325,7 @@ class Chat:
 
         class Redacted(FileHistory):
             def store_string(self, string: str) -> None:
-                from orchestrator.app.cli.words import environment_redactor
+                from orchestrator.app.words import environment_redactor
 
                 with suppress(OSError):  # a line that cannot be kept is no reason to end
                     super().store_string(environment_redactor().redact(string))
@@ -321,11 +339,22 @@ class Chat:
 
     # -- the program ---------------------------------------------------------------------------------------------
 
+    @property
+    def _questions(self) -> ServerQuestions:
+        from orchestrator.app.cli.server_questions import ServerQuestions
+
+        return ServerQuestions(self.view, self._line, self._holds_secret)
+
+    def _holds_secret(self, text: str) -> bool:
+        return self._program is None or self._program.result().redactor.holds_secret(text)
+
     def _build(self) -> ChatProgram:
         from orchestrator.app.wiring.chat import build_chat, take_up
         from orchestrator.bot.chat.conversation import begun_in
+        from orchestrator.engine.mcp.elicitation import PersonAtTerminal
 
         refuse_secrets(self._options)
+        person = PersonAtTerminal(self._questions.show_page, self.answer_server)
         program = build_chat(
             "chat",
             self._options.repo,
@@ -334,6 +363,7 @@ class Chat:
             Path.cwd(),
             self._emit,
             ask=self.ask if self._is_terminal else None,
+            person=person if self._is_terminal else None,
             dry_run=self._options.dry_run,
         )
         if self._options.run:

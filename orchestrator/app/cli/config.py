@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE
-from orchestrator.app.cli.words import as_json_text, clean
 from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.config.settings import SourceKind, load_settings
 from orchestrator.app.options import KEYS, OPTIONS
+from orchestrator.app.words import as_json_text, clean
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.redaction import masked
 

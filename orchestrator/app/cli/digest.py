@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED
-from orchestrator.app.cli.words import (
+from orchestrator.app.words import (
     as_json_text,
     clean,
     counted,

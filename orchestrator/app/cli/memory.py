@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, counted, short_line
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.memory import memory_file, open_memory
 from orchestrator.app.wiring.repository import choose_site, new_nonce, open_hidden_refs
+from orchestrator.app.words import as_json_text, clean, counted, short_line
 from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.worker.lessons import as_items
 from orchestrator.core.errors import ConfigurationError, ForgeError, WorkspaceError

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.cli.tasks import close
-from orchestrator.app.cli.words import as_json_text, clean, short_line
 from orchestrator.app.wiring.repository import local_forges, states_on_disk
+from orchestrator.app.words import as_json_text, clean, short_line
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
@@ -81,12 +82,12 @@ def _block(forge: LocalForge, states: States) -> list[str]:
         lines.append(
             f"      {short_line(request.branch)} -> {short_line(request.base)}, {request.commit[:_SHORT_COMMIT]}"
         )
-        lines.append(f"      {short_line(request.url, _MAX_LINE_CHARS)}")
+        show = f"git -C {shlex.quote(name)} show {shlex.quote(request.branch)}"
+        lines.append(f"      {short_line(show, _MAX_LINE_CHARS)}")
         if (state := of_pull.get(request.number)) is not None:
             lines += _task_lines(state, name, "      ")
     for question in _waiting(questions, known):
         lines.append(f"  ?{question.number}  {short_line(asked(question.body), _MAX_LINE_CHARS)}")
-        lines.append(f"      {short_line(question.url, _MAX_LINE_CHARS)}")
     for state in known or ():
         if state.pull is None and state.status is not TaskStatus.OPEN:
             lines += _task_lines(state, name, "  ")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, short_line
+from orchestrator.app.words import as_json_text, clean, short_line
 
 if TYPE_CHECKING:
     import argparse

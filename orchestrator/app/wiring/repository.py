@@ -26,7 +26,6 @@ from orchestrator.bot.forge.github.address import (
     refuse_other_forge,
 )
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.journal.digest import PersonDecision, note_decision
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
@@ -388,6 +387,24 @@ def proposal_place(here: OnDisk, github_url: str) -> str:
     return origin
 
 
+def host_of_server(web: str) -> str:
+    """Return the host that git contacts for a server, by its web address.
+
+    Raises:
+        ConfigurationError: the address is none.
+    """
+    return git_host_of(api_url_for(web))
+
+
+def cloned_from(place: OnDisk, github_url: str) -> str:
+    """Return the label of the repository on GitHub that a folder says it is a clone of; empty where it says none."""
+    try:
+        origin = parse_place(place.origin, github_url)
+    except PullwrightError:
+        return ""
+    return origin.label if isinstance(origin, OnGitHub) else ""
+
+
 def _named_folder(path: str, text: str) -> OnDisk:
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -438,6 +455,8 @@ class OpenTasks:
         Raises:
             JournalError: it cannot be written.
         """
+        from orchestrator.bot.journal.digest import PersonDecision, note_decision
+
         after = decided.after
         saved = after.wip is not None
         reference = f"refs/pullwright/wip/{after.key}" if saved else ""

@@ -62,19 +62,26 @@ if TYPE_CHECKING:
 
 
 class Outcome(StrEnum):
-    """How a cycle ended. `planned` is a dry run's `proposed`."""
+    """How a cycle ended."""
 
     PROPOSED = "proposed"
+    """A pull request was created or updated."""
     PLANNED = "planned"
+    """A dry run would have proposed a pull request."""
     ANSWERED = "answered"
     """A person talked with the model, which answered."""
     NO_TASK = "no_task"
+    """There is no task that may be done now."""
     QUESTION = "question"
+    """The model asked a person something, and the task waits for the answer."""
     LIMIT = "limit"
+    """A limit was reached before a pull request was made. The work is kept."""
     PAUSED = "paused"
     """A quota is spent, or a server is down: nothing is wrong with the task."""
     FAILED = "failed"
+    """The model gave up, or a program or a server failed. The work is kept."""
     INTERRUPTED = "interrupted"
+    """A person or the system ended the run. The work is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ BRANCH_FOLDERS = ("pullwright/", "pullwright-tasks/")
 """Our branches lie below one of these. New ones below the first, unless the remote has a branch called like it:
 then git can make none below it. By all of them our pull requests are known, whatever the remote has by now."""
 
+ONBOARDING = tuple(f"{folder}onboarding" for folder in BRANCH_FOLDERS)
+"""The branch of the pull request that sets a repository up. While that is open, no task is done."""
+
 REBASE_LABEL = "pullwright:rebase"
 """On an open pull request: bring it onto its base, whoever committed to it."""
 

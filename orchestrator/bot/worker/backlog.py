@@ -24,12 +24,12 @@ from orchestrator.bot.worker.candidates import (
     BACKLOG_FILES,
     CLAIMS_LOOK_AGAIN,
     ReadyTask,
+    SeenPulls,
     TaskSearch,
     TextFilter,
     VisibleText,
 )
-from orchestrator.bot.worker.lessons import SeenPulls
-from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again
+from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again, why_not_set_up
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import Commands
@@ -149,6 +149,9 @@ class Backlog:
         if self._none is not None:
             return
         search = self._begun = self._begin_search()
+        if (waits := why_not_set_up(search.pulls)) is not None:
+            search.note(waits)
+            return
         for found in search.upkeep(self.selection.key):
             if found.attempt in self.attempted:
                 continue

@@ -290,7 +290,7 @@ class Session:
         self._events.listen(listener)
 
     async def compact(self) -> bool:
-        """Make the conversation shorter now, between two inputs; whether it was.
+        """Put a summary in the place of all but the last reply now, between two inputs; whether it was.
 
         Raises:
             ConfigurationError: the session is closed, or at work, or has no `compaction`.
@@ -305,7 +305,7 @@ class Session:
                 "the session never makes its conversation shorter: set config.compaction"
             )
         template = self._template = self._template or await self._start()
-        return await self._compaction.make_room(self._next_request(template), "it was asked for")
+        return await self._compaction.shorten(self._next_request(template))
 
     async def abort(self) -> None:
         """Stop everything now: the reply that is coming in, commands, subagents. The session is closed.

@@ -8,7 +8,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.cli.words import Narrator, as_json_text, clean, counted, first_lines, short_line
+from orchestrator.app.words import Narrator, as_json_text, clean, counted, first_lines, short_line
 from orchestrator.core.events import SUMMARY_AGENT, SubagentEvent, TurnStarted
 from tests.tables import table
 

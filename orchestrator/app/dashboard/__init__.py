@@ -1,0 +1,1 @@
+"""The page that shows the runs of this home, live and past."""
