@@ -317,11 +317,12 @@ class ConversationTasks(Backlog):
         for pull in pulls:
             if pull.state is PullRequestState.OPEN and task.has_branch(pull.branch):
                 return ReadyTask(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
+        asked = self.asked_again(task.key)
         reason, _ = why_not_again(
-            task, pulls, (), search.is_asked, by_hand=bool(self.asked_again(task.key)), commands=self.commands
+            task, pulls, (), search.is_asked, by_hand=bool(asked), commands=self.commands
         )
         full = None if reason else search.why_no_new_task(pulls, self.in_flight)
-        return reason or (full.reason if full else ReadyTask(task, task.key))
+        return reason or (full.reason if full else ReadyTask(replace(task, is_retry=bool(asked)), task.key))
 
     def _next_part(self, pulls: Sequence[PullRequest]) -> Task:
         """The first part of the conversation's work that is not merged."""
