@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
 
 
@@ -327,8 +328,11 @@ def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) 
     return memory
 
 
-def open_servers(context: BuildContext) -> McpMaker | None:
+def open_servers(context: BuildContext, person: PersonAtTerminal | None = None) -> McpMaker | None:
     """Read which MCP servers there are, if a person named any.
+
+    Args:
+        person: whom servers may show a page and ask; None where nobody is there.
 
     Raises:
         ConfigurationError: a file makes no sense, or what speaks to servers is not installed.
@@ -338,7 +342,7 @@ def open_servers(context: BuildContext) -> McpMaker | None:
         return None
     from orchestrator.app.wiring.mcp import open_mcp
 
-    return open_mcp(context)
+    return open_mcp(context, person)
 
 
 def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
