@@ -31,7 +31,7 @@ from orchestrator.bot.verification.page import find_block, table_rows, to_json
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.errors import PullwrightError, WorkspaceError
-from orchestrator.core.events import Cloned, Defence, Guarded, Verified
+from orchestrator.core.events import Cloned, Defence, Guarded, Phase, PhaseEntered, Verified
 from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
 
@@ -230,6 +230,7 @@ class _PullRequestVerification:
 
     async def run(self) -> None:
         self._read_block()
+        self.parts.emit(PhaseEntered(Phase.CLONE))
         clone = await open_in_thread(self.parts.open_clone)
         with clone:
             self.commits = commits = await asyncio.to_thread(self._fetch, clone)
@@ -242,6 +243,7 @@ class _PullRequestVerification:
             if self.claims is not None:
                 self.lines += lines_of_commits(self.claims, commits)
                 self.lines += lines_of_digests(self.claims, trees[1], trees[0])
+            self.parts.emit(PhaseEntered(Phase.VERIFY))
             named = "\n".join(self.claims.named_tests) if self.claims else ""
             change = Change(commits.start, trees[1], files, named)
             self.verdict = await self._judge(clone, change)
