@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +13,7 @@ from orchestrator.app.cli import main
 from tests.doubles.github import people
 from tests.doubles.github.fixtures import github
 from tests.doubles.scripted_past import ScriptedPast, cheats, copies, does_nothing, writes
-from tests.scenarios.past import BUG, DISCOUNT, NEW_DISCOUNT, PERCENT, TITLE, backtest, make_past
+from tests.scenarios.past import BUG, DISCOUNT, NEW_DISCOUNT, PERCENT, TITLE, backtest, command, make_past
 from tests.scenarios.stage import git
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.doubles.github.server import GitHub
+    from tests.doubles.model_server import RecordedRequest, Step
+    from tests.doubles.scripted_past import Behaviour
 
 __all__ = ["github"]
 
@@ -161,3 +166,49 @@ def test_what_cannot_be_tried_is_said_in_one_line(
         code, said = main(["backtest", *model, *words]), capsys.readouterr().err
         assert (code, said.count("\n")) == (2, 1), (words, said)
         assert expected in said, (words, said)
+
+
+class _Stalls(ScriptedPast):
+    """Gives no answer to one of its requests until it is let go."""
+
+    def __init__(self, behaviours: Mapping[str, Behaviour], at: int) -> None:
+        super().__init__(behaviours)
+        self.at, self.reached, self.gate = at, threading.Event(), threading.Event()
+
+    def take(self, request: RecordedRequest) -> Step:
+        step = super().take(request)
+        if len(self.requests) == self.at and not self.gate.is_set():
+            self.reached.set()
+            self.gate.wait(300)
+        return step
+
+
+@pytest.mark.slow(reason="it runs each case's tests many times")
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_after_kill_9_the_same_command_goes_on_and_pays_for_nothing_twice(
+    past: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int
+) -> None:
+    with _Stalls({"copies": copies(past)}, at) as models:
+        words = command(models, past, "--from-git", "--json")
+        killed = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        assert models.reached.wait(300)
+        before = list((tmp_path / "home" / "backtests").glob("*/tries.jsonl"))
+        killed.kill()
+        killed.wait()
+        models.gate.set()
+        answered = len(models.requests) - 1
+        done = backtest(capsys, models, past, "--from-git")
+        first = [
+            one for one in models.requests if all(m["role"] != "assistant" for m in one.body["messages"])
+        ]
+    assert bool(before) is (at > 2), "the first try was written down as soon as it was done"
+    assert done.judged == {"copies": ["solved", "solved"]}, done.err
+    assert len(first) == (3 if at == 1 else 2), "what was answered is not asked again"
+    told = {one["case"]: one for one in done.told["tries"]}
+    assert len(told) == 2
+    assert sum(one["rounds"] for one in done.told["tries"]) <= len(models.requests)
+    assert answered < len(models.requests)
