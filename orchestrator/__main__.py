@@ -48,7 +48,7 @@ def check_packages() -> str:
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         try:
             if ";" not in requirement:  # else it may not be for this machine
-                metadata.version(name)
+                metadata.distribution(name)
         except metadata.PackageNotFoundError:
             missing.append(name)
     if not missing:

@@ -35,6 +35,15 @@ _LEAKING = (
 _NUMBERS = itertools.count()
 
 
+@pytest.hookimpl(optionalhook=True)  # xdist may be absent
+def pytest_xdist_auto_num_workers() -> int | None:
+    """`-n auto`: half as many workers again as there are cores, because a third of a test is waiting for programs."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + cores // 2
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test sees the user's keys and settings."""
@@ -43,6 +52,9 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
             if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
                 patch.delenv(name)
         patch.setenv("PULLWRIGHT_CONFIG", os.devnull)
+        # Programs speak English on every machine. With another value argparse looks for translations of each
+        # word in folders that are not there: most of the cost of an argument parser.
+        patch.setenv("LANGUAGE", "C")
         patch.setenv("TZ", "UTC")
         time.tzset()
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))

@@ -14,6 +14,7 @@ from orchestrator.core.events import (
     SUMMARY_AGENT,
     CallDecided,
     CallStatus,
+    ClaimChecked,
     Claimed,
     Cloned,
     Compacted,
@@ -60,6 +61,7 @@ from orchestrator.core.events import (
     Warned,
     WorkSaved,
 )
+from orchestrator.core.messages import Usage
 from orchestrator.core.todos import TodoStatus, done_in_words
 
 if TYPE_CHECKING:
@@ -283,6 +285,8 @@ _ENDINGS = {
     "interrupted": ("failed", "bold red"),
     "paused": ("warning", "bold yellow"),
     "limit": ("warning", "bold yellow"),
+    "refuted": ("failed", "bold red"),
+    "unknown": ("warning", "bold yellow"),
 }
 """Sign and style of what is no success, by the cycle's outcome."""
 _SHORT_ID = 4
@@ -351,6 +355,64 @@ class Narrator:
                 assert_never(event.status)
 
 
+class RunProgress:
+    """What a run does now, and what it has cost so far, from its events.
+
+    Attributes:
+        phase: the part of the cycle, or what was said before the first.
+        round: the last round of the session.
+        doing: the call, the request or the test run that is under way; empty between them.
+        calls: how many calls have ended.
+        usd: None as soon as the price of one reply is unknown.
+        plan: the model's last one.
+    """
+
+    def __init__(self, phase: str = "") -> None:
+        self.phase = phase
+        self.round = self.calls = 0
+        self.usage = Usage()
+        self.usd: float | None = 0.0
+        self.todos: tuple[TodoItem, ...] = ()
+        self.plan = ""
+        self.does("")
+
+    def does(self, what: str) -> None:
+        """Go on with something else."""
+        self.doing = what
+
+    def take(self, event: Event) -> None:  # noqa: C901  one case an event
+        """Take in the next event of the run."""
+        is_own = not isinstance(event, SubagentEvent)
+        if isinstance(event, TodosChanged):  # a subagent's list is its own
+            self.todos = event.items
+        while isinstance(event, SubagentEvent):
+            event = event.event
+        match event:
+            case PhaseEntered():
+                self.phase = event.phase.value
+                self.does("")
+            case TurnStarted() if is_own:
+                self.round = event.round
+                self.does("asking the model")
+            case WaitStarted():
+                self.does(f"waiting {seconds_in_words(event.seconds)}")
+            case ReplyReceived():
+                self.usage += event.usage
+                self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
+                self.does("")
+            case PlanAccepted() if is_own and event.plan.strip():
+                self.plan = event.plan
+            case ToolCallStarted():
+                self.does(f"{event.name} {telling_argument(event.arguments)}")
+            case TestRunStarted():
+                self.does(f"running the tests ({event.kind}): {event.command}")
+            case ToolCallEnded() | TestRunEnded():
+                self.calls += isinstance(event, ToolCallEnded)
+                self.does("")
+            case _:
+                pass
+
+
 _UNICODE = {
     "info": "·",
     "ok": "✓",
@@ -394,6 +456,7 @@ _Trouble: TypeAlias = (
     | Guarded
     | TestRunEnded
     | Verified
+    | ClaimChecked
 )
 
 
@@ -465,11 +528,33 @@ def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
         case Guarded():
             said = ": ".join((event.message, *(("; ".join(event.details),) if event.details else ())))
             text = f"{event.defence}: {cut_line(said, _MAX_TEXT_CHARS)}"
-        case TestRunEnded() | Verified():
+        case TestRunEnded() | Verified() | ClaimChecked():
             return _tests_line(event, narrator)
         case _:
             assert_never(event)
     return EventLine(narrator.sign(sign), text, style)
+
+
+STANDINGS = {
+    "holds": ("ok", "green"),
+    "refuted": ("failed", "red"),
+    "unknown": ("question", "yellow"),
+    "noted": ("info", "dim"),
+}
+"""Sign and style of what became of a claim."""
+_MAX_CLAIM_CHARS = 300
+_OBJECT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,52}\b")
+"""A digest, which `--json` has whole."""
+
+
+def claim_in_words(event: ClaimChecked) -> str:
+    """Return what became of a claim, with both sides where they differ."""
+    differs = bool(event.claimed) and event.claimed != event.found
+    shown = (_OBJECT.sub(r"\1…", text) for text in (event.found, event.claimed))
+    found, claimed = (short_line(text, _MAX_CLAIM_CHARS) for text in shown)
+    said = f"claimed {claimed}, found {found or 'nothing'}" if differs else found
+    note = f" ({short_line(event.note, _MAX_CLAIM_CHARS)})" if event.note else ""
+    return f"{short_line(event.subject)}: {said}{note}"
 
 
 _StoryEvent: TypeAlias = (
@@ -491,7 +576,8 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
     match event:
         case CycleStarted():
             origin = f" (origin {short_line(event.origin)})" if event.origin else ""
-            text = f"run {event.run}: {cut_line(event.repository)}{origin} with {short_line(event.model)}"
+            text = f"run {event.run}: {cut_line(event.repository)}{origin}"
+            text += f" with {short_line(event.model)}" if event.model else ""
             text += f" ({short_line(event.rules)})" if event.rules else ""
         case PhaseEntered():
             text = f"phase: {event.phase}"
@@ -525,9 +611,14 @@ def _where(url: str) -> str:
     return "" if not url or url.startswith("file:") else f"  {cut_line(url)}"
 
 
-def _tests_line(event: TestRunEnded | Verified, narrator: Narrator) -> EventLine:
-    """How a run of the tests ended, or what the runs prove."""
+def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrator) -> EventLine:
+    """How a run of the tests ended, what the runs prove, or what of a pull request's claims holds."""
     match event:
+        case ClaimChecked():
+            sign, style = STANDINGS.get(event.standing, ("info", "dim"))
+            return EventLine(
+                narrator.sign(sign), f"{short_line(event.level)}: {claim_in_words(event)}", style
+            )
         case TestRunEnded(problem=problem):
             took = "known from before" if event.cached else seconds_in_words(event.seconds)
             counts = f"{event.passed} passed, {event.failed} failed, {event.skipped} skipped"

@@ -23,12 +23,12 @@ from orchestrator.bot.forge.base import (
     TokenKind,
     Traffic,
 )
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.forge.base import Forge, OwnCheck
 
 _BOT = "pullwright[bot]"
 _START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -113,6 +113,11 @@ class MemoryForge:
         del path
         return None
 
+    def pull_request(self, number: int) -> PullRequest:
+        if number not in self._pulls:
+            raise ForgeNotFoundError(f"no pull request #{number} in {self.name}")
+        return self._pulls[number]
+
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         newest = sorted(self._pulls.values(), key=lambda pull: -pull.number)
         return [pull for pull in newest if pull.branch.startswith(branch_prefix)]
@@ -186,6 +191,10 @@ class MemoryForge:
     def checks(self, commit: str) -> list[Check]:
         del commit
         return []
+
+    def ensure_check(self, check: OwnCheck) -> str:
+        del check
+        raise ForgePermissionError("a forge in memory has no check runs")
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         del checks, commit, base

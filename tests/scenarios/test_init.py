@@ -188,7 +188,7 @@ def test_one_pull_request_and_nothing_is_done_before_it_is_merged(
     ):
         assert words in body
     assert body.endswith("<!-- pullwright:onboarding -->")
-    assert tomllib.loads(repo.show(BRANCH, "pullwright.toml").decode())["max_usd"] == 2
+    assert tomllib.loads((repo.show(BRANCH, "pullwright.toml") or b"").decode())["max_usd"] == 2
 
     waits = stage.run("--issue", "1")
     assert (waits.result["outcome"], stage.model.requests) == ("no_task", [])

@@ -15,6 +15,7 @@ from rich.text import Text
 from orchestrator.app.words import (
     EventLine,
     Narrator,
+    RunProgress,
     amounts,
     clean,
     counted,
@@ -25,7 +26,6 @@ from orchestrator.app.words import (
     reply_in_words,
     seconds_in_words,
     short_line,
-    telling_argument,
     todos_in_words,
 )
 from orchestrator.core.clock import SystemClock
@@ -43,17 +43,11 @@ from orchestrator.core.events import (
     ReplyReceived,
     Reserved,
     SubagentEvent,
-    TestRunEnded,
-    TestRunStarted,
     TextDelta,
-    TodosChanged,
-    ToolCallEnded,
-    ToolCallStarted,
     ToolOutputDelta,
     TurnStarted,
     WaitStarted,
 )
-from orchestrator.core.messages import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -66,7 +60,6 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
     from orchestrator.core.messages import JsonObject
-    from orchestrator.core.todos import TodoItem
 
 _UPDATES_A_SECOND = 8
 _PAUSED_UPDATE_SECONDS = 1.0
@@ -128,7 +121,7 @@ class LiveView:
         self._plain = plain or not console.is_terminal or console.is_dumb_terminal
         self._stream = _Everything if self._plain else stream  # without a status nobody sees the pieces
         self._phase = phase
-        self._status = _Status(self._clock.monotonic(), self._stream, phase)
+        self._status = _Status(self._clock, self._stream, phase)
         self._once = _ReasonFilter(summary=summary)
         self._left_out = (*_TALK, CycleEnded) if answers else ()
         self._lock = threading.Lock()
@@ -219,14 +212,12 @@ class LiveView:
         """Show an event."""
         with self._lock:
             if isinstance(event, CycleStarted):
-                self._status = _Status(self._clock.monotonic(), self._stream, self._phase)
+                self._status = _Status(self._clock, self._stream, self._phase)
             if isinstance(event, InputReceived):
                 self._status.started = self._clock.monotonic()
-            if isinstance(event, TodosChanged):  # a subagent's list is its own
-                self._status.todos = event.items
             if isinstance(event, Paused):
                 self._status.pause(event)
-            self._status.take(event, self._clock.monotonic())
+            self._status.take(event)
             line = self._narrator.line(event)
         self._resume()
         if isinstance(event, CycleStarted):
@@ -342,54 +333,33 @@ class _ReasonFilter:
         return [*left, ending]
 
 
-class _Status:
-    """What is going on, and what it has cost so far."""
+class _Status(RunProgress):
+    """What is going on, what it has cost so far, and the last words of the model or a program."""
 
-    def __init__(self, now: float, stream: Callable[[], _Stream], phase: str) -> None:
-        self.started = now
+    def __init__(self, clock: Clock, stream: Callable[[], _Stream], phase: str) -> None:
+        self.started = clock.monotonic()
+        self._clock = clock
         self._new_stream = stream
-        self.phase = phase
-        self.round = 0
-        self.usage = Usage()
-        self.usd: float | None = 0.0
-        self.todos: tuple[TodoItem, ...] = ()
-        self.tail = ""
         self.until: datetime | None = None
-        self._does("")
+        super().__init__(phase)
 
-    def _does(self, what: str, waits_until: float | None = None) -> None:
-        self.doing, self.tail, self._stream = what, "", self._new_stream()
-        self._waits_until = waits_until
+    def does(self, what: str) -> None:
+        """Go on with something else, of which nothing was said yet."""
+        super().does(what)
+        self._waits_until: float | None = None
+        self.tail, self._stream = "", self._new_stream()
 
-    def take(self, event: Event, now: float) -> None:
+    def take(self, event: Event) -> None:
         """Update the status."""
-        is_own = not isinstance(event, SubagentEvent)
+        super().take(event)
         while isinstance(event, SubagentEvent):
             event = event.event
-        match event:
-            case PhaseEntered():
-                self.phase = event.phase.value
-                self._does("")
-            case TurnStarted() if is_own:
-                self.round = event.round
-                self._does("asking the model")
-            case WaitStarted():
-                self._does("waiting", now + event.seconds)
-            case ReplyReceived():
-                self.usage += event.usage
-                self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
-                self._does("")
-            case ToolCallStarted():
-                self._does(f"{event.name} {telling_argument(event.arguments)}")
-            case TestRunStarted():
-                self._does(f"running the tests ({event.kind}): {event.command}")
-            case ToolCallEnded() | TestRunEnded():
-                self._does("")
-            case TextDelta() | ReasoningDelta() | ToolOutputDelta():
-                # Cleaned first: what a terminal obeys may stand between the letters of a secret.
-                self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
-            case _:
-                pass
+        if isinstance(event, WaitStarted):
+            self.does("waiting")
+            self._waits_until = self._clock.monotonic() + event.seconds
+        if isinstance(event, TextDelta | ReasoningDelta | ToolOutputDelta):
+            # Cleaned first: what a terminal obeys may stand between the letters of a secret.
+            self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
 
     def pause(self, event: Paused) -> None:
         """Count down from now on. A time that cannot be read is not counted down to."""
@@ -399,7 +369,7 @@ class _Status:
             return
         self.until = until if until.tzinfo else until.replace(tzinfo=UTC)
         self.phase = "waiting" if event.is_planned else "paused"
-        self._does("")
+        self.does("")
 
     def lines(
         self, now: tuple[float, datetime], frame: str, width: int, redact: Callable[[str], str]

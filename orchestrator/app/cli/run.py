@@ -225,9 +225,15 @@ def print_result(
     result: CycleResult, redact: Callable[[str], str], commands: Commands, *, dry_run: bool
 ) -> None:
     """Print a result on standard output: the headline, then what to look at and what to type."""
-    for line in (*_headline(result), *_details(result, commands, dry_run=dry_run)):
+    for line in result_lines(result, commands, dry_run=dry_run):
         # What a terminal obeys may stand between the letters of a secret.
         print(redact(clean(line)), flush=True)
+
+
+def result_lines(result: CycleResult, commands: Commands, *, dry_run: bool) -> Iterator[str]:
+    """Tell a result: the headline, then what to look at and what to type."""
+    yield from _headline(result)
+    yield from _details(result, commands, dry_run=dry_run)
 
 
 def _headline(result: CycleResult) -> Iterator[str]:

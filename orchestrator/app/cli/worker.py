@@ -24,7 +24,7 @@ from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause
 from orchestrator.bot.worker.fleet import Fleet, Member, MemberTotals
-from orchestrator.bot.worker.health import Health, serving
+from orchestrator.bot.worker.health import Health
 from orchestrator.bot.worker.schedule import Alarms, make_schedule
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, Waiter
 from orchestrator.core.clock import SystemClock
@@ -119,7 +119,9 @@ class _WorkerRun:
         self._health.note_turn()
 
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
-        port = await stack.enter_async_context(serving(self._health, address.host, address.port))
+        from orchestrator.app.dashboard.health import serving_health
+
+        port = await stack.enter_async_context(serving_health(self._health, address.host, address.port))
         host = f"[{address.host}]" if ":" in address.host else address.host
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -144,6 +144,17 @@ def from_issue(issue: Issue, remarks: tuple[Remark, ...] = ()) -> Task:
 def from_text(text: str) -> Task:
     """The task that a person typed. The same words are the same task."""
     return Task(f"text-{_digest(text)}", _first_line(text), text.strip(), "text")
+
+
+def from_conversation(run: str, title: str, part: int = 1) -> Task:
+    """The task that a person's conversation with a model came to. Its title may change, its key does not.
+
+    Args:
+        run: the first of the conversation.
+        part: counts from 1: once a pull request of it is merged, what comes after it is another one.
+    """
+    text = f"What was changed in conversation {run}{f', part {part}' if part > 1 else ''}"
+    return replace(from_text(text), title=_first_line(title))
 
 
 def key_of(branch: str) -> tuple[str, int | None] | None:

@@ -77,7 +77,7 @@ def test_a_run_is_told_in_full(home: Home) -> None:
         "! work saved as a patch: /somewhere/work.patch\n",
         "✓ pull request #3 opened: Fix add()  https://example.com/3\n",
         "the model's list, 1 of 3 done:\n    [x] Read calc.py\n    [~] Mend add()\n    [ ] Write a test\n",
-        f"1 reply, 1,234 tokens, $0.0100, 2:08\n{home.runs / RUN}\n",
+        f"1 reply, 1,234 tokens, $0.0100, 2:14\n{home.runs / RUN}\n",
     ):
         assert part in text
     assert "\x1b" not in text

@@ -86,6 +86,9 @@ PLAIN = """\
 · phase: verify
 · tests before: 30 passed, 1 failed, 2 skipped, exit code 1 (known from before)
 ! tests kept: 0 passed, 0 failed, 0 skipped, exit code -9 (600 s); proves nothing: no answer in 10 minutes
+✓ digests: the change: 0123
+✗ rerun: tests that pass: claimed 12, found 11 (a note)
+· block: the report: nothing
 ✗ the tests do not pass: tests/test_a.py::test_a passed before and fails now
 ✓ the tests pass
 ! the tests show: one test passes only as changed

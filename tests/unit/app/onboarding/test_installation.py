@@ -57,15 +57,15 @@ def test_a_checkout_counts_as_it_is_published(tmp_path: Path) -> None:
     def found() -> ActionPlace | str:
         return installation._of_checkout(folder)
 
-    assert "no remote" in found()
+    assert "no remote" in str(found())
     git(folder, "remote", "add", "origin", "git@github.com:o/p.git")
-    assert "is not pushed" in found()
+    assert "is not pushed" in str(found())
     git(folder, "update-ref", "refs/remotes/origin/main", "HEAD")
     commit = git(folder, "rev-parse", "HEAD")
     assert found() == ActionPlace("github.com", f"o/p/{ACTION}@{commit}")
     (folder / "new.py").touch()
-    assert "has changes that are not committed" in found()
-    assert "is no checkout" in installation._of_checkout(tmp_path)
+    assert "has changes that are not committed" in str(found())
+    assert "is no checkout" in str(installation._of_checkout(tmp_path))
 
 
 @pytest.mark.skipif(not (ROOT / ACTION).is_dir(), reason="the built wheel brings its own files along")
