@@ -262,6 +262,7 @@ class Bench:
                 "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
                 "RUNNER_TEMP": str(self.folder),
                 "INPUT_PYTHON": str(self.program),
+                "INPUT_PROGRAM": str(ROOT / "run_local_agent.py"),
                 "INPUT_MAX_CYCLES": "1",
                 "INPUT_ISSUE": "",
                 "INPUT_ARGS": "",
@@ -394,6 +395,7 @@ def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: B
     assert pip.endswith(f"--requirement {ROOT}/requirements.lock")
     assert venv.startswith(f"{bench.folder}/pullwright-")
     assert bench.outputs["python"].startswith(f"{bench.folder}/pullwright-")
+    assert bench.outputs["program"] == f"{ROOT}/run_local_agent.py"
 
 
 @slow
