@@ -186,3 +186,26 @@ def test_what_cannot_be_taken_up_is_said_in_one_line(stage: Stage, at: Path, mon
         done = chat_line(stage, run, *flags)
         assert (done.code, done.err.count("\n")) == (code, 1), done.err
         assert words in done.err
+
+
+def test_a_task_that_was_taken_away_is_not_proposed_and_nothing_is_lost(stage: Stage, at: Path) -> None:
+    key = limited(stage, at)["task"]["key"]
+    model = ["--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url, "--profile", "chat"]
+    environ = {"PULLWRIGHT_HOME": str(stage.home)}
+    with Terminal("chat", *model, "--run", "last", folder=at, environ=environ) as person:
+        person.wait_for("as long as you talk.")
+        assert stage.command("claims", "release", key, "--repo", str(at)).code == DONE
+        person.wait_for(">")
+        person.type("/pr It adds")
+        person.wait_for("Propose this?")
+        person.type("y")
+        person.wait_for("pullwright: ")
+        person.wait_for(">")
+        person.type("exit")
+        person.wait_for("lets a cycle go on.")
+        assert person.end() == DONE
+    assert branches(at) == []
+    stage.script(do(PROPOSE, FINISH))
+    assert stage.run("--repo", str(at), "--task", TASK).result["outcome"] == "proposed"
+    (branch,) = branches(at)
+    assert content(at, branch, "calc.py") == FIXED.strip()

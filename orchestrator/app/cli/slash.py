@@ -26,6 +26,7 @@ _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
 _PRIVATE = 0o600
 _MOST_FILES = 20
+_MOST_SHOWN_LINES = 40
 _KEYS = [
     ("@path", "shows the model a file"),
     ("\\ at the end", "goes on in the next line"),
@@ -325,26 +326,27 @@ def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
     from orchestrator.core.changes import diff_stat
 
     stat = diff_stat(draft.diff)
+    is_short = draft.diff.count("\n") <= _MOST_SHOWN_LINES
+    more = "" if is_short else "; answer no, then /diff shows the lines and /pr yes proposes them"
     draft_or_not = ", as a draft" if program.settings.draft or draft.insists else ""
     rows = [
         ("title", program.guards.wording.title(draft.title)),
         ("goes to", f"{draft.where}, branch {draft.branch}{draft_or_not}"),
-        (
-            "changes",
-            f"{counted(len(draft.paths), 'file')}, +{stat.added} -{stat.removed} (/diff shows the lines)",
-        ),
+        ("changes", f"{counted(len(draft.paths), 'file')}, +{stat.added} -{stat.removed}{more}"),
         *(("", f"{letter} {path}") for path, letter in draft.paths[:_MOST_FILES]),
     ]
     if len(draft.paths) > _MOST_FILES:
         rows.append(("", f"and {len(draft.paths) - _MOST_FILES} more"))
     if draft.left_out:
-        more = len(draft.left_out) - _MOST_FILES
-        named = ", ".join(draft.left_out[:_MOST_FILES]) + (f" and {more} more" if more > 0 else "")
+        others = len(draft.left_out) - _MOST_FILES
+        named = ", ".join(draft.left_out[:_MOST_FILES]) + (f" and {others} more" if others > 0 else "")
         rows.append(("left out", f"your own edits in {named} (/pr --all takes them)"))
     if draft.note:
         rows.append(("note", draft.note))
     if draft.insists:
         rows.append(("refused", "it was refused before; now it is proposed as it is, and says so"))
+    if is_short:
+        chat.view.code(draft.diff)
     chat.view.rows(rows)
 
 
