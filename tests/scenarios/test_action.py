@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "pullwright"
 VERIFY = ROOT / ".github" / "actions" / "verify"
 NAME = "octo/calc"
+ARTIFACT = "https://github.test/octo/calc/actions/runs/7/artifacts/1"
 KEY = "sk-test-4f9a1c77d0e24b5f8a6e3d2c1b0a9f8e"
 
 pytestmark = pytest.mark.skipif(not ACTION.is_dir(), reason="the built wheel brings no action along")
@@ -66,13 +67,13 @@ class Job:
                     "python": sys.executable,
                     "program": str(ROOT / "run_local_agent.py"),
                 },
-                "actions/upload-artifact": self._upload,
+                "upload": self._upload,
             },
         )
 
     def _upload(self, given: Mapping[str, str]) -> Mapping[str, str]:
         self.uploads.append(given)
-        return {}
+        return {"artifact-url": ARTIFACT}
 
     def run(self, **inputs: str) -> dict[str, str]:
         """With the scripted model at a known price, and the key for it."""
@@ -131,6 +132,8 @@ def test_an_issue_becomes_a_pull_request_a_summary_and_an_artifact(
         assert words in job.runner.summary
     (run,) = job.artifact.iterdir()
     assert (run / "journal.jsonl").is_file()
+    assert "<h1>add() subtracts" in (run / "run.html").read_text(encoding="utf-8")
+    assert f"{run.name}/run.html in [what this job kept]({ARTIFACT})" in job.runner.summary
     assert job.uploads[0]["retention-days"] == "14"
     assert job.uploads[0]["name"].startswith("pullwright-7-1-")
 
@@ -259,6 +262,7 @@ class Bench:
                 "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
                 "RUNNER_TEMP": str(self.folder),
                 "INPUT_PYTHON": str(self.program),
+                "INPUT_PROGRAM": str(ROOT / "run_local_agent.py"),
                 "INPUT_MAX_CYCLES": "1",
                 "INPUT_ISSUE": "",
                 "INPUT_ARGS": "",
@@ -391,6 +395,7 @@ def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: B
     assert pip.endswith(f"--requirement {ROOT}/requirements.lock")
     assert venv.startswith(f"{bench.folder}/pullwright-")
     assert bench.outputs["python"].startswith(f"{bench.folder}/pullwright-")
+    assert bench.outputs["program"] == f"{ROOT}/run_local_agent.py"
 
 
 @slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,8 @@ Talk = Any
 
 EDIT = calls(("edit_file", {"path": "calc.py", "old_text": "a - b", "new_text": "a + b"}))
 WORDS = reply("Make add() add\n\nIt subtracted.")
+BREAKS = "grep -q 'a - b' calc.py"
+"""A command that passes on the base alone."""
 FREELY = ("--permission", "dangerous", "--sandbox", "off")
 
 
@@ -54,6 +57,14 @@ def proposed(at: Path) -> str:
     return branch
 
 
+def proposed_first(at: Path) -> str:
+    """The branch that is merged into `main`."""
+    (merged,) = git(
+        at, "branch", "--format=%(refname:short)", "--merged", "main", "--list", "pullwright/*"
+    ).split()
+    return merged
+
+
 def test_a_change_is_proposed_after_a_look_and_a_yes(stage: Stage, chat: Talk, at: Path) -> None:
     stage.script(EDIT, reply("It adds now."), WORDS)
     done = chat("Mend add()", "/pr", "/pr yes")
@@ -83,6 +94,34 @@ def test_a_second_time_updates_the_same_pull_request(stage: Stage, chat: Talk, a
     assert git(at, "log", "--format=%s", f"main..{proposed(at)}") == "And more"
     assert content(at, proposed(at), "new.py") == "x = 1"
     assert "pulls/1.json" in str(stage.asked(4))
+
+
+def test_after_a_merge_comes_another_and_after_a_refusal_none(stage: Stage, chat: Talk, at: Path) -> None:
+    more = calls(("write_file", {"path": "new.py", "content": "x = 1\n"}))
+    stage.script(EDIT, reply("It adds now."), more, reply("There is more."))
+    chat("Mend add()", "/pr It adds", "/pr yes")
+    git(at, "stash", "--quiet")
+    git(at, "merge", "--quiet", proposed(at))
+    chat("More", "/pr And more", "/pr yes", flags=("--resume", "last"))
+    (second,) = set(branches(at)) - {proposed_first(at)}
+    assert git(at, "diff", "--name-only", f"main...{second}") == "new.py"
+    stage.command("pulls", "close", "2", "--repo", str(at))
+    done = chat("/pr And more", "/pr yes", flags=("--resume", "last"))
+    key = re.search(r"is closed unmerged; for another try: pullwright retry (text-\w+)", done.out)
+    assert key is not None
+    assert stage.command("retry", key[1], "--repo", str(at)).code == DONE
+    done = chat("/pr And more", "/pr yes", flags=("--resume", "last"))
+    assert "Pull request #3" in done.out
+
+
+def test_a_clone_is_proposed_to_where_it_was_cloned_from(
+    stage: Stage, chat: Talk, at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stage.script(shell("sed -i 's/a - b/a + b/' calc.py; git commit -qam mine"), reply("It adds now."))
+    done = chat("Mend add()", "/pr It adds", "/pr yes", flags=("--repo", str(at), *FREELY))
+    assert "Pull request #1" in done.out, done.out + done.err
+    assert content(at, proposed(at), "calc.py") == FIXED.strip()
 
 
 def test_everything_that_a_shell_does_to_files_comes_through(stage: Stage, chat: Talk, at: Path) -> None:
@@ -132,6 +171,76 @@ def test_on_lines_that_a_person_changed_only_all_can_be_proposed(stage: Stage, c
     done = chat("Mend add()", "/pr It adds", "/pr yes", "/pr --all It adds", "/pr yes")
     assert "calc.py: the model changed lines that you had changed" in done.out
     assert content(at, proposed(at), "calc.py") == FIXED.replace("(a, b)", "(a, b, c=0)").strip()
+
+
+def test_a_change_whose_tests_fail_is_told_first_and_proposed_only_if_it_is_wanted(
+    stage: Stage, chat: Talk
+) -> None:
+    stage.script(EDIT, reply("It adds now."), reply("I see."))
+    flags = ("--test-command", BREAKS, "--sandbox", "off")
+    done = chat("Mend add()", "/pr It adds", "/pr yes", "/pr It adds", "/pr yes", "Why?", flags=flags)
+    assert done.out.count("Failed: ") == 1
+    assert "it was refused before" in done.out
+    assert "Pull request #1" in done.out
+    assert "tests-fail" in next((stage.home / "forge").glob("*/pulls/1.json")).read_text()
+    assert "it was refused" in str(stage.asked(2))
+
+
+def test_with_required_tests_nothing_is_proposed_that_fails(stage: Stage, chat: Talk, at: Path) -> None:
+    stage.script(EDIT, reply("It adds now."))
+    flags = ("--test-command", BREAKS, "--sandbox", "off", "--require-tests")
+    chat("Mend add()", "/pr It adds", "/pr yes", "/pr It adds", "/pr yes", flags=flags)
+    assert branches(at) == []
+    assert git(at, "for-each-ref", "refs/pullwright/wip/") == "", "the folder has it"
+
+
+def test_what_a_cycle_holds_back_a_conversation_holds_back(stage: Stage, chat: Talk, at: Path) -> None:
+    workflow = calls(("write_file", {"path": ".github/workflows/ci.yml", "content": "on: push\n"}))
+    secret = calls(("write_file", {"path": "key.txt", "content": "ghp_" + "a1B2" * 9 + "\n"}))
+    stage.script(EDIT, workflow, reply("It adds now."), secret, reply("And a key."))
+    done = chat("Mend add()", "/pr It adds, cc @ada", "/pr yes", "More", "/pr It adds", "/pr yes")
+    assert git(at, "diff", "--name-only", f"main...{proposed(at)}") == "calc.py"
+    pull = next((stage.home / "forge").glob("*/pulls/1.json")).read_text()
+    assert ".github/workflows/ci.yml" in pull, "it waits for a person, as a patch"
+    assert "cc @ada" not in pull
+    assert "looks like a secret" in done.out
+
+
+def test_what_is_proposed_is_what_was_shown(stage: Stage, at: Path) -> None:
+    stage.script(EDIT, reply("It adds now."))
+    model = ["--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url, "--profile", "chat", "--plain"]
+    with Terminal("chat", *model, folder=at, environ={"PULLWRIGHT_HOME": str(stage.home)}) as person:
+        person.type("Mend add()")
+        person.wait_for("It adds now.")
+        person.type("/pr --all It adds")
+        person.wait_for("yes behind it")
+        (at / "later.txt").write_text("after the look")
+        person.type("/pr yes")
+        person.wait_for("have changed since you saw")
+        person.type("/pr yes")
+        person.wait_for("type /pr first")
+    assert branches(at) == []
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        ("rm -rf .git", "is in no git repository"),
+        ("git checkout -q --detach", "pass --base BRANCH"),
+        ("git checkout -q calc.py", "there is nothing to propose"),
+        ("git remote add origin https://git.example.com/o/n", "nobody said that this is GitHub"),
+        ("git remote add origin https://gitlab.com/o/n", "opens pull requests on GitHub"),
+        ("git remote add origin git@github.com:o/n", "no token for GitHub"),
+    ],
+)
+def test_a_folder_that_cannot_be_proposed_is_one_line(
+    stage: Stage, chat: Talk, prepare: str, words: str
+) -> None:
+    stage.script(shell(f"sed -i 's/a - b/a + b/' calc.py; {prepare}"), reply("Done."))
+    done = chat("Mend add()", "/pr It adds", "/pr yes", flags=FREELY)
+    said = [line for line in done.out.splitlines() if line.startswith("pullwright: ")]
+    assert words in said[0]
+    assert said[1:] == ["pullwright: type /pr first: it shows what would be proposed"]
 
 
 def test_at_a_terminal_a_person_says_yes_or_no(stage: Stage, at: Path) -> None:

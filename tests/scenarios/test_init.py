@@ -29,6 +29,9 @@ TESTED = {
 }
 VENDOR = "anthropic:claude-sonnet-4-5"
 BRANCH = "pullwright/onboarding"
+several_starts = pytest.mark.slow(
+    reason="several starts of the program; the like of it is in the default tier"
+)
 
 
 def linted(folder: Path) -> None:
@@ -109,6 +112,7 @@ def test_a_local_model_is_offered_and_asked_for_at_most_five_things(folder: Path
     assert rules(folder) == {"test_command": "make test", "max_minutes": 60}
 
 
+@several_starts
 def test_no_at_the_end_writes_nothing(folder: Path, own_state: Path) -> None:
     terminal = Terminal(
         *("init", "--model", VENDOR, "--max-usd", "1", "--test-command", "none", "--no-actions"),
@@ -195,6 +199,7 @@ def test_one_pull_request_and_nothing_is_done_before_it_is_merged(
     assert stage.run("--issue", "1", "--price", "1/2").result["outcome"] == "proposed"
 
 
+@several_starts
 def test_its_text_follows_the_files_on_its_branch(stage: Stage, repo: Repo, github: GitHub) -> None:
     propose(stage)
     (pull,) = repo.pulls.values()
@@ -213,6 +218,7 @@ def test_its_text_follows_the_files_on_its_branch(stage: Stage, repo: Repo, gith
     assert "`@all`" not in (pull.body or "")
 
 
+@several_starts
 def test_one_that_a_person_closed_stays_closed(stage: Stage, repo: Repo, github: GitHub) -> None:
     propose(stage)
     (pull,) = repo.pulls.values()
@@ -223,6 +229,7 @@ def test_one_that_a_person_closed_stays_closed(stage: Stage, repo: Repo, github:
     assert len(repo.pulls) == 1
 
 
+@several_starts
 def test_the_label_of_the_backlog_is_made_where_the_person_says_so(stage: Stage, repo: Repo) -> None:
     repo.threads.clear()
     propose(stage)
@@ -232,6 +239,7 @@ def test_the_label_of_the_backlog_is_made_where_the_person_says_so(stage: Stage,
     assert repo.labels == ["pullwright"]
 
 
+@several_starts
 def test_a_local_repository_has_such_a_pull_request_too(stage: Stage, folder: Path) -> None:
     argv = ("init", "--pull-request", "--repo", str(folder), "--test-command", "make test")
     done = stage.command(*argv)

@@ -15,6 +15,9 @@ echo "::stop-commands::$resume"
 for run in runs/*/; do
   if [[ -d $run ]]; then
     digest --run "$(basename "$run")" >> "$summary" || echo "no summary of $run"
+    if [[ $INPUT_ARTIFACT && -f ${run}run.html ]]; then
+      echo "- every step as a page: $(basename "$run")/run.html in [what this job kept]($INPUT_ARTIFACT)" >> "$summary"
+    fi
     echo >> "$summary"
   fi
 done

@@ -411,13 +411,15 @@ class _Setup:
         model = f" {flags}" if flags else ""
         self._say("")
         self._say("Next:")
+        written = f"{LOCAL_FILE} .github" if decided.actions else LOCAL_FILE
+        self._say(
+            f"  git add {written} && git commit -m 'Set up Pullwright'   # it counts on the default branch"
+        )
         self._say(f"  pullwright doctor --repo {repo}{model}")
         task = "--issue N" if self.folder is None else "--task 'What is to be done'"
         self._say(f"  pullwright run --repo {repo}{model}{tests} {task}")
         if decided.actions:
-            self._say(
-                f"  commit and push what was written; the head of {WORKFLOW_FILE} says what is left to do"
-            )
+            self._say(f"The head of {WORKFLOW_FILE} says what is left to do on GitHub.")
 
 
 def _as_typed(command: str, setup: str = "", report: str = "") -> SuggestedCommand:

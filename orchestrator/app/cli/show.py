@@ -250,7 +250,7 @@ def _write_list(home: Home, *, as_json: bool) -> None:
             "damaged" if found.is_damaged else found.outcome,
             None if found.is_damaged else found.spent.usd,
         )
-        title = found.task.title if found.task else ""
+        title = found.task.title if found.task else found.said
         asked = found.question if found.outcome == "question" else ""
         reason = found.error or asked or found.reason or found.fault
         if as_json:

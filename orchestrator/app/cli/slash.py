@@ -280,6 +280,8 @@ async def _resume(chat: Chat, rest: str) -> None:
             "\n".join((*lines, "/resume RUN goes on with one")) if lines else "there is none to go on with"
         )
         return
+    if program.task is not None:
+        raise ConfigurationError("this conversation is about a task: leave it, then chat --resume")
     begun = begun_in(program.context.home, rest)
     await program.end()
     program.begun = begun
@@ -370,7 +372,7 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/status", "", "repository, model, what may run, what it cost", _status),
         SlashCommand("/cost", "", "what this conversation has cost", _cost),
         SlashCommand("/context", "", "how much of what the model can read is used", _context),
-        SlashCommand("/compact", "", "make the conversation shorter by a summary", _compact),
+        SlashCommand("/compact", "", "put a summary in the place of all but the last reply", _compact),
         SlashCommand(
             "/model", "[NAME]", "the model, or another one of the same provider from now on", _model
         ),

@@ -153,6 +153,7 @@ _EXTRAS = frozenset(
 )
 SUITE_VARIABLES = frozenset(
     {
+        "PULLWRIGHT_TEST_AXE",
         "PULLWRIGHT_TEST_BASE_URL",
         "PULLWRIGHT_TEST_CHAOS",
         "PULLWRIGHT_TEST_ENGINE",
@@ -263,6 +264,11 @@ def user_folder() -> Path:
     import platformdirs
 
     return platformdirs.user_config_path("pullwright", appauthor=False)
+
+
+def users_skills() -> Path:
+    """Return the folder of the user's own skills."""
+    return user_folder() / "skills"
 
 
 def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 VERBS = ("answer", "retry", "close", "release", "stop")
 _BY_HAND = "by hand"
 _MOST_LOOKED_AT = 20
-_BEGIN_SECONDS = 3.0
 _MOST_LOG_BYTES = 20_000
 _PRIVATE = 0o600
 _MOST_PID_BYTES = 20
@@ -93,6 +92,7 @@ class Desk:
     Attributes:
         flags: the options that were typed; they count for every repository.
         home: of the runs.
+        begin_seconds: how long a run that goes on with an answer is waited for, which may end at once.
     """
 
     home: Home
@@ -100,6 +100,7 @@ class Desk:
     environ: Mapping[str, str]
     cwd: Path
     clock: Clock
+    begin_seconds: float = 3.0
     begun: list[Answering] = field(default_factory=list)
 
     def is_local(self, repository: str) -> bool:
@@ -210,7 +211,7 @@ class Desk:
         begun = Answering(repository, task, process, log)
         self.begun.append(begun)
         try:
-            status = process.wait(_BEGIN_SECONDS)
+            status = process.wait(self.begin_seconds)
         except subprocess.TimeoutExpired:
             return f"the run that goes on with {task} has begun"
         said = _last_line(log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +60,10 @@ def rules_text(old: str | None, values: Mapping[str, Any]) -> str:
         elif present[key] != value:
             text = _with_value(text, key, value)
     text = _above_tables(text, _lines(added))
-    if _parsed(text) != present | dict(values):
-        raise ConfigurationError(f"{LOCAL_FILE} cannot be changed by a program: change it by hand")
-    return text
+    with suppress(ValueError):  # a value over several lines was cut in two
+        if tomllib.loads(text) == present | dict(values):
+            return text
+    raise ConfigurationError(f"{LOCAL_FILE} cannot be changed by a program: change it by hand")
 
 
 def _parsed(text: str) -> dict[str, Any]:

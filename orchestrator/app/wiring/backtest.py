@@ -55,10 +55,12 @@ from orchestrator.core.errors import (
     ConfigurationError,
     ContentFilterError,
     ContextLengthError,
+    GitMissingError,
     PullwrightError,
     ToolError,
+    WorkspaceError,
 )
-from orchestrator.core.messages import Spent
+from orchestrator.core.messages import Spent, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -76,6 +78,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.runs import HostRuns, RunOptions
     from orchestrator.core.events import Emit
 
+PATCHES = "patches"
+"""The folder of what tries changed."""
 _KEY_CHARS = 16
 _MOST_TEXT_BYTES = 1_000_000
 _NOT_OF_A_TRY = {
@@ -109,12 +113,14 @@ class BacktestRequest:
 
     Attributes:
         models, contracts: side by side; empty takes what the settings name.
+        is_capped: `--max-usd-total` is set, so that each price has to be known.
     """
 
     repository: str
     from_git: bool
     models: tuple[str, ...] = ()
     contracts: tuple[str, ...] = ()
+    is_capped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +219,12 @@ class Backtest:
             WorkspaceError: it is no repository, or git failed.
         """
         if isinstance(self.place, OnDisk):
-            return LocalRepository(self.place.path).history()
+            try:
+                return LocalRepository(self.place.path).history()
+            except GitMissingError:
+                raise
+            except WorkspaceError as error:
+                raise ConfigurationError(str(error)) from None
         return History(create_store(self.folder / "history.git"))
 
     def _changes(self) -> Iterator[PastChange | UnfitChange]:
@@ -226,6 +237,10 @@ class Backtest:
             start = self._fetch_branch()
         else:
             start = self.history.resolve(settings.base or "HEAD")
+            if self.history.is_shallow():
+                raise ConfigurationError(
+                    f"{self.place.path} is a shallow clone, which has no past: git fetch --unshallow gets it"
+                )
         files = TestFiles(settings.test_paths, (settings.test_command or "", settings.setup_command or ""))
         return from_commits(self.history, start, files)
 
@@ -300,6 +315,11 @@ class Backtest:
         context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop)
         settings = context.settings.model_copy(update=_NOT_OF_A_TRY)
         chosen = choose_model(replace(context, loaded=replace(context.loaded, settings=settings)))
+        if self.request.is_capped and chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:
+            raise ConfigurationError(
+                f"--max-usd-total cannot be kept: the price of {chosen.model.name} is unknown; say it with "
+                "--price IN/OUT, such as --price 3/15"
+            )
         how = contract_name(settings, chosen)
         profile = profile_name(settings, chosen)
         # The address of a server is not what answers there, so that a model may move.
@@ -325,6 +345,22 @@ class Backtest:
         if isinstance(found, str):
             raise ConfigurationError(found)
         return found
+
+    def patch_of(self, result: TryResult) -> str:
+        """What a try changed, as git shows it; empty if nothing, or if the file is gone."""
+        path = self.folder / PATCHES / result.patch
+        if not result.patch or not path.is_file():
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    @staticmethod
+    def real_patch(ready: ReadyCase) -> str:
+        """What people changed, without the tests that judge.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        return patch_between(ready.case.store, ready.case.tests, ready.case.head)
 
     def program(self, wanted: Try, folder: Path, granted: Caps, view: Emit) -> Program:
         """Build the program of one try: as `run` has it, in a state folder of its own.
@@ -438,7 +474,7 @@ class CycleAttempts:
         tree = await asyncio.to_thread(_copy_in, ready.case, folder / "repository.git", result.commit, store)
         patch = await asyncio.to_thread(patch_between, store, ready.case.base, tree)
         name = f"{wanted.key}.diff"
-        await asyncio.to_thread(_write, self._backtest.folder / "patches" / name, patch)
+        await asyncio.to_thread(_write, self._backtest.folder / PATCHES / name, patch)
         case = replace(ready.case, store=store)
         return await judge(case, ready.hidden, tree, self._backtest.tests_of(case).open_runs), name
 

@@ -33,9 +33,10 @@ from orchestrator.app.wiring.guards import (
     report_refusals,
     rules_in_words,
 )
+from orchestrator.app.wiring.memory import FolderMemory, memory_file
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
-from orchestrator.app.wiring.repository import choose_site, place_of
+from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
 from orchestrator.app.wiring.skills import skills_at
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
 from orchestrator.bot.chat.operators import TaskOperator
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.chat_cycles import PullDraft
     from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.app.wiring.repository import OnDisk
     from orchestrator.bot.chat.conversation import Answer, EarlierConversation
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
@@ -105,6 +107,7 @@ class ChatProgram:
         task: the cycle that the person has taken up; None in a conversation about a folder.
         draft: the pull request that the person was shown last.
         last_end: how the last reply ended; None before the first.
+        other_memory: which the person may let this folder have; None where there is none.
     """
 
     context: BuildContext
@@ -130,6 +133,7 @@ class ChatProgram:
     conversation: Conversation | None = None
     clone: Clone | None = None
     last_end: SessionEnd | None = None
+    other_memory: FolderMemory | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _foreign: ForeignTools | None = None
     _proposals: FolderProposals | None = None
@@ -183,6 +187,24 @@ class ChatProgram:
         for note in found.notes:
             self.bus(Warned(note))
         return found
+
+    async def decide_memory(self, *, is_allowed: bool) -> None:
+        """Let conversations in this folder have the memory of the repository that it is a clone of, or never.
+
+        Raises:
+            ConfigurationError: the decision cannot be kept.
+            MemoryStoreError: the memory cannot be used.
+        """
+        other, self.other_memory = self.other_memory, None
+        if other is None or self.memory is None:
+            return
+        other.decide(is_allowed=is_allowed)
+        if is_allowed:
+            await self.memory.aclose()
+            self.repository = other.repository
+            self.memory = await asyncio.to_thread(
+                open_own_memory, self.context, other.repository, self.redactor
+            )
 
     async def change_model(self, name: str) -> None:
         """Ask another model of the same provider from the next request on.
@@ -446,7 +468,7 @@ def take_up(program: ChatProgram, run: str) -> None:
     loaded = replace(context.loaded, settings=context.settings.model_copy(update=form))
     cycles = replace(program.cycles, context=replace(context, loaded=loaded), door=program.door)
     program.label, program.repository = taken.repository, taken.repository
-    program.folder = None
+    program.folder = program.other_memory = None
     program.task = TaskProposals(cycles, taken, program.bus, program.converse)
 
 
@@ -481,9 +503,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock)
     settings, chosen = context.settings, choose_model(context)
     recorded = chosen.foreign
-    mcp = open_servers(context) if recorded is None else None
-    if mcp is not None:
-        mcp = replace(mcp, person=person)
+    mcp = open_servers(context, person) if recorded is None else None
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
 
     def guards_for(settings: Settings) -> Guards:
@@ -494,7 +514,9 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     runs_unconfined = mcp is not None and mcp.runs_unconfined
     refuse_tracing(settings, others=runs_unconfined or (settings.sandbox == "off" and ask is not None))
     here, clone_of = place_of(cwd), None
+    other = _memory_of_origin(here, context) if repository is None and settings.memory else None
     label, about = here.label, here.label if here.is_repository else ""
+    about = other.repository if other and other.is_allowed else about
     if repository is not None:
         site = choose_site(repository, context, writes=False)
         label = about = site.label
@@ -519,9 +541,18 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         open_own_memory(context, about, redactor) if settings.memory else None,
         about,
         mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
+        other_memory=other,
         cycles=CycleMaker(context, chosen, Safeguards(redactor, guards_for, sandbox), view, dry_run),
         named=repository,
     )
+
+
+def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | None:
+    """Return the choice about the memory of the repository that a folder is a clone of; None where there is no such memory."""
+    origin = cloned_from(here, context.settings.github_url)
+    if not origin or not memory_file(context.home, origin).exists():
+        return None
+    return FolderMemory(context.home, here.label, origin)
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:

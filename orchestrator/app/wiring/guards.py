@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config.settings import LOCAL_FILE
+from orchestrator.app.config.settings import LOCAL_FILE, users_skills
 from orchestrator.app.options import AUTO
 from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.cycle.verify import tell_runs
@@ -162,7 +162,11 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
         return None
     from orchestrator.engine.environments.sandbox.find import find_sandbox
 
-    return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
+    options = sandbox_options(settings)
+    skills = users_skills()
+    if not settings.disable_skills and skills.is_dir():  # a skill may have scripts beside it
+        options = dataclasses.replace(options, readable=(*options.readable, str(skills)))
+    return find_sandbox(dataclasses.replace(options, connect=connect))
 
 
 def refuse_tracing(settings: Settings, *, others: bool = False) -> None:

@@ -369,8 +369,10 @@ def proposal_place(here: OnDisk, github_url: str) -> str:
     repository where it has none, or was cloned from another folder.
 
     Raises:
-        ConfigurationError: the remote is on a server that nobody said is GitHub.
+        ConfigurationError: the folder is in no repository, or its remote is on a server that nobody said is GitHub.
     """
+    if not here.is_repository:
+        raise ConfigurationError(f"{here.path} is in no git repository: /pr proposes what was changed in one")
     origin = here.origin
     if "://" not in origin and not SSH_ADDRESS.fullmatch(origin):
         return str(here.path)
@@ -392,6 +394,15 @@ def host_of_server(web: str) -> str:
         ConfigurationError: the address is none.
     """
     return git_host_of(api_url_for(web))
+
+
+def cloned_from(place: OnDisk, github_url: str) -> str:
+    """Return the label of the repository on GitHub that a folder says it is a clone of; empty where it says none."""
+    try:
+        origin = parse_place(place.origin, github_url)
+    except PullwrightError:
+        return ""
+    return origin.label if isinstance(origin, OnGitHub) else ""
 
 
 def _named_folder(path: str, text: str) -> OnDisk:

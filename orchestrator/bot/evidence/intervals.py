@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-RESAMPLES = 10_000
+RESAMPLES = 4_000
 _SEED = 17
 """Fixed, so that the same results have the same intervals."""
 _LEVEL = 0.95

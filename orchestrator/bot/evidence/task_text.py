@@ -36,7 +36,7 @@ _TRAILER = re.compile(
     re.IGNORECASE,
 )
 _CLOSES = re.compile(r"(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)[ \t]*:?[ \t]+\S*#\d+[.,;]?", re.IGNORECASE)
-_MERGED = re.compile(r"\s*\((?:#\d+|\(removed\))\)\s*$")
+_MERGED = re.compile(r"\s*\(#\d+\)\s*$")
 """What GitHub puts behind the title of a pull request that it squashes."""
 _BULLET = re.compile(r"[ \t]*(?:[*+>-]|\d+[.)])?[ \t]*`*")
 
@@ -120,9 +120,9 @@ def task_text(title: str, body: str, real: RealChange, *, is_commit: bool = Fals
             with a file that the change touches.
     """
     removed: Counter[str] = Counter()
-    title = _without_references(clean_name(title).text, real, removed)
-    title, count = _MERGED.subn("", title)
-    removed.update({Hint.LINK: count} if count and is_commit else {})
+    title, count = _MERGED.subn("", clean_name(title).text)
+    removed.update({Hint.LINK: count} if count else {})
+    title = _without_references(title, real, removed).strip()
     text = _without_patches(clean_words(body.replace("\r\n", "\n")).text, removed)
     lines = []
     for line in text.split("\n"):

@@ -21,7 +21,7 @@ from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, storage_errors
 from orchestrator.bot.git.local import locate
 from orchestrator.bot.git.objects import Difference as Change
-from orchestrator.bot.git.objects import TreeEntry, change_index, differences
+from orchestrator.bot.git.objects import TreeEntry, change_index, differences, entries_at
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.git.staging import diff
 from orchestrator.core.errors import WorkspaceError
@@ -205,6 +205,10 @@ class Checkpoints:
         Raises:
             WorkspaceError: there is nothing to propose, tools and people changed the same lines, or git failed.
         """
+        if self._is_off and not everything:
+            raise WorkspaceError(
+                "not all that the model changed is recorded: /pr --all proposes the folder as it is"
+            )
         turns = [turn.changes for turn in (*self.done, self._turn)]
         return ChangeMaker(self._store, self._opened().git_dir, base).make(turns, everything=everything)
 
@@ -338,7 +342,7 @@ class Checkpoints:
         if self._is_off or not wanted.changes:
             return [], sorted(wanted.changes)
         git = self._opened()
-        now = _entries(git, self._snapshot(), wanted.changes)
+        now = entries_at(git, self._snapshot(), wanted.changes)
         fits = [one for path, one in sorted(wanted.changes.items()) if now.get(path) == one.old]
         # A file cannot be where a folder is, or below a file, that is not part of what is put back.
         fits = [one for one in fits if one.new is None or not self._is_in_the_way(one.path, fits)]
@@ -424,9 +428,11 @@ def remove_old(folder: Path, is_alive: Callable[[str], bool]) -> None:
         stores = [store for store in folder.iterdir() if not is_alive(store.name)] if folder.is_dir() else []
         room = MOST_KEPT_BYTES
         for store in sorted(stores, key=lambda store: store.name, reverse=True):
-            room -= sum(file.lstat().st_size for file in store.rglob("*"))
-            if room < 0 or not (store / _TURNS).exists():
+            size = sum(file.lstat().st_size for file in store.rglob("*"))
+            if size > room or not (store / _TURNS).exists():
                 remove_folder(store)
+            else:
+                room -= size
 
 
 def _share(source: str, target: str) -> str:
@@ -461,18 +467,6 @@ def _entry(form: Any) -> TreeEntry | None:
     if mode not in _MODES or not is_commit_id(object_id):
         raise ValueError(mode)
     return TreeEntry(mode, object_id)
-
-
-def _entries(git: HostGit, tree: str, paths: Iterable[str]) -> dict[str, TreeEntry]:
-    """What a tree has at these paths."""
-    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=_DOING)
-    wanted, found = set(paths), {}
-    for line in decode_paths(output):
-        fields, _, path = line.partition("\t")
-        if path in wanted:
-            mode, _, object_id = fields.split(" ")
-            found[path] = TreeEntry(mode, object_id)
-    return found
 
 
 def _is_link(entry: TreeEntry) -> bool:

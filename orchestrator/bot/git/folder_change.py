@@ -7,6 +7,7 @@ import shutil
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import Packed
@@ -14,20 +15,21 @@ from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, pr
 from orchestrator.bot.git.local import locate
 from orchestrator.bot.git.objects import (
     Difference,
+    TreeEntry,
     change_index,
     commit_of,
     differences,
+    entries_at,
     merge_trees,
+    read_objects,
     tree_of,
 )
 from orchestrator.bot.git.staging import diff
+from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from orchestrator.bot.git.objects import TreeEntry
 
 _DOING = "cannot tell what is to be proposed"
 _MESSAGE = "What was changed in a conversation"
@@ -138,7 +140,7 @@ class ChangeMaker:
         start, whole = tree_of(git, base.commit), self._files()
         tree = whole if everything else self._by_tools(git, start, whole, turns)
         found = differences(git, start, tree)
-        left_out = tuple(one.path for one in differences(git, tree, whole))
+        left_out = tuple(one.path for one in differences(git, tree, whole) if not self._ends_alone(git, one))
         if not found:
             mine = f" ({_some(left_out)} differs by other hands: /pr --all takes all)" if left_out else ""
             raise WorkspaceError(
@@ -161,7 +163,9 @@ class ChangeMaker:
         tree = start
         touched: set[str] = set()
         for turn in turns:
-            changes = {f"{self.base.folder}{path}": one for path, one in turn.items()}
+            raw = {f"{self.base.folder}{path}": one for path, one in turn.items()}
+            known = entries_at(git, tree, raw.keys())
+            changes = {path: self._as_committed(git, one, known.get(path)) for path, one in raw.items()}
             touched |= changes.keys()
             before = self._with(git, tree, {path: (one.new, one.old) for path, one in changes.items()})
             after = self._with(git, tree, {path: (one.old, one.new) for path, one in changes.items()})
@@ -180,6 +184,27 @@ class ChangeMaker:
             if one.path in touched - there
         }
         return self._with(git, tree, gone) if gone else tree
+
+    def _as_committed(self, git: HostGit, one: Difference, base: TreeEntry | None) -> Difference:
+        """A change of a file whose ends of lines git changed when it was checked out, as it would be committed."""
+        if base is None or one.old is None or not self._ends_alone(git, Difference(one.path, base, one.old)):
+            return one
+        new = one.new
+        if new is not None:
+            [content] = read_objects(git, [new.object_id], doing=_DOING)
+            words = ("hash-object", "-w", "--no-filters", "--stdin")
+            made = git.run(*words, doing=_DOING, stdin=content.replace(b"\r\n", b"\n"))
+            new = TreeEntry(new.mode, made.decode("ascii").strip())
+        return Difference(one.path, TreeEntry(one.old.mode, base.object_id), new)
+
+    def _ends_alone(self, git: HostGit, one: Difference) -> bool:
+        """Whether the new file differs from the old one by the ends of its lines, CR LF, and by nothing else."""
+        if one.old is None or one.new is None or one.old.object_id == one.new.object_id:
+            return False
+        if any(entry.mode == SUBMODULE_MODE for entry in (one.old, one.new)):
+            return False
+        old, new = read_objects(git, [one.old.object_id, one.new.object_id], doing=_DOING)
+        return b"\r\n" not in old and new.replace(b"\r\n", b"\n") == old
 
     def _with(
         self, git: HostGit, tree: str, wanted: Mapping[str, tuple[TreeEntry | None, TreeEntry | None]]
@@ -203,7 +228,8 @@ class ChangeMaker:
         if git.attempt("ls-files", "--cached", doing=_DOING, variables=on).status or not index.exists():
             index.unlink(missing_ok=True)
             git.run("read-tree", self.base.head, doing=_DOING, variables=on)
-        listing = ("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
+        ignored = ("-c", f"core.excludesFile={_ignored_everywhere()}")
+        listing = (*ignored, "ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
         listed = dict.fromkeys(decode_paths(git.run(*listing, doing=_DOING, variables=on)))
         there = [path for path in listed if _is_file(top / path)]
         gone = [path for path in listed if not os.path.lexists(top / path)]
@@ -225,6 +251,18 @@ class ChangeMaker:
             for name in ("shallow", "info/exclude"):
                 if (theirs / name).is_file():
                     shutil.copyfile(theirs / name, ours / name)
+
+
+def _ignored_everywhere() -> str:
+    """The file with what the person wants ignored in every repository, as git finds it; it may not be there."""
+    home = Path.home()
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "git"
+    for file in (home / ".gitconfig", settings / "config"):
+        words = ("config", "--file", str(file), "--get", "core.excludesFile")
+        found = HostGit(home).attempt(*words, doing=_DOING) if file.is_file() else None
+        if found is not None and found.status == 0:
+            return str(Path(os.fsdecode(found.stdout.strip())).expanduser())
+    return str(settings / "ignore")
 
 
 def change_letter(found: Difference) -> str:

@@ -90,7 +90,7 @@ async def test_every_answer_has_the_policy(tmp_path: Path) -> None:
         assert "unsafe" not in policy
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-frame-options"] == "DENY"
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
 
 
 async def test_a_form_without_end_is_refused(tmp_path: Path) -> None:

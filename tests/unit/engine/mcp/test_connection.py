@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,14 @@ import pytest
 from orchestrator.engine.mcp.base import McpError, McpServer, ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection, result_text
 from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS
+from tests.doubles.engines import container_sandbox, with_python
 from tests.tables import table
 from tests.unit.engine.mcp.servers import server, tool, transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from orchestrator.engine.environments.base import Sandbox, SandboxOptions
     from orchestrator.engine.mcp.elicitation import AnswerValue, AskPerson, ServerQuestion
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox and named pipes of Linux")
@@ -43,6 +46,9 @@ class Opened:
         self._open.append(connection)
         await connection.open()
         return connection
+
+    def take(self, connection: McpConnection) -> None:
+        self._open.append(connection)
 
     async def close(self) -> None:
         await asyncio.gather(*(one.close() for one in self._open))
@@ -262,6 +268,45 @@ async def test_a_server_sees_its_own_folder_and_variables_and_no_secret(
     assert "sk-of-the-model" not in str(variables)
     assert "No such file" in (await connection.call("read", {})).text
     assert "Is a directory" in (await connection.call("here", {})).text
+
+
+@pytest.mark.slow(reason="containers")
+async def test_a_server_works_in_a_container_and_sees_no_more_there(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key").write_text("secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
+    one = server(
+        *(
+            tool("variables", variables=True),
+            tool("read", read=str(tmp_path / "key")),
+            tool("echo", echo=True),
+        ),
+        *(tool("hang", hang=600), tool("ask", ask=ELICIT)),
+        variables={"TICKETS": "own"},
+    )
+
+    def in_container(options: SandboxOptions) -> Sandbox:
+        python = with_python().readable
+        return container_sandbox(options=replace(options, readable=(*options.readable, *python)))
+
+    make = transport(one, tmp_path, confined=True, find=in_container)
+    connection = McpConnection(one, make, opened.asked.append, opened.changed.set)
+    opened.take(connection)
+    await connection.open()
+    text = "ü" * 300_000
+    assert json.loads((await connection.call("echo", {"text": text})).text)["text"] == text
+    variables = json.loads((await connection.call("variables", {})).text)
+    assert variables["TICKETS"] == "own"
+    assert "sk-of-the-model" not in str(variables)
+    assert "No such file" in (await connection.call("read", {})).text
+    assert "not supported" in (await connection.call("ask", {})).text
+    call = asyncio.create_task(connection.call("hang", {}))
+    await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises(McpError):
+        await call
+    assert connection.is_over
 
 
 async def test_nothing_of_a_server_is_left(opened: Opened, tmp_path: Path) -> None:
