@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
+from orchestrator.bot.forge.github.parsing import to_pull_request
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import Fault
@@ -252,3 +253,21 @@ def test_a_conflict_is_told(bench: Bench, state: str, *, conflict: bool) -> None
     assert forge.has_conflict(1) is conflict
     assert forge.has_conflict(1) is conflict
     assert [seen.status for seen in bench.github.calls("GET", "/pulls/1")] == [200, 304]
+
+
+def test_a_pull_request_whose_fork_and_author_are_gone_is_read() -> None:
+    """GitHub then gives null for both, and keeps the head at `refs/pull/N/head`."""
+    data = {
+        "number": 7,
+        "title": "Fix it",
+        "body": None,
+        "html_url": "https://github.com/octo/demo/pull/7",
+        "state": "open",
+        "merged_at": None,
+        "user": None,
+        "head": {"ref": "fix", "sha": "a" * 40, "repo": None, "user": None},
+        "base": {"ref": "main", "sha": "b" * 40},
+    }
+    found = to_pull_request(data)
+    assert (found.author, found.body, found.commit) == ("", "", "a" * 40)
+    assert (found.reference, found.base_commit) == ("refs/pull/7/head", "b" * 40)

@@ -79,6 +79,19 @@ def test_a_base_that_was_merged_into_the_branch_is_where_it_begins(source: Sourc
     assert source.proposed() == ProposedCommits(head, onto, start)
 
 
+def test_a_way_to_an_older_commit_does_not_hide_the_later_one_behind_it(source: Source) -> None:
+    source.commit("main")
+    source.branch("side")
+    source.commit("side")
+    start = source.commit("main")
+    source.branch()
+    source.commit("feature", empty=20)
+    git(source.path, "merge", "-q", "--no-edit", "side")
+    head = source.tip("feature")
+    onto = source.commit("main")
+    assert source.proposed() == ProposedCommits(head, onto, start)
+
+
 @pytest.mark.parametrize("later", [0, 15])
 def test_a_branch_that_was_merged_begins_where_it_did(source: Source, later: int) -> None:
     start = source.commit("main")
