@@ -32,7 +32,7 @@ _DIGITS = re.compile(r"\d+|[0-9a-f]{7,}")
 _ACCEPTED = frozenset({"merged"})
 _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
     ("proposed", "ok", frozenset({"proposed", "planned", "finished", "answered"})),
-    ("question", "warning", frozenset({"question"})),
+    ("questions", "warning", frozenset({"question"})),
     ("stopped early", "active", frozenset({"limit", "paused", "interrupted", "unfinished"})),
     ("failed", "failed", frozenset({"failed", "damaged"})),
 )
@@ -174,8 +174,12 @@ def _needs(digest: Digest) -> Iterable[Need]:
 
 def _tiles(week: Digest, now: datetime, cap: DayCap, merged: int) -> Iterable[tuple[str, str, str]]:
     """Numbers of the last seven days, each with its name and what belongs to it."""
-    pulls, spent = len(week.pulls), week.spent
+    pulls = len(week.pulls)
+    # With what requests may cost that are under way, as the caps count them.
     today = sum((run.costs_by_day.get(now.date(), Spent()) for run in week.runs), Spent())
+    since = (now - _WEEK).date()
+    costs = [cost for run in week.runs for day, cost in run.costs_by_day.items() if day > since]
+    spent = sum(costs, Spent())
     yield "Pull requests", f"{pulls:,}", "opened or updated in 7 days"
     yield "Spent today", money(today.usd), f"of {money(cap.usd)} a day" if cap.usd else "no cap a day is set"
     yield "Spent in 7 days", money(spent.usd), f"{spent.tokens:,} tokens"
