@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 VERBS = ("answer", "retry", "close", "release", "stop")
 _BY_HAND = "by hand"
 _MOST_LOOKED_AT = 20
+_BEGIN_SECONDS = 3.0
+_GOOD = frozenset({0, 3, 4, 5})
+"""The exit statuses of a run that did what it could: see `pullwright --help`."""
 _MOST_LOG_BYTES = 20_000
 _PRIVATE = 0o600
 _MOST_PID_BYTES = 20
@@ -92,7 +95,7 @@ class Desk:
     Attributes:
         flags: the options that were typed; they count for every repository.
         home: of the runs.
-        begin_seconds: how long a run that goes on with an answer is waited for, which may end at once.
+        patience_seconds: how long an answer waits for its run to end at once, which is the end of one that cannot begin.
     """
 
     home: Home
@@ -100,7 +103,7 @@ class Desk:
     environ: Mapping[str, str]
     cwd: Path
     clock: Clock
-    begin_seconds: float = 3.0
+    patience_seconds: float = _BEGIN_SECONDS
     begun: list[Answering] = field(default_factory=list)
 
     def is_local(self, repository: str) -> bool:
@@ -182,7 +185,7 @@ class Desk:
             for one in self.begun
         ):
             raise ConfigurationError(f"{task} goes on with an answer already")
-        self.begun = [one for one in self.begun if one.process.poll() is None]
+        self.begun = [one for one in self.begun if (one.repository, one.task) != (repository, task)]
         folder = self.home.cache / "answers"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = folder / f"{self.clock.now():%Y%m%d-%H%M%S-%f}.log"
@@ -211,13 +214,22 @@ class Desk:
         begun = Answering(repository, task, process, log)
         self.begun.append(begun)
         try:
-            status = process.wait(self.begin_seconds)
+            status = process.wait(self.patience_seconds)
         except subprocess.TimeoutExpired:
             return f"the run that goes on with {task} has begun"
         said = _last_line(log)
-        if status in {0, 3, 4, 5}:
+        if status in _GOOD:
             return f"the run with the answer has ended: {said}"
         raise ConfigurationError(f"the run with the answer ended with status {status}: {said}")
+
+    def failed_answers(self) -> list[str]:
+        """What became of runs that were begun with an answer and failed, in a line each."""
+        ended = [(one, one.process.poll()) for one in self.begun]
+        return [
+            f"The run with your answer to {one.task} ended with status {status}: {_last_line(one.log)}"
+            for one, status in ended
+            if status is not None and status not in _GOOD
+        ]
 
     def worker_of(self, run: str) -> int:
         """The process that works on a run.

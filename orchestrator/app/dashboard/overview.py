@@ -12,6 +12,7 @@ from orchestrator.app.words import counted, money, short_line
 from orchestrator.bot.journal.digest import Digest, decisions
 from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
 from orchestrator.core.messages import Spent
+from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +33,7 @@ _DIGITS = re.compile(r"\d+|[0-9a-f]{7,}")
 _ACCEPTED = frozenset({"merged"})
 _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
     ("proposed", "ok", frozenset({"proposed", "planned", "finished", "answered"})),
-    ("question", "warning", frozenset({"question"})),
+    ("asked", "warning", frozenset({"question"})),
     ("stopped early", "active", frozenset({"limit", "paused", "interrupted", "unfinished"})),
     ("failed", "failed", frozenset({"failed", "damaged"})),
 )
@@ -43,7 +44,7 @@ class Need:
     """Something that waits for a person.
 
     Attributes:
-        what: `question`, `failed` or `tests`.
+        what: `question`, `failed`, `tests`, or `nothing` where the model found nothing to do.
     """
 
     what: str
@@ -109,6 +110,7 @@ class Overview:
     total: int
     unread: int
     looks: Mapping[str, Look] = field(default_factory=dict)
+    troubles: Sequence[str] = ()
 
     @property
     def heartbeat(self) -> tuple[Tone, str]:
@@ -133,17 +135,17 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
     newest = runs[:_MOST_CONSIDERED]
     whole = Digest(now - timedelta(days=36_500), now, tuple(reversed(newest)), decisions(store.home))
     week = Digest(now - _WEEK, now, tuple(reversed(_since(newest, now - _WEEK))), whole.decided)
-    shown = [run for run in runs if run.outcome != "no_task"]
+    shown = [run for run in runs if run.outcome != "no_task" or run.task is not None]
     merged = sum(len(look.merged) for look in looks.values())
     return Overview(
         now=now,
-        needs=list(_needs(whole)),
+        needs=[*_needs(whole), *_set_aside(week)],
         working=[(run, store.live.get(run.id)) for run in newest if run.is_running],
         pauses=whole.waking,
         tiles=list(_tiles(week, now, cap, merged)),
         plots=[_cost_plot(runs, now, cap), _outcome_plot(runs, now)],
         pulls=sorted(whole.pulls, key=lambda run: run.id, reverse=True)[:_MOST_ROWS],
-        queue=week.skipped[:_MOST_ROWS],
+        queue=_queue(week, now),
         failures=_failures(week.runs),
         costs=_costs(week),
         recent=shown[:_MOST_ROWS],
@@ -172,10 +174,33 @@ def _needs(digest: Digest) -> Iterable[Need]:
             yield Need("tests", run, "; ".join(run.verified.reasons))
 
 
+def _set_aside(week: Digest) -> Iterable[Need]:
+    """Tasks in which the model found nothing to do: they are left alone until a person says something."""
+    newest = {(repository_key(run.repository), run.task.key): run for run in week.runs if run.task}
+    for key, run in newest.items():
+        decided = week.decided.get(key)
+        if run.outcome == "no_task" and not (decided and run.started and decided.at > run.started):
+            yield Need("nothing", run, run.reason)
+
+
+def _queue(week: Digest, now: datetime) -> list[tuple[str, int]]:
+    """Why tasks wait, as the last look at each repository that found none to begin said."""
+    newest = {
+        repository_key(run.repository): run
+        for run in week.runs
+        if run.task is None and run.outcome == "no_task"
+    }
+    return Digest(week.since, now, tuple(newest.values())).skipped[:_MOST_ROWS]
+
+
 def _tiles(week: Digest, now: datetime, cap: DayCap, merged: int) -> Iterable[tuple[str, str, str]]:
     """Numbers of the last seven days, each with its name and what belongs to it."""
-    pulls, spent = len(week.pulls), week.spent
+    pulls = len(week.pulls)
+    # With what requests may cost that are under way, as the caps count them.
     today = sum((run.costs_by_day.get(now.date(), Spent()) for run in week.runs), Spent())
+    since = (now - _WEEK).date()
+    costs = [cost for run in week.runs for day, cost in run.costs_by_day.items() if day > since]
+    spent = sum(costs, Spent())
     yield "Pull requests", f"{pulls:,}", "opened or updated in 7 days"
     yield "Spent today", money(today.usd), f"of {money(cap.usd)} a day" if cap.usd else "no cap a day is set"
     yield "Spent in 7 days", money(spent.usd), f"{spent.tokens:,} tokens"

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote
@@ -93,13 +93,14 @@ class Dashboard:
         """Read what is new, and fold it. It blocks: call it in a thread."""
         with suppress(JournalError):  # the home may come into being later
             self.store.refresh(seconds)
-        return make_overview(self.store, self.clock.now(), self.cap, self.looks)
+        view = make_overview(self.store, self.clock.now(), self.cap, self.looks)
+        return replace(view, troubles=self.desk.failed_answers())
 
     def parts(self, seconds: float) -> dict[str, str]:
         """The parts of the overview; made anew only where something changed, or a minute went by."""
         view = self.view(seconds)
         seen = max((look.at.isoformat() for look in self.looks.values()), default="")
-        key = (self.store.version, view.unread, f"{seen} {view.now:%H:%M}")
+        key = (self.store.version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
         if self._parts is None or self._parts[0] != key:
             self._parts = key, self.pages.parts(view)
         return self._parts[1]

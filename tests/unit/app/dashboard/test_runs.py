@@ -119,3 +119,33 @@ def test_one_task_that_succeeded_later_needs_nobody(tmp_path: Path) -> None:
     made.add(NOW + timedelta(minutes=1), [*started("r", TASK, "o/r"), *proposed(1, "Sum", "o/r")])
     store.refresh()
     assert make_overview(store, NOW, DayCap(), {}).needs == []
+
+
+def test_why_tasks_wait_is_what_the_last_look_said(tmp_path: Path) -> None:
+    made = Journals(Home(tmp_path))
+    nothing = "item-0a1b2c3d waits for an answer: pullwright run; issue #3 has no label; it is late"
+    made.add(
+        NOW - timedelta(hours=2),
+        [*started("r", None, "o/r"), CycleEnded({"outcome": "no_task", "reason": "old"})],
+    )
+    made.add(
+        NOW - timedelta(hours=1),
+        [*started("r", TASK, "o/r"), CycleEnded({"outcome": "no_task", "reason": "it is right"})],
+    )
+    made.add(
+        NOW,
+        [
+            *started("r", None, "o/r"),
+            CycleEnded({"outcome": "no_task", "reason": f"{nothing}; item-9c82aff5 had nothing to do"}),
+        ],
+    )
+    store = RunStore(Home(tmp_path))
+    store.refresh()
+    view = make_overview(store, NOW, DayCap(), {})
+    assert [reason for reason, _ in view.queue] == [
+        "item-0a1b2c3d waits for an answer: pullwright run",
+        "issue #3 has no label; it is late",
+        "item-9c82aff5 had nothing to do",
+    ]
+    assert [(need.what, need.text) for need in view.needs] == [("nothing", "it is right")]
+    assert [run.task is not None for run in view.recent] == [True]
