@@ -14,6 +14,8 @@ from orchestrator.app.config.settings import SUITE_VARIABLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.doubles.postgres import PostgresServer
+
 # The same examples each time, so that more of them find more only where the code is new:
 # HYPOTHESIS_PROFILE=thorough has others each time.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
@@ -77,3 +79,24 @@ def own_state(state_of_its_own: Path) -> Path:
     """The program's state folder, for a test that looks into it."""
     state_of_its_own.mkdir(parents=True)
     return state_of_its_own
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL of the suite's own; tests that want it are skipped where it is not installed."""
+    from tests.doubles.postgres import PostgresServer, programs
+
+    found = programs()
+    if found is None:
+        pytest.skip("PostgreSQL is not installed here: apt-get install postgresql")
+    with PostgresServer.started(found) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def fleet_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of each kind that a fleet can have."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/fleet.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_database()

@@ -290,6 +290,7 @@ _ENDINGS = {
 }
 """Sign and style of what is no success, by the cycle's outcome."""
 _SHORT_ID = 4
+_MOST_CALLS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +322,8 @@ class Narrator:
     def line(self, event: Event) -> EventLine | None:
         """Return the line for an event, or None if there is nothing to tell."""
         if isinstance(event, ToolCallStarted):
+            if len(self._arguments) >= _MOST_CALLS:  # ends that nobody showed
+                self._arguments.clear()
             self._arguments[event.call_id] = telling_argument(event.arguments)
         if isinstance(event, ReplyReceived):
             self.said = event.message.text
@@ -339,7 +342,7 @@ class Narrator:
 
     def call(self, event: ToolCallEnded) -> EventLine:
         """Return the line for the end of a call, with the reason if it failed."""
-        text = f"{short_line(event.name, 40)} {self._arguments.get(event.call_id, '')}".rstrip()
+        text = f"{short_line(event.name, 40)} {self._arguments.pop(event.call_id, '')}".rstrip()
         match event.status:
             case CallStatus.OK:
                 return EventLine(self.sign("ok"), text, "green")

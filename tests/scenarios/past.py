@@ -77,6 +77,17 @@ class Backtested:
         return found
 
 
+def command(models: ScriptedPast, repository: Path | str, *flags: str) -> list[str]:
+    """What is typed, with every behaviour as a model."""
+    named = [word for name in models.behaviours for word in ("--model", f"openai-chat:{name}")]
+    python = [word for folder in {sys.prefix, sys.base_prefix} for word in ("--sandbox-read", folder)]
+    return [
+        *("backtest", "--repo", str(repository), "--plain", "--api-url", models.url, *named, *python),
+        *("--contract", "json-plan", "--profile", "planner", "--test-minutes", "2"),
+        *("--test-command", PYTEST, *flags),
+    ]
+
+
 def backtest(
     capsys: pytest.CaptureFixture[str],
     models: ScriptedPast,
@@ -84,19 +95,9 @@ def backtest(
     *flags: str,
     json_output: bool = True,
 ) -> Backtested:
-    """`pullwright backtest` with every behaviour as a model."""
+    """`pullwright backtest` in this process."""
     capsys.readouterr()
-    named = [word for name in models.behaviours for word in ("--model", f"openai-chat:{name}")]
-    python = [word for folder in {sys.prefix, sys.base_prefix} for word in ("--sandbox-read", folder)]
-    code = main(
-        [
-            *("backtest", "--repo", str(repository), "--plain", "--api-url", models.url, *named, *python),
-            *("--contract", "json-plan", "--profile", "planner", "--test-minutes", "2"),
-            *(() if "--test-command" in flags else ("--test-command", PYTEST)),
-            *(["--json"] if json_output else []),
-            *flags,
-        ]
-    )
+    code = main(command(models, repository, *(["--json"] if json_output else []), *flags))
     printed = capsys.readouterr()
     told = json.loads(printed.out) if json_output and printed.out.startswith("{") else {}
     return Backtested(code, told, printed.out, printed.err)

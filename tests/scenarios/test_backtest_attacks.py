@@ -25,7 +25,7 @@ from orchestrator.bot.verification.trees import TestFiles
 from tests.doubles.scripted_past import CONFTEST_HOOK, ScriptedPast, does_nothing, writes
 from tests.scenarios.past import BUG, DISCOUNT, NEW_DISCOUNT, PERCENT, PYTEST, TITLE, backtest, make_past
 from tests.scenarios.stage import add_commit, git, make_repository
-from tests.scenarios.test_backtest import SLOW, past
+from tests.scenarios.test_backtest import past
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,7 +136,7 @@ def backtest_commit(folder: Path, files: dict[str, str], message: str) -> Path:
     return folder
 
 
-@pytest.mark.slow(reason=SLOW)
+@pytest.mark.slow(reason="it runs each case's tests many times")
 @pytest.mark.usefixtures("past")
 def test_a_commit_whose_tests_always_pass_proves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -150,7 +150,7 @@ def test_a_commit_whose_tests_always_pass_proves_nothing(
     assert not models.requests, "nothing is paid for it"
 
 
-@pytest.mark.slow(reason=SLOW)
+@pytest.mark.slow(reason="it runs each case's tests many times")
 @pytest.mark.usefixtures("past")
 @pytest.mark.parametrize("held", [True, False])
 def test_a_test_of_the_history_writes_nothing_outside_of_the_sandbox(
@@ -169,7 +169,7 @@ def test_a_test_of_the_history_writes_nothing_outside_of_the_sandbox(
     assert done.told["isolated"] is held
 
 
-@pytest.mark.slow(reason=SLOW)
+@pytest.mark.slow(reason="it runs each case's tests many times")
 @pytest.mark.usefixtures("past")
 def test_orders_in_a_commit_s_message_give_a_try_nothing_that_a_run_has_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -6,11 +6,15 @@ import io
 import json
 import os
 import re
+import threading
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.app.cli.arguments import DONE, FAILED, LIMIT, USAGE
+from orchestrator.app.cli.chat import Chat
 from orchestrator.app.cli.slash import COMMANDS
 from tests.doubles.model_server import MODEL, ModelServer, Step, calls, fail, reply
 from tests.doubles.terminal import Terminal
@@ -19,6 +23,8 @@ from tests.scenarios.stage import CALC, FIXED, Done, Stage, add_commit, git
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from orchestrator.app.cli.chat_view import ChatView
 
 EDIT = calls(("file_delta", {}))
 FIX = calls(("edit_file", {"path": "calc.py", "old_text": "a - b", "new_text": "a + b"}), text="I mend it.")
@@ -340,6 +346,20 @@ def test_a_skill_goes_with_the_next_message_once(stage: Stage, talk: Talk, at: P
     assert "has the skill greet already" in done.out
     assert "there is no skill 'none'" in done.out
     assert str(stage.asked(0)).count("Say ahoy.") == 1
+
+
+def test_there_is_one_view_whichever_thread_asks_first() -> None:
+    for _ in range(20):
+        chat = Chat(Namespace(debug=False, plain=True))
+        begin = threading.Barrier(4)
+
+        def look(chat: Chat = chat, begin: threading.Barrier = begin) -> ChatView:
+            begin.wait()
+            return chat.view
+
+        with ThreadPoolExecutor(4) as threads:
+            views = [one.result() for one in [threads.submit(look) for _ in range(4)]]
+        assert len({id(view) for view in views}) == 1
 
 
 def test_a_path_is_said_and_no_command(stage: Stage, talk: Talk) -> None:

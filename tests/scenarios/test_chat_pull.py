@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,6 +57,14 @@ def proposed(at: Path) -> str:
     return branch
 
 
+def proposed_first(at: Path) -> str:
+    """The branch that is merged into `main`."""
+    (merged,) = git(
+        at, "branch", "--format=%(refname:short)", "--merged", "main", "--list", "pullwright/*"
+    ).split()
+    return merged
+
+
 def test_a_change_is_proposed_after_a_look_and_a_yes(stage: Stage, chat: Talk, at: Path) -> None:
     stage.script(EDIT, reply("It adds now."), WORDS)
     done = chat("Mend add()", "/pr", "/pr yes")
@@ -85,6 +94,34 @@ def test_a_second_time_updates_the_same_pull_request(stage: Stage, chat: Talk, a
     assert git(at, "log", "--format=%s", f"main..{proposed(at)}") == "And more"
     assert content(at, proposed(at), "new.py") == "x = 1"
     assert "pulls/1.json" in str(stage.asked(4))
+
+
+def test_after_a_merge_comes_another_and_after_a_refusal_none(stage: Stage, chat: Talk, at: Path) -> None:
+    more = calls(("write_file", {"path": "new.py", "content": "x = 1\n"}))
+    stage.script(EDIT, reply("It adds now."), more, reply("There is more."))
+    chat("Mend add()", "/pr It adds", "/pr yes")
+    git(at, "stash", "--quiet")
+    git(at, "merge", "--quiet", proposed(at))
+    chat("More", "/pr And more", "/pr yes", flags=("--resume", "last"))
+    (second,) = set(branches(at)) - {proposed_first(at)}
+    assert git(at, "diff", "--name-only", f"main...{second}") == "new.py"
+    stage.command("pulls", "close", "2", "--repo", str(at))
+    done = chat("/pr And more", "/pr yes", flags=("--resume", "last"))
+    key = re.search(r"is closed unmerged; for another try: pullwright retry (text-\w+)", done.out)
+    assert key is not None
+    assert stage.command("retry", key[1], "--repo", str(at)).code == DONE
+    done = chat("/pr And more", "/pr yes", flags=("--resume", "last"))
+    assert "Pull request #3" in done.out
+
+
+def test_a_clone_is_proposed_to_where_it_was_cloned_from(
+    stage: Stage, chat: Talk, at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stage.script(shell("sed -i 's/a - b/a + b/' calc.py; git commit -qam mine"), reply("It adds now."))
+    done = chat("Mend add()", "/pr It adds", "/pr yes", flags=("--repo", str(at), *FREELY))
+    assert "Pull request #1" in done.out, done.out + done.err
+    assert content(at, proposed(at), "calc.py") == FIXED.strip()
 
 
 def test_everything_that_a_shell_does_to_files_comes_through(stage: Stage, chat: Talk, at: Path) -> None:

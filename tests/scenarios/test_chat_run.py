@@ -115,6 +115,23 @@ def test_a_conversation_in_the_same_form_is_gone_on_with(stage: Stage, chat: Tal
     assert roles.count("tool") == 1, "the conversation's own call and its result"
 
 
+def test_what_was_said_is_not_lost_where_the_process_is_killed(stage: Stage, at: Path) -> None:
+    limited(stage, at)
+    stage.script(MORE, reply("There is more."))
+    model = ["--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url, "--profile", "chat"]
+    environ = {"PULLWRIGHT_HOME": str(stage.home)}
+    with Terminal("chat", *model, "--run", "last", folder=at, environ=environ) as person:
+        person.wait_for("as long as you talk.")
+        person.type("Write more.py, and call it a day")
+        person.wait_for("There is more.")
+    stage.script(do(PROPOSE, FINISH))
+    again = stage.run("--repo", str(at), "--task", TASK)
+    assert again.result["outcome"] == "proposed", again.err
+    (branch,) = branches(at)
+    assert content(at, branch, "more.py") == "x = 1"
+    assert "call it a day" in stage.told(3)
+
+
 def test_the_second_proposal_updates_the_first(stage: Stage, chat: Talk, at: Path) -> None:
     limited(stage, at)
     stage.script(MORE, reply("There is more."))

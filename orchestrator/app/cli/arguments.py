@@ -86,6 +86,7 @@ COMMANDS = {
     "init": "set a repository up: its rules, a label, a workflow, or one pull request with all of it",
     "run": "take one task, change the repository, open a pull request",
     "worker": "look after many repositories, as a fleet's file says",
+    "fleet": "look after many repositories on several machines, with one queue",
     "chat": "talk with the model about this folder, or about a clone of a repository",
     "ask": "ask the model one thing about this folder, and print its answer",
     "show": "print what happened in a run",
@@ -108,7 +109,7 @@ COMMANDS = {
     "completion": "print what lets a shell complete commands and flags",
 }
 GROUPS = {
-    "start": ("init", "doctor", "run", "worker", "chat", "ask"),
+    "start": ("init", "doctor", "run", "worker", "fleet", "chat", "ask"),
     "watch": ("dashboard", "show", "logs", "pulls", "digest"),
     "steer": ("claims", "retry", "close", "forget", "memory", "mcp"),
     "check": ("backtest", "verify-pr", "config", "redteam", "help", "completion"),
@@ -116,7 +117,9 @@ GROUPS = {
 """The commands as the short page shows them, by what they are for."""
 _CONFIGURED = ("init", "run", "worker", "chat", "ask", "doctor", "backtest", "redteam", "dashboard")
 """The commands with every option of the configuration."""
-_REFUSE_SECRETS = frozenset({*_CONFIGURED, "claims", "mcp"}) - {"chat"}  # it looks once its prompt is there
+_REFUSE_SECRETS = frozenset({*_CONFIGURED, "fleet", "claims", "mcp"}) - {
+    "chat"
+}  # it looks once its prompt is there
 SHELLS = ("bash", "zsh", "fish")
 _DECISIONS = ("retry", "close", "forget")
 _EXAMPLES = {
@@ -236,6 +239,7 @@ def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
         "init": _add_init,
         "run": _add_run,
         "worker": _add_worker,
+        "fleet": _add_fleet,
         "chat": _add_chat,
         "ask": _add_ask,
         "show": _add_show,
@@ -346,6 +350,65 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
     _add_json(parser, "print one JSON object a cycle on standard output")
     add_settings(parser)
+
+
+_FLEET_ACTIONS: dict[str, tuple[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
+    "run": ("work on this machine until somebody ends it", ()),
+    "list": ("the queue: what runs, what waits, what comes later", ()),
+    "status": ("workers, repositories, pauses and what they cost today", ()),
+    "add": (
+        "look at a repository now, or try one of its tasks next",
+        (("repository", {}), ("task", {"nargs": "?", "help": "the task's key, such as issue-12"})),
+    ),
+    "pause": (
+        "begin nothing more in some repositories",
+        (("repository", {"nargs": "+"}), ("--reason", {"default": "by hand", "metavar": "TEXT"})),
+    ),
+    "resume": ("go on with repositories that are paused or need a person", (("repository", {"nargs": "+"}),)),
+    "cancel": (
+        "end what a repository runs or waits for, and go on with another task; work is kept",
+        (("repository", {}),),
+    ),
+    "drain": ("let a worker end after the rounds that it runs", (("worker", {}),)),
+}
+
+
+def _add_fleet(parser: argparse.ArgumentParser) -> None:
+    def common(to: argparse.ArgumentParser, *, is_action: bool) -> None:
+        def default(value: Any) -> Any:
+            return argparse.SUPPRESS if is_action else value
+
+        to.add_argument(
+            "--config",
+            type=_text,
+            default=default("fleet.toml"),
+            metavar="FILE",
+            help="the fleet's file (fleet.toml)",
+        )
+        to.add_argument(
+            "--database-url",
+            type=_text,
+            default=default(None),
+            metavar="URL",
+            help="the PostgreSQL that all workers share, without a password; with one, set PULLWRIGHT_DATABASE_URL. "
+            "Without either, a file on this machine is used, for one worker",
+        )
+        to.add_argument("--json", action="store_true", default=default(False), help="print JSON lines")
+
+    common(parser, is_action=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    for name, (text, words) in _FLEET_ACTIONS.items():
+        action = actions.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+        )
+        for word, how in words:
+            shown = {} if word.startswith("-") else {"metavar": word.upper()}
+            action.add_argument(word, type=_text, **{**shown, **how})
+        common(action, is_action=True)
+        if name == "run":
+            action.usage = f"{PROGRAM} fleet run [FLAG ...]"
+            action.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
+            add_settings(action)
 
 
 def _add_subject(what: argparse._ArgumentGroup) -> None:

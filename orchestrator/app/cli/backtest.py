@@ -80,9 +80,15 @@ def backtest(options: argparse.Namespace) -> int:
     """
     if options.repo is None:
         raise ConfigurationError("name the repository: --repo owner/name, or --repo PATH with --from-git")
+    if options.html and not Path(options.html).absolute().parent.is_dir():
+        raise ConfigurationError(f"--html {options.html}: there is no such folder")
     stop = Stop()
     request = BacktestRequest(
-        options.repo, options.from_git, tuple(options.models or ()), tuple(options.contracts or ())
+        options.repo,
+        options.from_git,
+        tuple(options.models or ()),
+        tuple(options.contracts or ()),
+        is_capped=options.max_usd_total is not None,
     )
     made = Backtest(request, given_settings(options), os.environ, Path.cwd(), stop)
     with only_process(made.folder), TriesView.on_stderr(made.arms, plain=options.plain) as view:
@@ -399,9 +405,10 @@ def table_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
         yield f"{letters[one.arm.name]}  {one.arm.name}: {one.done} of {tries}"
     yield ""
     yield from _table([head, *rows], columns)
-    if summary.comparisons:
+    shown = [one for one in summary.comparisons if summary.chosen in {one.one, one.other, ""}]
+    if shown:
         yield ""
-        yield "Differences on the same cases (with 95 % intervals):"
+        yield f"Differences on the same cases{', of the one to choose' if summary.chosen else ''}:"
         compared = [
             (
                 f"{letters[one.one]} - {letters[one.other]}",
@@ -409,7 +416,7 @@ def table_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
                 spread(one.usd, signed=True),
                 spread(one.minutes, signed=True),
             )
-            for one in summary.comparisons
+            for one in shown
         ]
         yield from _table([("", "solved", "USD a try", "minutes"), *compared], columns)
     yield ""
@@ -441,25 +448,30 @@ def _wrapped(text: str, columns: int) -> list[str]:
 
 
 def share(value: Estimate | None, *, signed: bool = False) -> str:
-    """A share in percent, with its interval."""
+    """A share in percent, with its interval: `75 % (40..95)`."""
     if value is None:
         return "-"
     sign = "+" if signed else ""
-    middle = f"{100 * value.mean:{sign}.0f} %"
-    return (
-        middle
-        if value.low is None or value.high is None
-        else f"{middle} ({100 * value.low:{sign}.0f} to {100 * value.high:{sign}.0f})"
-    )
+    middle, *ends = (f"{100 * one:{sign}.0f}" for one in _known(value))
+    return f"{middle} %{_interval(ends)}"
 
 
 def spread(value: Estimate | None, *, signed: bool = False) -> str:
-    """A mean, with its interval, in two digits or whole."""
+    """A mean, with its interval, in two digits or whole: `0.12 (0.08..0.2)`."""
     if value is None:
         return "-"
-    sign = "+" if signed else ""
-    middle, *ends = (_short(one, sign) for one in (value.mean, value.low, value.high) if one is not None)
-    return f"{middle} ({' to '.join(ends)})" if len(ends) == 2 else middle  # noqa: PLR2004  both are known
+    middle, *ends = (_short(one, "+" if signed else "") for one in _known(value))
+    return f"{middle}{_interval(ends)}"
+
+
+def _known(value: Estimate) -> list[float]:
+    """The mean, and the ends of its interval where they are known."""
+    ends = () if value.low is None or value.high is None else (value.low, value.high)
+    return [value.mean, *ends]
+
+
+def _interval(ends: Sequence[str]) -> str:
+    return f" ({'..'.join(ends)})" if ends else ""
 
 
 def _short(value: float, sign: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +83,7 @@ class Chat:
         self._options = options
         self._program: asyncio.Future[ChatProgram] | None = None
         self._view: ChatView | None = None
+        self._making = threading.Lock()
         self._state_view: Callable[[Event], None] | None = None
         self._input: PromptSession[str] | None = None
         self._asking = asyncio.Lock()
@@ -90,12 +92,13 @@ class Chat:
 
     @property
     def view(self) -> ChatView:
-        """Where everything is shown. It is made when the first thing is."""
-        if self._view is None:
-            from orchestrator.app.cli.chat_view import ChatView
+        """Where everything is shown. It is made when the first thing is, here or in the thread that builds the program."""
+        with self._making:
+            if self._view is None:
+                from orchestrator.app.cli.chat_view import ChatView
 
-            self._view = ChatView.make(plain=not self._is_terminal)
-        return self._view
+                self._view = ChatView.make(plain=not self._is_terminal)
+            return self._view
 
     async def program(self) -> ChatProgram:
         """What answers, as soon as it is there.
@@ -160,7 +163,7 @@ class Chat:
     async def say(self, text: str) -> None:
         """Say something to the model, with the files that it mentions by `@`."""
         program = await self.program()
-        if other := program.other_memory:
+        if self._is_terminal and (other := program.other_memory) and other.is_allowed is None:
             said = f"This folder says that it is a clone of {other.repository}. Whoever made it could say so."
             self.view.say(
                 f"{said}\nWith yes, conversations in it read and write what is remembered about that repository."

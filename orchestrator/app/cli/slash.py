@@ -280,6 +280,8 @@ async def _resume(chat: Chat, rest: str) -> None:
             "\n".join((*lines, "/resume RUN goes on with one")) if lines else "there is none to go on with"
         )
         return
+    if program.task is not None:
+        raise ConfigurationError("this conversation is about a task: leave it, then chat --resume")
     begun = begun_in(program.context.home, rest)
     await program.end()
     program.begun = begun

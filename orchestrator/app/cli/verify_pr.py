@@ -16,7 +16,7 @@ from orchestrator.app.cli.live import LiveView
 from orchestrator.app.wiring.verify_pr import build_verification
 from orchestrator.app.words import STANDINGS, Narrator, as_json_text, claim_in_words, clean, short_line
 from orchestrator.bot.evidence.claims import EvidenceLevel, Standing
-from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, in_words
+from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, outcome_in_words
 from orchestrator.bot.verification.base import RunKind
 from orchestrator.bot.verification.page import RUN_NAMES, to_json
 from orchestrator.core.errors import ConfigurationError
@@ -127,7 +127,7 @@ def evidence_page(found: PullRequestEvidence, repository: str, now: datetime) ->
             ("compared with", Code(commits.start[:_SHORT_COMMIT])),
         ]
     facts += [("address", Link(change.name, change.url))] if change.url else []
-    verdict = Section("Verdict", [Notice(_TONES[outcome], in_words(found)), Facts(facts)])
+    verdict = Section("Verdict", [Notice(_TONES[outcome], outcome_in_words(found)), Facts(facts)])
     levels = [section for level in EvidenceLevel if (section := _level_section(found, level))]
     return HtmlPage(
         title=f"{change.name} {change.title}".strip(),
@@ -223,7 +223,7 @@ def _write(found: PullRequestEvidence, program: VerifyProgram) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     columns = min(max(shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns, _LEAST_COLUMNS), _MOST_COLUMNS)
     plain_signs = not console.encoding.lower().startswith("utf")
-    for line, style in lines(found, program.site.label, columns, plain_signs=plain_signs):
+    for line, style in evidence_lines(found, program.site.label, columns, plain_signs=plain_signs):
         console.print(
             Text(program.redactor.redact(clean(line)), style=style),
             no_wrap=True,
@@ -232,7 +232,7 @@ def _write(found: PullRequestEvidence, program: VerifyProgram) -> None:
         )
 
 
-def lines(
+def evidence_lines(
     found: PullRequestEvidence, repository: str, columns: int, *, plain_signs: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield the lines of a report, each with a style of `rich`."""
@@ -262,7 +262,7 @@ def lines(
     yield "", ""
     if found.verdict:
         yield from ((row, "") for row in _table(to_json(found.verdict.runs), columns))
-    yield in_words(found), "bold"
+    yield outcome_in_words(found), "bold"
 
 
 def _table(runs: dict[str, Any], columns: int) -> Iterator[str]:

@@ -35,7 +35,7 @@ from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from orchestrator.app.config.fleet import Address, FleetFile, FleetRepository
@@ -188,9 +188,20 @@ class Members:
             self._schedule(repository.name, settings),
             NextStepChooser(self._clock, random.SystemRandom()),
             left,
+            settings.max_usd or 0.0,
             totals=MemberTotals(last_run=last_run),
         )
         return member
+
+    def key(self, repository: FleetRepository) -> str:
+        """Return the key by which all machines know a repository."""
+        flags = self._flags(repository)
+        settings = load_settings(flags, repository.environ, Path.cwd()).settings
+        return repository_key(label_of(repository.name, settings.github_url))
+
+    def keys(self, repositories: Iterable[FleetRepository]) -> dict[str, str]:
+        """Return the key of each repository by its name in the file."""
+        return {one.name: self.key(one) for one in repositories}
 
     def _only_once(self, name: str, github_url: str) -> None:
         """Refuse a repository that is named twice, also in two spellings."""

@@ -153,6 +153,7 @@ _EXTRAS = frozenset(
 )
 SUITE_VARIABLES = frozenset(
     {
+        "PULLWRIGHT_TEST_AXE",
         "PULLWRIGHT_TEST_BASE_URL",
         "PULLWRIGHT_TEST_CHAOS",
         "PULLWRIGHT_TEST_ENGINE",

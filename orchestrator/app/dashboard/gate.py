@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from orchestrator.app.dashboard.pages import TEMPLATES
 from orchestrator.app.html.page import content_policy, html_from_template, stylesheet
@@ -120,7 +120,8 @@ class Gate:
         if len(given) != 1 or not hmac.compare_digest(given[0].encode(), self.secrets.token.encode()):
             return None
         rest = urlencode([(name, value) for name, value in fields if name != _TOKEN_FIELD])
-        path = "/" + scope["raw_path"].decode("latin-1").lstrip("/")  # `//host` would lead elsewhere
+        # Browsers read `//host` and `/\\host` as another host.
+        path = "/" + quote(scope["path"].lstrip("/\\"))
         return f"{path}?{rest}" if rest else path
 
     def _is_known(self, headers: Mapping[str, list[str]]) -> bool:

@@ -26,6 +26,8 @@ DAYS = 14
 _WEEK = timedelta(days=7)
 _MOST_ROWS = 40
 _MOST_FAILURES = 8
+_MOST_CONSIDERED = 1_000
+"""Of the newest runs: what needs a person, and what happened in a week. Costs and outcomes a day are of all."""
 _DIGITS = re.compile(r"\d+|[0-9a-f]{7,}")
 _ACCEPTED = frozenset({"merged"})
 _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
@@ -128,14 +130,15 @@ class DayCap:
 def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[str, Look]) -> Overview:
     """Fold the runs that are known. The oldest first is how `Digest` reads them."""
     runs = store.runs
-    whole = Digest(now - timedelta(days=36_500), now, tuple(reversed(runs)), decisions(store.home))
-    week = Digest(now - _WEEK, now, tuple(reversed(_since(runs, now - _WEEK))), whole.decided)
+    newest = runs[:_MOST_CONSIDERED]
+    whole = Digest(now - timedelta(days=36_500), now, tuple(reversed(newest)), decisions(store.home))
+    week = Digest(now - _WEEK, now, tuple(reversed(_since(newest, now - _WEEK))), whole.decided)
     shown = [run for run in runs if run.outcome != "no_task"]
     merged = sum(len(look.merged) for look in looks.values())
     return Overview(
         now=now,
         needs=list(_needs(whole)),
-        working=[(run, store.live.get(run.id)) for run in runs if run.is_running],
+        working=[(run, store.live.get(run.id)) for run in newest if run.is_running],
         pauses=whole.waking,
         tiles=list(_tiles(week, now, cap, merged)),
         plots=[_cost_plot(runs, now, cap), _outcome_plot(runs, now)],

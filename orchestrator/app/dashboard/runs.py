@@ -28,9 +28,10 @@ MOST_RUNS = 10_000
 _CHANGEABLE = 64
 """So many of the newest ended runs are looked at again: a worker notes its pause behind the end."""
 _MOST_PLAN_CHARS = 2_000
-_MOST_LINES = 1_000
+_MOST_LINES = 200
 _SHOWN_LINES = 6
 # What a look must not miss, however much was written since the last one.
+_CALL = re.compile(rb'^\{"seq":\d+,"at":"[^"]*","type":"ToolCallEnded"')
 _TELLING = re.compile(
     rb'^\{"seq":\d+,"at":"[^"]*","type":"(?:PhaseEntered|TurnStarted|PlanAccepted|TodosChanged)"'
 )
@@ -55,6 +56,8 @@ class LiveRun:
             for seq, line in found:
                 if seq > last or _TELLING.match(line):
                     self._take(line, seq)
+                else:
+                    self.progress.calls += _CALL.match(line) is not None
         return is_new
 
     def _take(self, line: bytes, seq: int) -> None:

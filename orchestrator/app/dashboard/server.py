@@ -280,8 +280,8 @@ async def _do(dashboard: Dashboard, request: Request) -> Response:
     return HTMLResponse(dashboard.pages.confirm("Done", done=done))
 
 
-def _event(data: Mapping[str, Any], number: str) -> str:
-    """One event of a stream. JSON in ASCII has no line break, so that no text can end the event."""
+def event_text(data: Mapping[str, Any], number: str) -> str:
+    """Return one event of a stream. JSON in ASCII has no line break, so that no text can end the event."""
     return f"id: {number}\ndata: {json.dumps(data)}\n\n"
 
 
@@ -322,7 +322,7 @@ async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
         new = {name: html for name, html in parts.items() if sent.get(name) != html}
         if new:
             sent, quiet = dict(parts), 0.0
-            yield _event({"parts": new}, _newest(dashboard))
+            yield event_text({"parts": new}, _newest(dashboard))
         elif quiet >= _PING_SECONDS:
             quiet = 0.0
             yield ": nothing new\n\n"
@@ -359,9 +359,9 @@ async def _story_events(dashboard: Dashboard, name: str, after: int) -> AsyncIte
             follower.progress, quiet = progress, 0.0
             if steps:
                 data["steps"] = await asyncio.to_thread(dashboard.pages.steps, steps)
-            yield _event(data, str(follower.tail.seq))
+            yield event_text(data, str(follower.tail.seq))
         elif not summary.is_running:
-            yield _event({"ended": True}, str(follower.tail.seq))
+            yield event_text({"ended": True}, str(follower.tail.seq))
             return
         elif quiet >= _PING_SECONDS:
             quiet = 0.0

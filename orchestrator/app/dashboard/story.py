@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 _FIRST_STEPS = 1_500
 _LAST_STEPS = 1_500
 _MOST_ROUNDS = 2_000
+_MOST_CALLS = 1_000
 _MOST_PATCH_BYTES = 2_000_000
 _LINE_CHARS = 80
 _REFUSED = 20
@@ -140,6 +141,8 @@ class StepWriter:
         while isinstance(inner, SubagentEvent):
             agents, inner = (*agents, inner.agent), inner.event
         if isinstance(inner, ToolCallStarted):
+            if len(self._arguments) >= _MOST_CALLS:  # ends that were left out
+                self._arguments.clear()
             self._arguments[*agents, inner.call_id] = inner.arguments
             return
         if isinstance(inner, TurnStarted) and not agents:

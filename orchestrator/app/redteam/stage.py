@@ -132,9 +132,9 @@ class StagedProgram(Program):
 
     change: Callable[[CycleParts], CycleParts] = field(kw_only=True)
 
-    def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
+    def parts(self, run: str, folder: Path, settings: Settings, only: str = "") -> CycleParts:
         """Return what the user gets, changed."""
-        return self.change(super().parts(run, folder, settings))
+        return self.change(super().parts(run, folder, settings, only))
 
 
 @dataclass(frozen=True)

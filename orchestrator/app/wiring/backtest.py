@@ -55,10 +55,12 @@ from orchestrator.core.errors import (
     ConfigurationError,
     ContentFilterError,
     ContextLengthError,
+    GitMissingError,
     PullwrightError,
     ToolError,
+    WorkspaceError,
 )
-from orchestrator.core.messages import Spent
+from orchestrator.core.messages import Spent, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -111,12 +113,14 @@ class BacktestRequest:
 
     Attributes:
         models, contracts: side by side; empty takes what the settings name.
+        is_capped: `--max-usd-total` is set, so that each price has to be known.
     """
 
     repository: str
     from_git: bool
     models: tuple[str, ...] = ()
     contracts: tuple[str, ...] = ()
+    is_capped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +219,12 @@ class Backtest:
             WorkspaceError: it is no repository, or git failed.
         """
         if isinstance(self.place, OnDisk):
-            return LocalRepository(self.place.path).history()
+            try:
+                return LocalRepository(self.place.path).history()
+            except GitMissingError:
+                raise
+            except WorkspaceError as error:
+                raise ConfigurationError(str(error)) from None
         return History(create_store(self.folder / "history.git"))
 
     def _changes(self) -> Iterator[PastChange | UnfitChange]:
@@ -228,6 +237,10 @@ class Backtest:
             start = self._fetch_branch()
         else:
             start = self.history.resolve(settings.base or "HEAD")
+            if self.history.is_shallow():
+                raise ConfigurationError(
+                    f"{self.place.path} is a shallow clone, which has no past: git fetch --unshallow gets it"
+                )
         files = TestFiles(settings.test_paths, (settings.test_command or "", settings.setup_command or ""))
         return from_commits(self.history, start, files)
 
@@ -302,6 +315,11 @@ class Backtest:
         context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop)
         settings = context.settings.model_copy(update=_NOT_OF_A_TRY)
         chosen = choose_model(replace(context, loaded=replace(context.loaded, settings=settings)))
+        if self.request.is_capped and chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:
+            raise ConfigurationError(
+                f"--max-usd-total cannot be kept: the price of {chosen.model.name} is unknown; say it with "
+                "--price IN/OUT, such as --price 3/15"
+            )
         how = contract_name(settings, chosen)
         profile = profile_name(settings, chosen)
         # The address of a server is not what answers there, so that a model may move.

@@ -107,7 +107,7 @@ class ChatProgram:
         task: the cycle that the person has taken up; None in a conversation about a folder.
         draft: the pull request that the person was shown last.
         last_end: how the last reply ended; None before the first.
-        other_memory: which the person may let this folder have; None where they decided, or there is none.
+        other_memory: which the person may let this folder have; None where there is none.
     """
 
     context: BuildContext
@@ -468,7 +468,7 @@ def take_up(program: ChatProgram, run: str) -> None:
     loaded = replace(context.loaded, settings=context.settings.model_copy(update=form))
     cycles = replace(program.cycles, context=replace(context, loaded=loaded), door=program.door)
     program.label, program.repository = taken.repository, taken.repository
-    program.folder = None
+    program.folder = program.other_memory = None
     program.task = TaskProposals(cycles, taken, program.bus, program.converse)
 
 
@@ -503,9 +503,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock)
     settings, chosen = context.settings, choose_model(context)
     recorded = chosen.foreign
-    mcp = open_servers(context) if recorded is None else None
-    if mcp is not None:
-        mcp = replace(mcp, person=person)
+    mcp = open_servers(context, person) if recorded is None else None
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
 
     def guards_for(settings: Settings) -> Guards:
@@ -516,10 +514,9 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     runs_unconfined = mcp is not None and mcp.runs_unconfined
     refuse_tracing(settings, others=runs_unconfined or (settings.sandbox == "off" and ask is not None))
     here, clone_of = place_of(cwd), None
-    label, about = here.label, here.label if here.is_repository else ""
     other = _memory_of_origin(here, context) if repository is None and settings.memory else None
-    if other is not None and other.is_allowed:
-        about = other.repository
+    label, about = here.label, here.label if here.is_repository else ""
+    about = other.repository if other and other.is_allowed else about
     if repository is not None:
         site = choose_site(repository, context, writes=False)
         label = about = site.label
@@ -544,9 +541,9 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         open_own_memory(context, about, redactor) if settings.memory else None,
         about,
         mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
+        other_memory=other,
         cycles=CycleMaker(context, chosen, Safeguards(redactor, guards_for, sandbox), view, dry_run),
         named=repository,
-        other_memory=other if ask is not None and other is not None and other.is_allowed is None else None,
     )
 
 

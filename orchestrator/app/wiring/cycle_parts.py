@@ -103,6 +103,7 @@ class TaskRequest:
 
     Attributes:
         wanted: the task, if one was named.
+        only: the key of the only task that a cycle may take; empty for any. Unlike `wanted` it is nobody's wish.
         answer: the person's words on the question that the task waits with.
         dry_run: nothing is pushed and nothing is written to the forge.
         commands: what a message tells a person to type.
@@ -112,6 +113,7 @@ class TaskRequest:
     answer: str | None = None
     dry_run: bool = False
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
+    only: str = ""
 
 
 @dataclass(slots=True)
@@ -315,7 +317,9 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         commands=request.commands,
         has_conflict=forge.has_conflict,
         clock=shared.context.clock,
-        last_search=memory.idle,
+        # What is known of one task says nothing of the others.
+        last_search=LastSearch(told=memory.idle.told) if request.only else memory.idle,
+        only=request.only,
         **claimed,
     )
 

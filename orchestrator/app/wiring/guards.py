@@ -112,18 +112,25 @@ def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
     """Tell in one line what may run."""
     if not runs_anything(settings):
         return f"{settings.permission}: no commands"
-    walls = f"in {sandbox.name}" if sandbox else "WITHOUT a sandbox"
-    network = f", hosts: {', '.join(settings.allow_host)}" if sandbox and settings.allow_host else ""
     granted = "every command" if settings.permission == "dangerous" else ", ".join(settings.allow_command)
     if settings.test_command is None:
-        return f"{settings.permission}: {granted}, {walls}{network}"
+        return f"{settings.permission}: {granted}, {_walls(settings, sandbox)}"
     model = granted if runs_commands(settings) else "no commands"
-    tests = (
-        "the tests"
-        if settings.test_command == AUTO
-        else one_line(settings.test_command, limit=_COMMAND_CHARS)
-    )
-    return f"{settings.permission}: {model} for the model; the host runs {tests}; {walls}{network}"
+    return f"{settings.permission}: {model} for the model; {host_tests_in_words(settings, sandbox)}"
+
+
+def host_tests_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
+    """Tell in one line which tests the host runs, and where."""
+    if settings.test_command is None:
+        return "no tests are run"
+    is_auto = settings.test_command == AUTO
+    tests = "the tests" if is_auto else one_line(settings.test_command, limit=_COMMAND_CHARS)
+    return f"the host runs {tests}; {_walls(settings, sandbox)}"
+
+
+def _walls(settings: Settings, sandbox: Sandbox | None) -> str:
+    network = f", hosts: {', '.join(settings.allow_host)}" if sandbox and settings.allow_host else ""
+    return f"in {sandbox.name}{network}" if sandbox else "WITHOUT a sandbox"
 
 
 def open_rules(settings: Settings) -> str:

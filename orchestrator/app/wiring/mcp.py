@@ -136,8 +136,11 @@ class McpMaker:
         return place.is_confined and self.context.settings.sandbox != "off"
 
 
-def open_mcp(context: BuildContext) -> McpMaker | None:
+def open_mcp(context: BuildContext, person: PersonAtTerminal | None = None) -> McpMaker | None:
     """Read which MCP servers there are; None if there is none.
+
+    Args:
+        person: see `McpMaker`.
 
     Raises:
         ConfigurationError: a file makes no sense, or what speaks to servers is not installed.
@@ -147,7 +150,7 @@ def open_mcp(context: BuildContext) -> McpMaker | None:
         return None
     if config.servers:
         check_installed()
-    return McpMaker(config, context)
+    return McpMaker(config, context, person=person)
 
 
 def check_installed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import shutil
 import tomllib
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,7 +33,7 @@ from orchestrator.app.wiring.guards import (
 from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
-from orchestrator.bot.cycle.parts import CycleStart, Outcome, Stop
+from orchestrator.bot.cycle.parts import Assignment, CycleStart, Outcome, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
 
 
@@ -119,10 +121,10 @@ class Program:
     def __post_init__(self) -> None:
         self.stop = self.shared.context.stop
 
-    async def cycle(self) -> CycleResult:
-        """Run one cycle with a journal of its own, on a clone of its own."""
+    async def cycle(self, assignment: Assignment = Assignment()) -> CycleResult:  # noqa: B008  a frozen value
+        """Run one cycle with a journal of its own, on a clone of its own. A look that found a task leaves none."""
         context, redact = self.shared.context, self.shared.safeguards.redactor.redact
-        run = new_run_id(context.clock.now(), random.SystemRandom())
+        run = assignment.run or new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
         # A new folder: whoever has its lock only looks, and is on a busy machine.
         with (
@@ -130,7 +132,9 @@ class Program:
             JournalWriter(folder, redact, context.clock) as journal,
         ):
             self.bus.record(journal, self.stop)
-            result = await run_cycle(self.start(run, folder))
+            result = await run_cycle(self.start(run, folder, assignment))
+        if result.outcome is Outcome.FOUND:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         await self._tidy()
         if (error := self.bus.error) and result.outcome is Outcome.INTERRUPTED:
             result.outcome, result.error, result.cause = Outcome.FAILED, str(error), error
@@ -148,6 +152,11 @@ class Program:
     def forget(self) -> None:
         """Let the next cycle try again what this process has tried before."""
         self.shared.memory.forget()
+
+    @property
+    def attempted(self) -> set[str]:
+        """What is not tried again before `forget`; it may be changed between two cycles."""
+        return self.shared.memory.attempted
 
     async def close(self) -> None:
         """Close connections, and remove folders."""
@@ -172,7 +181,7 @@ class Program:
             self._records = open_hidden_refs(self.shared.site, context.clock, self.stop)
         return self._records
 
-    def start(self, run: str, folder: Path) -> CycleStart:
+    def start(self, run: str, folder: Path, assignment: Assignment = Assignment()) -> CycleStart:  # noqa: B008
         """Return what the cycle `run` begins with. Nothing is contacted."""
         forge = self.shared.site.forge
         if self._rules_file is None:
@@ -184,12 +193,15 @@ class Program:
             self.stop,
             first_event(self.shared, run),
             self._rules_file,
-            partial(self._parts_under, run, folder),
+            partial(self._parts_under, run, folder, assignment.task),
+            assignment,
         )
 
-    def _parts_under(self, run: str, folder: Path, text: str | None) -> tuple[CycleParts, Sequence[str]]:
+    def _parts_under(
+        self, run: str, folder: Path, only: str, text: str | None
+    ) -> tuple[CycleParts, Sequence[str]]:
         settings, notes = self.tightened(text)
-        return self.parts(run, folder, settings), notes
+        return self.parts(run, folder, settings, only), notes
 
     def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
         """Return the settings, as strict as the repository's own file makes them, and notes on that file."""
@@ -197,9 +209,10 @@ class Program:
             return self.shared.settings, []
         return tightened(self.shared.settings, text, f"{LOCAL_FILE} of {self.shared.site.label}")
 
-    def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
-        """Return what the cycle `run` works with, under these settings."""
-        return make_parts(self.shared, self.hidden_refs, run, folder, settings)
+    def parts(self, run: str, folder: Path, settings: Settings, only: str = "") -> CycleParts:
+        """Return what the cycle `run` works with, under these settings; `only` is the key of its only task."""
+        shared = replace(self.shared, request=replace(self.shared.request, only=only))
+        return make_parts(shared, self.hidden_refs, run, folder, settings)
 
 
 _REPLAY = "replay:"
@@ -315,8 +328,11 @@ def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) 
     return memory
 
 
-def open_servers(context: BuildContext) -> McpMaker | None:
+def open_servers(context: BuildContext, person: PersonAtTerminal | None = None) -> McpMaker | None:
     """Read which MCP servers there are, if a person named any.
+
+    Args:
+        person: whom servers may show a page and ask; None where nobody is there.
 
     Raises:
         ConfigurationError: a file makes no sense, or what speaks to servers is not installed.
@@ -326,7 +342,7 @@ def open_servers(context: BuildContext) -> McpMaker | None:
         return None
     from orchestrator.app.wiring.mcp import open_mcp
 
-    return open_mcp(context)
+    return open_mcp(context, person)
 
 
 def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:

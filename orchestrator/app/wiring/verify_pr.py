@@ -19,8 +19,8 @@ from orchestrator.app.wiring.guards import (
     choose_sandbox,
     chosen_tests,
     host_runs,
+    host_tests_in_words,
     refuse_tracing,
-    rules_in_words,
 )
 from orchestrator.app.wiring.program import EventBus, tell_notices
 from orchestrator.app.wiring.repository import choose_site
@@ -153,7 +153,7 @@ class VerifyProgram:
             JournalWriter(folder, self.redactor.redact, context.clock) as journal,
         ):
             self.bus.record(journal, context.stop)
-            rules = rules_in_words(settings, self.sandbox)
+            rules = host_tests_in_words(settings, self.sandbox)
             self.bus(CycleStarted(run, self.site.label, "", "", rules, origin=self.site.origin, door=DOOR))
             try:
                 found = await verify_pull_request(parts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
-from orchestrator.bot.journal.reader import cost_of_all, find_run, read_run, responses, runs
+from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
 from orchestrator.core.errors import BadReplyError, ConfigurationError, JournalError, WorkspaceError
 from orchestrator.core.events import (
     CallDecided,
@@ -40,6 +40,7 @@ from orchestrator.engine.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     from orchestrator.bot.cycle.parts import Guards
     from orchestrator.bot.git.checkpoints import Checkpoints
@@ -211,11 +212,15 @@ class Conversation:
         Raises:
             PullwrightError: the model or the host failed. The conversation can go on.
         """
+        return await self._ask(message, message if isinstance(message, str) else message.text)
+
+    async def _ask(self, message: str | Message, said: str) -> SessionEnd:
+        """Send a message, of which a person has said so much."""
         self._revive()
         self.session.budget.begin_anew()
         self.parts.checkpoints.begin_turn()
         if self.parts.on_say is not None:
-            self.parts.on_say(self.session, message if isinstance(message, str) else message.text)
+            self.parts.on_say(self.session, said)
         try:
             return await self.session.run(message)
         except asyncio.CancelledError:
@@ -263,7 +268,7 @@ class Conversation:
         """
         shown = self._sanitizer.text("the change", diff[:_MOST_DIFF_CHARS])
         cut = len(diff) > _MOST_DIFF_CHARS
-        end = await self.say(render("agent/describe_change", diff=fenced(shown), cut=cut))
+        end = await self._ask(render("agent/describe_change", diff=fenced(shown), cut=cut), "")
         lines = end.text.strip().removeprefix("```markdown").strip("`").strip().splitlines()
         title = _LEAD.sub("", lines[0]).strip(" *#") if lines else ""
         if not title or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
@@ -396,12 +401,14 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
     """Read what a conversation left, with those that it went on with itself.
 
     Args:
-        name: of its last run, as `find_run` takes it.
+        name: of its last run, as `find_run` takes it; `last` is the last one in which something was said.
 
     Raises:
         JournalError: there is no such run, it is damaged, or nothing was said in it.
     """
     folder = find_run(home, name)
+    if name == LAST:
+        folder = next((one for one in runs(home)[:_MOST_LOOKED_AT] if _was_said(one)), folder)
     events: list[Event] = []
     spent, names = Spent(), []
     for _ in range(_MOST_RUNS):
@@ -420,6 +427,13 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
     if not turns:
         raise JournalError(f"run {names[0]} cannot be taken up: nothing was said in it")
     return EarlierConversation(tuple(names), turns, todos_of(events), spent, tuple(events))
+
+
+def _was_said(folder: Path) -> bool:
+    """Whether something was said in a run: in one that only proposed a folder's changes, nothing was."""
+    with suppress(JournalError):
+        return any(isinstance(event, MessageAdded) for event in read_run(folder).events)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

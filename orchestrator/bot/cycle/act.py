@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.claim import Choice
     from orchestrator.bot.cycle.earlier import Earlier
-    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult, Guards
+    from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import Verifier
@@ -255,6 +256,13 @@ class Asked:
         return await work
 
 
+def with_said(task: Task, earlier: Earlier | None, guards: Guards) -> tuple[Task, list[str]]:
+    """The task with what people who had taken it up said about it, and their words alone, oldest first."""
+    said = [guards.redact(guards.output(text).text) for text in (earlier.state.said if earlier else ())]
+    remarks = (Remark("", text, trusted=True) for text in said)
+    return replace(task, remarks=(*task.remarks, *remarks)), said
+
+
 class CycleSession:
     """The session of one cycle: what is on the clone before it, the conversation, and what is left after it.
 
@@ -273,11 +281,7 @@ class CycleSession:
     ) -> None:
         if choice.task is None:
             raise AssertionError("a session has a task")
-        task = choice.task
-        self.said = list(choice.earlier.state.said) if choice.earlier else []
-        if self.said:
-            remarks = (Remark("", text, trusted=True) for text in self.said)
-            task = replace(task, remarks=(*task.remarks, *remarks))
+        task, self.said = with_said(choice.task, choice.earlier, parts.guards)
         self._parts, self._task, self._files, self._result = parts, task, files, result
         self.earlier, self.clone = choice.earlier, clone
         self.ledger = Ledger()
@@ -374,12 +378,14 @@ class CycleSession:
 
         Args:
             session: that a person has with the model, in the place of the cycle's own.
+            words: empty where the program asks the model something for the person.
             before: what was said before the first time.
         """
         if self._session is None:
             self._told[:0] = conversation(before)
         self._session = session
-        self.said.append(words[:_SAID_CHARACTERS])
+        if words:
+            self.said.append(words[:_SAID_CHARACTERS])
 
     async def _ask(self, title: str, body: str) -> str:
         """The tool `create_pull_request`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from orchestrator.bot.coordination.budget import Refused
+from orchestrator.bot.cycle.parts import FoundTask
 from orchestrator.core.errors import (
     ClaimLostError,
     ForgeError,
@@ -62,6 +63,10 @@ class TaskCandidate(Protocol):
     @property
     def task(self) -> Task:
         """The task."""
+
+    @property
+    def attempt(self) -> str:
+        """The name under which it counts as tried."""
 
     @property
     def after(self) -> tuple[Callable[[], object], ...]:
@@ -136,6 +141,19 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
     )
 
 
+async def look_for_task(parts: CycleParts, fingerprint: str) -> FoundTask | Choice:
+    """Find the task that `claim_task` would claim now, and claim nothing; else a choice without a task says why.
+
+    Raises:
+        PullwrightError: the forge or the remote failed.
+    """
+    try:
+        return await asyncio.to_thread(find_next, parts.tasks, parts.claimer, fingerprint)
+    finally:
+        for event in parts.tasks.notices():
+            parts.emit(event)
+
+
 async def _chosen(parts: CycleParts, fingerprint: str) -> Choice:
     """Choose in a thread. One that is cancelled is waited for: it may have claimed a task."""
     choosing = asyncio.create_task(asyncio.to_thread(claim_next, parts.tasks, parts.claimer, fingerprint))
@@ -187,6 +205,23 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
         tasks.begin(confirmed)
         task = claimer.with_branch(confirmed.task)
         return Choice(task, lease=lease, earlier=claimer.earlier.get(task.key), after_claim=confirmed.after)
+    return tasks.why_none()
+
+
+def find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> FoundTask | Choice:
+    """The first task that `claim_next` would try to claim, as far as can be said without a claim.
+
+    Raises:
+        PullwrightError: the forge or the remote failed.
+    """
+    for candidate in tasks.candidates(fingerprint):
+        task, number = candidate.task, 0
+        if claimer is not None:
+            reason, number = claimer.why_not(task)
+            if reason is not None:
+                tasks.pass_over(reason)
+                continue
+        return FoundTask(task.key, task.title, task.kind, candidate.attempt, number)
     return tasks.why_none()
 
 

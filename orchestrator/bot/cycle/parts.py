@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
     from orchestrator.bot.cycle.skills import SkillOptions
-    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.cycle.tasks import Task, TaskKind
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.git.clone import Clone
@@ -72,6 +72,8 @@ class Outcome(StrEnum):
     """A person talked with the model, which answered."""
     NO_TASK = "no_task"
     """There is no task that may be done now."""
+    FOUND = "found"
+    """There is a task, and nothing was claimed: the cycle was only to look."""
     QUESTION = "question"
     """The model asked a person something, and the task waits for the answer."""
     LIMIT = "limit"
@@ -95,6 +97,39 @@ class PullRequestResult:
     url: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FoundTask:
+    """What a look at the backlog found: the task that a cycle would claim now.
+
+    Attributes:
+        attempt: the name under which it counts as tried.
+        claim: the number that its next claim has.
+    """
+
+    key: str
+    title: str
+    kind: TaskKind
+    attempt: str
+    claim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one cycle is to do, where that was decided before it.
+
+    Attributes:
+        task: the key of the only task that it may take; empty for any.
+        only_look: say which task there is, and claim none.
+        dead_runs: runs on other machines that are known to be dead, so that their claims are free.
+        run: the name of the run; None makes one.
+    """
+
+    task: str = ""
+    only_look: bool = False
+    dead_runs: tuple[str, ...] = ()
+    run: str | None = None
+
+
 @dataclass(slots=True)
 class CycleResult:
     """A cycle's result, filled in as the cycle goes on.
@@ -115,6 +150,7 @@ class CycleResult:
         minutes: wall time of the cycle.
         requests: to the forge; `unchanged` ones cost nothing of its rate limit.
         wake_at: before this time (UTC, ISO 8601) another cycle makes no sense; None if it does.
+        found: what a cycle that was only to look has found.
         error: one line, where the outcome is `failed`.
         cause: the error itself; not printed, it chooses the exit code.
     """
@@ -143,6 +179,7 @@ class CycleResult:
     minutes: float = 0.0
     requests: Traffic = field(default_factory=Traffic)
     wake_at: datetime | None = None
+    found: FoundTask | None = None
     error: str | None = None
     cause: Exception | None = None
 
@@ -549,6 +586,7 @@ class CycleStart:
 
     Attributes:
         parts: gives the objects to work with, as strict as the text of that file says, and notes on it; it opens the hidden refs.
+        assignment: what was decided before; None leaves the choice to the cycle.
     """
 
     run: str
@@ -558,6 +596,7 @@ class CycleStart:
     event: CycleStarted
     rules_file: RulesFile
     parts: Callable[[str | None], tuple[CycleParts, Sequence[str]]]
+    assignment: Assignment = Assignment()
 
 
 class RunRecovery(Protocol):

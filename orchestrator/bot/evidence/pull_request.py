@@ -30,8 +30,8 @@ from orchestrator.bot.verification.base import Change
 from orchestrator.bot.verification.page import find_block, table_rows, to_json
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.changes import SUBMODULE_MODE
-from orchestrator.core.errors import ForgeError, PullwrightError, WorkspaceError
-from orchestrator.core.events import Cloned, Defence, Guarded, Verified
+from orchestrator.core.errors import PullwrightError, WorkspaceError
+from orchestrator.core.events import Cloned, Defence, Guarded, Phase, PhaseEntered, Verified
 from orchestrator.core.fence import one_line
 from orchestrator.core.prompts import render
 
@@ -230,15 +230,20 @@ class _PullRequestVerification:
 
     async def run(self) -> None:
         self._read_block()
+        self.parts.emit(PhaseEntered(Phase.CLONE))
         clone = await open_in_thread(self.parts.open_clone)
         with clone:
             self.commits = commits = await asyncio.to_thread(self._fetch, clone)
             trees = await asyncio.to_thread(self._trees, clone, commits)
             files = await asyncio.to_thread(clone.trees.changes, *trees)
             self.parts.emit(Cloned(commits.head, self.change.name, len(files)))
+            if commits.is_merged:
+                found = f"{self.change.onto} has it already, so that it is compared with what was before it"
+                self.say(EvidenceLevel.FRESH, "merged", Standing.NOTED, found=found)
             if self.claims is not None:
                 self.lines += lines_of_commits(self.claims, commits)
                 self.lines += lines_of_digests(self.claims, trees[1], trees[0])
+            self.parts.emit(PhaseEntered(Phase.VERIFY))
             named = "\n".join(self.claims.named_tests) if self.claims else ""
             change = Change(commits.start, trees[1], files, named)
             self.verdict = await self._judge(clone, change)
@@ -263,13 +268,10 @@ class _PullRequestVerification:
         onto = change.onto_commit or f"{_HEADS}{change.onto}"
         commits = clone.fetch_proposed(change.reference, onto, change.bundle)
         if change.commit and commits.head != change.commit:
-            # It was pushed to since the forge was asked.
-            self.change = self.parts.read()
-            if self.change.commit != commits.head:
-                raise WorkspaceError(
-                    f"the forge says that the head is {self.change.commit}, and git gives {commits.head}: "
-                    "it is being pushed to; run again"
-                )
+            raise WorkspaceError(
+                f"the forge says that the head is {change.commit}, and git gives {commits.head}: "
+                "it is being pushed to; run again"
+            )
         return commits
 
     @staticmethod
@@ -329,7 +331,7 @@ class _PullRequestVerification:
         found = PullRequestEvidence(self.change, tuple(self.lines), self.commits, self.verdict)
         try:
             now = await asyncio.to_thread(self.parts.read)
-        except ForgeError as error:
+        except PullwrightError as error:
             line = EvidenceLine(
                 level, "at the end", Standing.UNKNOWN, found=one_line(str(error), limit=_LINE_CHARS)
             )
@@ -414,7 +416,7 @@ _CELL_CHARS = 200
 _COMMAND_CHARS = 300
 
 
-def in_words(found: PullRequestEvidence) -> str:
+def outcome_in_words(found: PullRequestEvidence) -> str:
     """The outcome as a sentence."""
     refuted = {line.level for line in found.lines if line.standing is Standing.REFUTED}
     if refuted - {EvidenceLevel.TESTS}:
@@ -458,7 +460,7 @@ def evidence_in_markdown(found: PullRequestEvidence) -> str:
     runs, verdict = found.verdict and found.verdict.runs, found.verdict
     return render(
         "verification/evidence",
-        words=in_words(found),
+        words=outcome_in_words(found),
         head=found.commits.head if found.commits else "(unknown)",
         base=found.commits.start if found.commits else "(unknown)",
         command=one_line(runs.command, limit=_COMMAND_CHARS) if runs else "",
@@ -476,5 +478,5 @@ def own_check(found: PullRequestEvidence) -> OwnCheck | None:
     if found.commits is None:
         return None
     state = CheckState.OTHER if found.is_stale else _CHECK_STATES[found.outcome]
-    title = in_words(found)
+    title = outcome_in_words(found)
     return OwnCheck(CHECK_KEY, CHECK_NAME, found.commits.head, state, title, evidence_in_markdown(found))

@@ -232,6 +232,9 @@ def _outlook(told: Sequence[ArmSummary], chosen: str, backlog: OpenBacklog) -> l
     ):
         if number is None:
             continue
+        if not number:
+            lines.append("No task is open now.")
+            continue
         low, high = (_dollars(number * end) for end in (arm.usd.low or 0, arm.usd.high or 0))
         spread = f" ({low} to {high})" if arm.usd.low is not None and arm.usd.high is not None else ""
         lines.append(

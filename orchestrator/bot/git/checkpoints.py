@@ -205,6 +205,10 @@ class Checkpoints:
         Raises:
             WorkspaceError: there is nothing to propose, tools and people changed the same lines, or git failed.
         """
+        if self._is_off and not everything:
+            raise WorkspaceError(
+                "not all that the model changed is recorded: /pr --all proposes the folder as it is"
+            )
         turns = [turn.changes for turn in (*self.done, self._turn)]
         return ChangeMaker(self._store, self._opened().git_dir, base).make(turns, everything=everything)
 

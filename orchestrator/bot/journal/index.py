@@ -79,6 +79,9 @@ _REPLY = b'"type":"ReplyReceived"'
 _PAID = re.compile(rb'"type":"(?:TurnStarted|WaitStarted|ReplyReceived)"')
 _WRITERS = frozenset({"edit_file", "write_file", "replace"})
 _PATCHERS = frozenset({"apply_patch", "apply_patch_unified"})
+_WRITING = re.compile(
+    rb'"name":"(?:' + b"|".join(name.encode() for name in sorted(_WRITERS | _PATCHERS)) + rb')"'
+)
 # Of OpenAI's patches, and of unified diffs.
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |(?:\+\+\+ b|--- a)/)([^\n\t]+)", re.MULTILINE)
 
@@ -229,6 +232,8 @@ class _Fold:
         if self.result is None:  # what is written after the end is no work
             self.started, self.ended = self.started or at, at
         kind = head[3]
+        if kind == b"ToolCallStarted" and not _WRITING.search(line):
+            return
         is_paid = kind == b"SubagentEvent" and _PAID.search(line) is not None
         is_talk = kind == b"MessageAdded" and not self.said and self.begin is not None and self.begin.door
         if not (is_paid or is_talk or kind in _FOLDED) or (kind == b"ToolCallEnded" and not self.calls):

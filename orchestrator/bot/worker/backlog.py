@@ -119,6 +119,7 @@ class Backlog:
         has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
         unfinished: keys of the tasks on which a cycle left unfinished work.
         asked_again: by which claim a person asked for another try of a task, by its key; empty where nobody did.
+        only: the key of the only task that is looked at; empty for all. Unlike `selection` it is nobody's wish.
     """
 
     forge: Forge
@@ -134,6 +135,7 @@ class Backlog:
     has_conflict: Callable[[int], bool] = lambda _number: False
     unfinished: Callable[[], Collection[str]] = tuple
     asked_again: Callable[[str], str] = lambda _key: ""
+    only: str = ""
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     clock: Clock = field(default_factory=SystemClock)
     last_search: LastSearch = field(default_factory=LastSearch)
@@ -152,7 +154,7 @@ class Backlog:
         if (waits := why_not_set_up(search.pulls)) is not None:
             search.note(waits)
             return
-        for found in search.upkeep(self.selection.key):
+        for found in search.upkeep(self.only or self.selection.key):
             if found.attempt in self.attempted:
                 continue
             ready: ReadyTask | str = ""
@@ -262,6 +264,8 @@ class Backlog:
         for candidate in search.candidates(named.issue, named.text, named.item):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
+            if self.only not in {"", task.key}:
+                continue
             found: ReadyTask | str = ""
             with search.reading(name_of(task)):
                 found = self._judge(task, issue, search)
@@ -313,11 +317,12 @@ class ConversationTasks(Backlog):
         for pull in pulls:
             if pull.state is PullRequestState.OPEN and task.has_branch(pull.branch):
                 return ReadyTask(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
+        asked = self.asked_again(task.key)
         reason, _ = why_not_again(
-            task, pulls, (), search.is_asked, by_hand=bool(self.asked_again(task.key)), commands=self.commands
+            task, pulls, (), search.is_asked, by_hand=bool(asked), commands=self.commands
         )
         full = None if reason else search.why_no_new_task(pulls, self.in_flight)
-        return reason or (full.reason if full else ReadyTask(task, task.key))
+        return reason or (full.reason if full else ReadyTask(replace(task, is_retry=bool(asked)), task.key))
 
     def _next_part(self, pulls: Sequence[PullRequest]) -> Task:
         """The first part of the conversation's work that is not merged."""

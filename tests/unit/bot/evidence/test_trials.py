@@ -54,8 +54,19 @@ def case(name: str) -> ReadyCase:
 def done(wanted: Try, usd: float | None = 1.0, judged: Judged = Judged.SOLVED) -> TryResult:
     """A result."""
     return TryResult(
-        *(wanted.key, wanted.case.case.id, wanted.arm.name, wanted.number),
-        *("proposed", str(judged), "", "", "run", usd, 100, 2.0, 3),
+        key=wanted.key,
+        case=wanted.case.case.id,
+        arm=wanted.arm.name,
+        number=wanted.number,
+        outcome="proposed",
+        judged=str(judged),
+        detail="",
+        patch="",
+        run="run",
+        usd=usd,
+        tokens=100,
+        minutes=2.0,
+        rounds=3,
     )
 
 

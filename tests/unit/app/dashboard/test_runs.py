@@ -1,0 +1,121 @@
+"""How much is read, how often, and how much of it is kept."""
+
+from __future__ import annotations
+
+import shutil
+import tracemalloc
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.app.dashboard.overview import DayCap, make_overview
+from orchestrator.app.dashboard.runs import RunStore
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
+from orchestrator.core.events import CycleEnded, TaskTaken
+from tests.benchmarks.dashboard import EVENTS_A_LOOK, flood, many_runs
+from tests.doubles.journals import Journals, night, proposed, started, worked_round
+from tests.unit.app.dashboard.scene import NOW
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TASK = TaskTaken("issue-12", "Mend the sum", "It subtracts.", "issue", 12)
+
+
+def test_the_newest_run_is_there_at_once_and_the_others_follow(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    many_runs(home, 300)
+    store = RunStore(home)
+    store.refresh(0)
+    assert ([run.id for run in store.runs], store.unread) == (
+        [max(path.name for path in home.runs.iterdir())],
+        299,
+    )
+    assert store.refresh()
+    assert (len(store.runs), store.unread) == (300, 0)
+    assert [run.id for run in store.runs] == sorted((path.name for path in home.runs.iterdir()), reverse=True)
+
+
+def test_a_journal_that_ended_long_ago_is_not_opened_again(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    many_runs(home, 200)
+    store = RunStore(home)
+    store.refresh()
+    version = store.version
+    for folder in sorted(home.runs.iterdir())[:100]:
+        (folder / JOURNAL_FILE).write_bytes(b"damaged")
+    assert not store.refresh()
+    assert store.version == version
+
+
+def test_only_so_many_are_known(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    many_runs(home, 20)
+    store = RunStore(home, most=5)
+    store.refresh()
+    assert len(store.runs) == 5
+
+
+def test_a_run_that_is_removed_is_forgotten_and_one_that_ends_is_seen(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    made = Journals(home)
+    old = made.add(NOW - timedelta(hours=1), [*started("r", TASK, "o/r"), CycleEnded({"outcome": "failed"})])
+    writer = made.begin(NOW, [*started("r", TASK, "o/r"), *worked_round(1)])
+    store = RunStore(home)
+    store.refresh()
+    (live,) = store.live.values()
+    assert (live.progress.phase, live.progress.round, live.progress.calls) == ("act", 1, 2)
+    shutil.rmtree(old)
+    writer(CycleEnded({"outcome": "proposed"}))
+    made.end()
+    assert store.refresh()
+    assert ([run.outcome for run in store.runs], store.live) == (["proposed"], {})
+
+
+def test_a_flood_is_shown_in_small_pieces_and_kept_nowhere(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        looks = list(flood(Home(tmp_path), 8))
+    finally:
+        tracemalloc.stop()
+    assert EVENTS_A_LOOK * 8 > 20_000
+    assert all(steps <= 201 for _, steps, _ in looks)
+    early, late = looks[2][2], looks[-1][2]
+    assert late < early * 1.2
+
+
+def test_the_morning_in_numbers(tmp_path: Path) -> None:
+    made = night(Home(tmp_path), NOW)
+    store = RunStore(Home(tmp_path))
+    store.refresh()
+    view = make_overview(store, NOW, DayCap(3.0), {})
+    assert [need.what for need in view.needs][:2] == ["question", "failed"]
+    assert view.needs[-1].what == "tests"
+    assert view.heartbeat == ("active", "1 run at work")
+    assert list(view.pauses) == ["octo/atlas"]
+    assert view.plots[0].cap == (3.0, "cap $3.00")
+    assert sum(bar.total for bar in view.plots[0].bars) == pytest.approx(
+        sum(
+            run.spent.usd or 0
+            for run in store.runs
+            if run.started and run.started.date() > (NOW - timedelta(days=14)).date()
+        )
+    )
+    spent = {name: cost.usd for name, cost, _ in view.costs}
+    assert set(spent) == {"octo/ledger", "octo/atlas"}
+    assert next((why, times) for why, times, _ in view.failures)[1] == 2
+    made.end()
+    store.refresh()
+    assert make_overview(store, NOW, DayCap(), {}).heartbeat[1] == "paused"
+
+
+def test_one_task_that_succeeded_later_needs_nobody(tmp_path: Path) -> None:
+    made = Journals(Home(tmp_path))
+    made.add(NOW, [*started("r", TASK, "o/r"), CycleEnded({"outcome": "failed", "error": "no"})])
+    store = RunStore(Home(tmp_path))
+    store.refresh()
+    assert [need.what for need in make_overview(store, NOW, DayCap(), {}).needs] == ["failed"]
+    made.add(NOW + timedelta(minutes=1), [*started("r", TASK, "o/r"), *proposed(1, "Sum", "o/r")])
+    store.refresh()
+    assert make_overview(store, NOW, DayCap(), {}).needs == []
