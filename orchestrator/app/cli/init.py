@@ -34,7 +34,7 @@ from orchestrator.app.wiring.repository import (
 )
 from orchestrator.app.words import clean, counted, environment_redactor, short_line
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand, hosts_of
-from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, PullwrightError
+from orchestrator.core.errors import ConfigurationError, PullwrightError
 from orchestrator.core.messages import Usage
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, parse_model, price_usd
 from orchestrator.engine.models.listing import local_servers
@@ -101,10 +101,7 @@ def init(options: argparse.Namespace) -> int:
     """
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
     setup = _Setup(options, context)
-    decided = setup.decide()
-    if options.pull_request or setup.folder is None:
-        return setup.propose(decided)
-    return setup.write(decided, setup.folder)
+    return setup.propose() if setup.folder is None or options.pull_request else setup.write(setup.folder)
 
 
 class _Setup:
@@ -164,26 +161,17 @@ class _Setup:
 
     # What is there, and what is decided.
 
-    def decide(self) -> _Decided:
-        """Look at the repository and the machine, and ask what they do not tell."""
-        found, present = self._look()
+    def _decide(self, clone: Clone, present: dict[str, Any]) -> _Decided:
+        """Look at the repository and the machine, and ask what they do not tell.
+
+        Args:
+            present: what the repository's file says already.
+        """
         model = self._model(present)
-        test = self._tests(found, present)
+        test = self._tests(proposals(clone), present)
         actions = self._actions()
         usd = self._cap(model, present, actions=actions)
-        values: dict[str, Any] = {
-            key: value for key in ("model", "max_usd") if (value := self._typed.get(key)) is not None
-        }
-        values = {key: float(value) if key == "max_usd" else value for key, value in values.items()}
-        vendor = model if model is not None and not model.api_url else None
-        if vendor is not None:
-            values.setdefault("model", vendor.name)
-        elif self._context.settings.api_url:
-            values.pop("model", None)  # the name alone says nothing without the address, which no file brings
-        if vendor is not None and _has_price(vendor.name):
-            values.setdefault("max_usd", usd)
-        elif "max_usd" not in values:
-            values["max_minutes"] = _USUAL_MINUTES
+        values = self._caps(model, usd)
         if test is not None:
             named = zip(_TESTS, (test.command, test.setup, test.report), strict=True)
             values |= {key: value for key, value in named if value}
@@ -194,21 +182,12 @@ class _Setup:
         hosts = tuple(missing_hosts(self._context.settings, hosts_of(setup)))
         return _Decided(model, values, "test_command" in {**present, **values}, hosts, usd, actions)
 
-    def _look(self) -> tuple[list[SuggestedCommand], dict[str, Any]]:
-        """How the tests may be run, and what the repository's file says already."""
-        self._say(f"Looking at {self._site.label} ...")
-        found: list[SuggestedCommand] = []
-        try:
-            with tempfile.TemporaryDirectory(prefix="pullwright-init-") as folder:
-                clone = open_clone_of(self._site, self._context, "", Path(folder), with_git=False)
-                with clone:
-                    found = proposals(clone)
-                    present = read_toml(clone.tree / LOCAL_FILE) or {}
-        except EmptyRepositoryError:
-            raise ConfigurationError(f"{self._site.label} is empty: make a first commit") from None
-        if self.folder is not None and not self._options.pull_request:
-            present = read_toml(self.folder / LOCAL_FILE) or {}
-        return found, present
+    def _caps(self, model: _Model | None, usd: float) -> dict[str, Any]:
+        """The model, if a file can name it, and the cap that can be kept with it."""
+        if model is not None and not model.api_url:
+            cap = {"max_usd": usd} if _has_price(model.name) else {"max_minutes": _USUAL_MINUTES}
+            return {"model": model.name, **cap}
+        return {"max_usd": usd} if "max_usd" in self._typed else {"max_minutes": _USUAL_MINUTES}
 
     def _model(self, present: dict[str, Any]) -> _Model | None:
         settings = self._context.settings
@@ -311,8 +290,14 @@ class _Setup:
         files.append(ActionFile(WORKFLOW_FILE, workflow.encode()))
         return files if plan.place is not None else [*files, *action_copy()]
 
-    def write(self, decided: _Decided, top: Path) -> int:
-        """Write into the folder what was decided, once it was shown."""
+    def write(self, top: Path) -> int:
+        """Write into the folder what is decided, once it was shown."""
+        self._say(f"Looking at {self._site.label} ...")
+        with (
+            tempfile.TemporaryDirectory(prefix="pullwright-init-") as folder,
+            open_clone_of(self._site, self._context, "", Path(folder), with_git=False) as clone,
+        ):
+            decided = self._decide(clone, read_toml(top / LOCAL_FILE) or {})
         old = top / LOCAL_FILE
         files = self._files(decided, old.read_text(encoding="utf-8") if old.exists() else None)
         changes = [file for file in files if not _is_same(top, file)]
@@ -320,10 +305,7 @@ class _Setup:
         for file in changes:
             self._show(top, file)
         label = self._wants_label()
-        if label:
-            self._say(
-                f"label  {self._context.settings.label!r}, made on {self._github.name if self._github else ''}"
-            )
+        self._show_label(wanted=label)
         if not changes and not label:
             self._say("Everything is there already.")
         elif self._asks and self._ask("Do this? y or n", "y", "--yes").lower() not in _YES:
@@ -365,6 +347,10 @@ class _Setup:
         if len(shown) > _MOST_SHOWN_LINES:
             self._say(f"    ... {counted(len(shown) - _MOST_SHOWN_LINES, 'more line')}")
 
+    def _show_label(self, *, wanted: bool) -> None:
+        if wanted and self._github is not None:
+            self._say(f"label  {self._context.settings.label!r}, made on {self._github.name}")
+
     def _wants_label(self) -> bool:
         """Whether the backlog's label is to be made on GitHub."""
         if self._github is None or self._options.labels is False:
@@ -379,22 +365,29 @@ class _Setup:
         made = site.forge.make_label(label, _LABEL_WORDS)
         self._say(f"label {label!r} {'made' if made else 'is there already'}")
 
-    def propose(self, decided: _Decided) -> int:
-        """Open the onboarding pull request, or bring its text up to date."""
+    def propose(self) -> int:
+        """Open the onboarding pull request. Where it is open, only its text is brought up to date."""
         from orchestrator.app.onboarding.pull_request import propose
 
+        label = bool(self._options.labels) and self._wants_label()
+
         def files(clone: Clone) -> list[ActionFile]:
+            nonlocal label
             old = clone.tree / LOCAL_FILE
+            decided = self._decide(clone, read_toml(old) or {})
             wanted = self._files(decided, old.read_text(encoding="utf-8") if old.is_file() else None)
             changes = [file for file in wanted if not _is_same(clone.tree, file)]
             for file in changes:
                 self._show(clone.tree, file)
+            label = self._wants_label()
+            self._show_label(wanted=label)
             if self._asks and self._ask("Propose this? y or n", "y", "--yes").lower() not in _YES:
                 raise ConfigurationError("nothing was proposed")
             return changes
 
+        self._say(f"Looking at {self._site.label} ...")
         found = propose(self._site, self._context, files)
-        if self._wants_label():
+        if label:
             self._make_label(self._site)
         verb = "opened" if found.created else "brought up to date with the files on its branch"
         self._say(f"Pull request #{found.pull.number} {verb}: {found.pull.url}")

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 WORKFLOW_FILE = ".github/workflows/pullwright.yml"
 _RULES_HEAD = """\
-# What Pullwright may do in this repository, as this file is on the default branch. It makes the rules of whoever
-# runs Pullwright stricter, never looser. `pullwright config` lists all options, with their values.
+# What Pullwright may do in this repository, as this file is on the default branch.
+# It makes the rules of whoever runs Pullwright stricter, never looser.
+# `pullwright config` lists all options, with their values.
 """
 _TESTS_HEAD = "# Used where the person who runs it says --test-command auto:\n"
 _TESTS = ("test_command", "setup_command", "test_report")
