@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,28 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-_LEAKING = ("PULLWRIGHT_", "GIT_", "GITHUB_", "GH_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "XDG_")
+_LEAKING = (
+    "PULLWRIGHT_",
+    "OLLAMA_",
+    "GIT_",
+    "GITHUB_",
+    "GH_",
+    "OPENAI_",
+    "ANTHROPIC_",
+    "GEMINI_",
+    "GOOGLE_",
+    "XDG_",
+)
 _NUMBERS = itertools.count()
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist may be absent
+def pytest_xdist_auto_num_workers() -> int | None:
+    """`-n auto`: half as many workers again as there are cores, because a third of a test is waiting for programs."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + cores // 2
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,6 +54,11 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
             if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
                 patch.delenv(name)
         patch.setenv("PULLWRIGHT_CONFIG", os.devnull)
+        # Programs speak English on every machine. With another value argparse looks for translations of each
+        # word in folders that are not there: most of the cost of an argument parser.
+        patch.setenv("LANGUAGE", "C")
+        patch.setenv("TZ", "UTC")
+        time.tzset()
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
         # Tests that start the program in a process of its own find the code under test from any folder.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))

@@ -2,20 +2,22 @@
 # Writes the job's summary, and tells the webhook where something was done. A summary that fails fails no job.
 set -uo pipefail
 
-root=$(cd "$GITHUB_ACTION_PATH/../../.." && pwd -P)
 summary=$GITHUB_STEP_SUMMARY
 unset GITHUB_OUTPUT GITHUB_ENV GITHUB_PATH GITHUB_STATE GITHUB_STEP_SUMMARY
 cd "$PULLWRIGHT_HOME" || exit 0
 
 webhook=${PULLWRIGHT_WEBHOOK:-}
 unset PULLWRIGHT_WEBHOOK
-digest() { "$INPUT_PYTHON" "$root/run_local_agent.py" digest "$@"; }
+digest() { "$INPUT_PYTHON" "$INPUT_PROGRAM" digest "$@"; }
 
 resume=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 echo "::stop-commands::$resume"
 for run in runs/*/; do
   if [[ -d $run ]]; then
     digest --run "$(basename "$run")" >> "$summary" || echo "no summary of $run"
+    if [[ $INPUT_ARTIFACT && -f ${run}run.html ]]; then
+      echo "- every step as a page: $(basename "$run")/run.html in [what this job kept]($INPUT_ARTIFACT)" >> "$summary"
+    fi
     echo >> "$summary"
   fi
 done

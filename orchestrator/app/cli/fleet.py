@@ -24,7 +24,7 @@ from orchestrator.app.words import as_json_text, clean, money, short_line
 from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.worker.health import Health, serving
+from orchestrator.bot.worker.health import Health
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -143,11 +143,15 @@ class FleetRun:
 
     async def run(self) -> int:
         """Take turns until somebody asks for the end, and return the exit status."""
+        from orchestrator.app.dashboard.health import serving_health
+
         self._listen_to_signals()
         async with AsyncExitStack() as stack:
             if self._file.health is not None:
                 address = self._file.health
-                port = await stack.enter_async_context(serving(self._health, address.host, address.port))
+                port = await stack.enter_async_context(
+                    serving_health(self._health, address.host, address.port)
+                )
                 host = f"[{address.host}]" if ":" in address.host else address.host
                 self._say(f"health at http://{host}:{port}/healthz and /metrics")
             await asyncio.to_thread(self._store.open)

@@ -1,9 +1,11 @@
-"""`pullwright show`: tells a run from its journal."""
+"""`pullwright show` and `pullwright logs`: tell a run from its journal, also while it goes on, or write it as a page."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE
@@ -12,19 +14,26 @@ from orchestrator.app.words import (
     Narrator,
     amounts,
     as_json_text,
+    clean,
     counted,
+    cut_line,
     duration,
     environment_redactor,
     first_lines,
+    local_time,
     money,
     repair_note,
     short_line,
 )
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
 from orchestrator.bot.journal.records import UnknownRecord
+from orchestrator.bot.journal.tail import JournalTail
+from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
+    CycleEnded,
     CycleStarted,
     MessageAdded,
     PlanAccepted,
@@ -50,6 +59,7 @@ if TYPE_CHECKING:
 _BODY_LINES = 8
 _OUTPUT_LINES = 12
 _ITEM_CHARS = 600
+_LOOK_SECONDS = 0.2
 
 
 def show(options: argparse.Namespace) -> int:
@@ -57,12 +67,20 @@ def show(options: argparse.Namespace) -> int:
 
     Raises:
         JournalError: there is no such run, or its journal is damaged.
+        ConfigurationError: the page cannot be written.
     """
     home = Home.of(os.environ)
     if options.list:
         _write_list(home, as_json=options.json)
         return DONE
-    run = read_run(find_run(home, options.run or LAST))
+    folder = find_run(home, options.run or LAST)
+    if options.html is not None:
+        _write_page(folder, options.html)
+        return DONE
+    if options.follow:
+        _follow(folder, as_json=options.json, verbose=options.verbose)
+        return DONE
+    run = read_run(folder)
     if options.state:
         _write_state(run, as_json=options.json)
         return DONE
@@ -70,10 +88,60 @@ def show(options: argparse.Namespace) -> int:
         for record in run.records:
             sys.stdout.write(f"{as_json_text(record.data)}\n")
         return DONE
+    tell(run, _console(), verbose=options.verbose)
+    return DONE
+
+
+logs = show
+
+
+def _console() -> Console:
     from rich.console import Console
 
-    tell(run, Console(highlight=False, markup=False, emoji=False), verbose=options.verbose)
-    return DONE
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _write_page(folder: Path, place: str) -> None:
+    """Write a run as one page, to a file or, where the place is `-`, to standard output.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    from orchestrator.app.dashboard.story import run_page
+    from orchestrator.app.html.page import render_page
+
+    page = render_page(run_page(folder, redact=environment_redactor().redact))
+    if place == "-":
+        sys.stdout.write(page)
+        return
+    try:
+        Path(place).expanduser().write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {place}: {error.strerror or error}") from error
+    print(f"run {folder.name} is written to {clean(place)}")
+
+
+def _follow(folder: Path, *, as_json: bool, verbose: bool) -> None:
+    """Print a run while it goes on, until its end or the death of its process."""
+    out, tail = _Printer(_console(), verbose=verbose), JournalTail(folder)
+    has_ended = False
+    while not has_ended:
+        goes_on = is_alive(folder)  # asked first: what it wrote last is read below
+        for record in tail.records():
+            has_ended = has_ended or isinstance(record.event, CycleEnded)
+            if as_json:
+                sys.stdout.write(f"{as_json_text(record.data)}\n")
+            elif not isinstance(record.event, UnknownRecord):
+                out.event(record.event)
+        sys.stdout.flush()
+        if not goes_on:
+            break
+        if not has_ended:
+            time.sleep(_LOOK_SECONDS)
+    if not as_json:
+        if not has_ended:
+            out.line("the journal has no end, and no process works on the run", "yellow")
+        _tell_end(read_run(folder), out)
 
 
 def tell(run: Run, console: Console, *, verbose: bool = False) -> None:
@@ -91,6 +159,11 @@ def tell(run: Run, console: Console, *, verbose: bool = False) -> None:
             out.event(record.event)
     if unknown:
         out.line(f"{counted(unknown, 'record')} of a newer version not shown", "yellow")
+    _tell_end(run, out)
+
+
+def _tell_end(run: Run, out: _Printer) -> None:
+    """Print what stands below a run: its list, what it cost, and where its journal is."""
     if run.torn:
         out.line("the journal ends in the middle of a record: the run was cut off", "yellow")
     replies = responses(run)
@@ -169,19 +242,25 @@ def _write_state(run: Run, *, as_json: bool) -> None:
 
 
 def _write_list(home: Home, *, as_json: bool) -> None:
+    """Write each run: when, how it ended and what it cost, then where, what, and why it ended so."""
+    redact = environment_redactor().redact
     for folder in runs(home):
         found = summarise(folder)
         outcome, usd = (
             "damaged" if found.is_damaged else found.outcome,
             None if found.is_damaged else found.spent.usd,
         )
-        title = found.task.title if found.task else ""
-        started = found.started.isoformat(timespec="seconds") if found.started else None
+        title = found.task.title if found.task else found.said
+        asked = found.question if found.outcome == "question" else ""
+        reason = found.error or asked or found.reason or found.fault
         if as_json:
-            record = {"run": found.id, "started": started, "outcome": outcome, "task": title}
-            sys.stdout.write(f"{as_json_text({**record, 'usd': usd})}\n")
-        else:
-            when = found.started.strftime("%Y-%m-%d %H:%M") if found.started else "-" * 16
-            cost = "unknown" if usd is None else money(usd)
-            text = f"{short_line(found.id)}  {when}  {short_line(outcome):11}  {cost:>8}"
-            sys.stdout.write(f"{text}  {short_line(title, 80)}".rstrip() + "\n")
+            started = found.started.isoformat(timespec="seconds") if found.started else None
+            record = {"run": found.id, "started": started, "outcome": outcome, "task": title, "usd": usd}
+            record |= {"repository": found.repository, "reason": reason}
+            sys.stdout.write(f"{as_json_text(record)}\n")
+            continue
+        when = local_time(found.started) if found.started else "at an unknown time"
+        cost = "cost unknown" if usd is None else money(usd)
+        lines = [f"{short_line(found.id)}  {when}  {short_line(outcome)}, {cost}"]
+        lines += [f"    {cut_line(text, _ITEM_CHARS)}" for text in (found.repository, title, reason) if text]
+        sys.stdout.write("".join(f"{redact(line)}\n" for line in lines))

@@ -19,12 +19,12 @@ from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
-from orchestrator.app.words import as_json_text, clean, money, short_line
+from orchestrator.app.words import as_json_text, clean, local_time, money, short_line
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause
 from orchestrator.bot.worker.fleet import Fleet, Member, MemberTotals
-from orchestrator.bot.worker.health import Health, serving
+from orchestrator.bot.worker.health import Health
 from orchestrator.bot.worker.schedule import Alarms, make_schedule
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, Waiter
 from orchestrator.core.clock import SystemClock
@@ -113,13 +113,15 @@ class _WorkerRun:
         at, first = min(times, key=itemgetter(0))
         if at > now:
             why = f" ({short_line(first.pause.reason)})" if first.pause else ""
-            self._say(f"nothing to do before {at:%Y-%m-%d %H:%M} UTC, then {first.name}{why}")
+            self._say(f"nothing to do before {local_time(at)}, then {first.name}{why}")
 
     def _turned(self) -> None:
         self._health.note_turn()
 
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
-        port = await stack.enter_async_context(serving(self._health, address.host, address.port))
+        from orchestrator.app.dashboard.health import serving_health
+
+        port = await stack.enter_async_context(serving_health(self._health, address.host, address.port))
         host = f"[{address.host}]" if ":" in address.host else address.host
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
 
@@ -265,13 +267,13 @@ _MOST_REASON_CHARS = 160
 
 def cycle_line(member: Member, result: CycleResult, onward: NextStep, now: datetime, *, once: bool) -> str:
     """Return one line about a cycle: when, where, what came of it, its cost, and when the next one begins."""
-    parts = [f"{now:%Y-%m-%d %H:%M} UTC", member.name, str(result.outcome), *_what(member, result, onward)]
+    parts = [f"{local_time(now)}", member.name, str(result.outcome), *_what(member, result, onward)]
     if result.rounds:
         parts.append(money(result.usd))
     if isinstance(onward, NeedsPerson):
         parts.append("no further cycle until the worker is started again")
     elif (next_at := _next_at(member, onward, now, once=once)) is not None:
-        parts.append(f"next {next_at:%Y-%m-%d %H:%M} UTC")
+        parts.append(f"next {local_time(next_at)}")
     return " | ".join(short_line(part) for part in parts)
 
 

@@ -33,6 +33,7 @@ from orchestrator.app.wiring.model import (
     fallback_named,
     first_named,
 )
+from orchestrator.app.words import local_time
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
 from orchestrator.bot.journal.index import last_pause
@@ -252,7 +253,7 @@ def _pause(home: Home, clock: Clock, repository: str | None) -> ProbeFinding:
     pause = last_pause(home, clock.now(), repository=repository)
     if pause is None:
         return ok("none")
-    until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
+    until = local_time(pause.until)
     return warned(f"until {until}: {pause.reason}", f"wait until {until}, or name another --model")
 
 

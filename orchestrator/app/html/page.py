@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 from orchestrator.app.words import visible_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime, tzinfo
 
     from jinja2 import Environment
@@ -138,7 +139,33 @@ class Output:
         return cut_middle(self.text)
 
 
-Block: TypeAlias = "PlainText | Notice | Facts | Table | Output | DiffBlock | DiffPair | Section"
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happened, as a line of a story.
+
+    Attributes:
+        sign: one character before it.
+        body: a text that is shown below it.
+        folded: long texts that belong to it.
+        is_heading: a part of the story begins.
+    """
+
+    kind: ClassVar[str] = "step"
+    text: str
+    tone: Tone = "quiet"
+    sign: str = ""
+    at: datetime | None = None
+    body: str = ""
+    folded: Sequence[Output] = ()
+    is_heading: bool = False
+
+    @property
+    def pieces(self) -> tuple[str, int, str]:
+        """The body as `Output.pieces` has a text."""
+        return cut_middle(self.body)
+
+
+Block: TypeAlias = "PlainText | Notice | Facts | Table | Output | DiffBlock | DiffPair | Step | Section"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +174,7 @@ class Section:
 
     Attributes:
         note: a few words beside the heading, such as a count.
+        id: names the section in the address of a part of the page; a word.
     """
 
     kind: ClassVar[str] = "section"
@@ -154,17 +182,24 @@ class Section:
     blocks: Sequence[Block] = ()
     note: str = ""
     is_open: bool = False
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
-    """A whole page."""
+    """A whole page.
+
+    Attributes:
+        redact: takes secrets out of each text, once it is clean: what a terminal obeys may stand between the letters
+            of one.
+    """
 
     title: str
     sections: Sequence[Section] = ()
     subtitle: str = ""
     badge: Badge | None = None
-    facts: Sequence[tuple[str, Cell]] = field(default=())
+    facts: Sequence[tuple[str, Cell]] = ()
+    redact: Callable[[str], str] = str
 
 
 def render_page(page: HtmlPage, zone: tzinfo | None = None) -> str:
@@ -173,16 +208,32 @@ def render_page(page: HtmlPage, zone: tzinfo | None = None) -> str:
     Args:
         zone: in which times are shown; this machine's if None.
     """
-    return html_from_template("page.html", zone, page=page, style=stylesheet(), policy=content_policy())
+    values = {"page": page, "style": stylesheet(), "policy": content_policy()}
+    return html_from_template("page.html", values, zone, page.redact)
 
 
-def html_from_template(template: str, zone: tzinfo | None = None, **values: Any) -> str:
-    """Fill in one of the package's templates.
+def html_from_template(
+    template: str,
+    values: Mapping[str, Any],
+    zone: tzinfo | None = None,
+    redact: Callable[[str], str] = str,
+    folder: Path | None = None,
+) -> str:
+    """Fill in a template.
+
+    Args:
+        zone: in which times are shown; this machine's if None.
+        redact: takes secrets out of each text.
+        folder: has the template, if it is none of this package's; those are found all the same.
 
     Raises:
         jinja2.UndefinedError: a value that it names was not given.
     """
-    return _environment().get_template(template).render(values, zone=zone)
+    token = _redact.set(redact)
+    try:
+        return _environment(folder).get_template(template).render(values, zone=zone)
+    finally:
+        _redact.reset(token)
 
 
 @functools.cache
@@ -229,19 +280,24 @@ def _cut_line(lines: Sequence[str]) -> str:
     return f"{text[:_MOST_CHARS]}… {len(text) - _MOST_CHARS:,} more characters"
 
 
+_redact: ContextVar[Callable[[str], str]] = ContextVar("_redact", default=str)
+
+
 def _shown(value: Any) -> Any:
     """Clean what an expression of a template gives. What is HTML already was cleaned when it was made."""
     from markupsafe import Markup
 
-    return value if isinstance(value, Markup) or not isinstance(value, str) else visible_characters(value)
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return _redact.get()(visible_characters(value))
 
 
 @functools.cache
-def _environment() -> Environment:
+def _environment(folder: Path | None) -> Environment:
     import jinja2
 
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
+        loader=jinja2.FileSystemLoader([*filter(None, (folder,)), _FOLDER]),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
         finalize=_shown,

@@ -24,7 +24,7 @@ from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
-from orchestrator.bot.worker.backlog import Backlog, LastSearch, TaskSelection
+from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
 from orchestrator.bot.worker.candidates import filter_answers
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
@@ -51,10 +51,18 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, MayFinish, Propose, RunTests
+    from orchestrator.bot.cycle.parts import (
+        Guards,
+        MakeForeignTools,
+        MayFinish,
+        Operator,
+        Propose,
+        RunTests,
+    )
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.bot.verification.base import Verifier
     from orchestrator.bot.worker.lessons import Lessons
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
@@ -80,11 +88,13 @@ class Safeguards:
     Attributes:
         guards: makes the checks for settings.
         sandbox: holds commands; None where none can run, or without one.
+        setup_sandbox: holds the set-up of tests, where that may reach more hosts than other commands; else None.
     """
 
     redactor: Redactor
     guards: Callable[[Settings], Guards]
     sandbox: Sandbox | None
+    setup_sandbox: Sandbox | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +136,12 @@ class BacklogMemory:
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What the cycles of one run share."""
+    """What the cycles of one run share.
+
+    Attributes:
+        operator: a person who works in the place of the model's loop.
+        door: see `CycleStarted`.
+    """
 
     context: BuildContext
     site: Site
@@ -137,6 +152,8 @@ class RunParts:
     memory: BacklogMemory = field(default_factory=BacklogMemory)
     long_term: LazyMemory | None = None
     mcp: McpMaker | None = None
+    operator: Operator | None = None
+    door: str = ""
 
     @property
     def settings(self) -> Settings:
@@ -155,6 +172,7 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
         rules_in_words(settings, shared.safeguards.sandbox),
         profile_name(settings, chosen),
         site.origin,
+        shared.door,
     )
 
 
@@ -176,7 +194,8 @@ def make_parts(
         forge=site.forge,
         model=chosen.model,
         contract=choose_contract(settings, chosen),
-        open_clone=partial(open_clone_of, site, context, run),
+        # A person may allow commands that the settings do not grant.
+        open_clone=partial(open_clone_of, site, context, run, with_git=True if shared.operator else None),
         environment=partial(_environment, context, sandbox),
         profile=_profile_maker(shared, settings, profile),
         guards=guards,
@@ -195,12 +214,25 @@ def make_parts(
         recovery=_make_recovery(shared, hidden, run) if hidden else None,
         budget=budget,
         least=smallest_request(settings, chosen),
-        verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
+        verifier=_verifier_maker(shared, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
         foreign_tools=_foreign_tools(shared),
         download=_download,
         skills=skill_options(settings),
+        operator=shared.operator,
+    )
+
+
+def _verifier_maker(shared: RunParts, settings: Settings) -> Callable[[Clone], Verifier | None]:
+    guarded = shared.safeguards
+    return partial(
+        make_verifier,
+        shared.site,
+        shared.context,
+        guarded.sandbox,
+        settings,
+        setup_sandbox=guarded.setup_sandbox,
     )
 
 
@@ -265,7 +297,8 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
             "asked_again": claimer.asked_again,
             "unfinished": claimer.unfinished,
         }
-    return Backlog(
+    kind = Backlog if request.wanted.conversation is None else ConversationTasks
+    return kind(
         forge,
         request.wanted,
         settings.label,
@@ -358,6 +391,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         answer=request.answer,
         base=settings.base,
         author_email=settings.author_email,
+        attended=shared.operator is not None,
     )
 
 

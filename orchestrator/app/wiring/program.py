@@ -162,6 +162,10 @@ class Program:
         await self.shared.chosen.model.aclose()
         if self.shared.long_term is not None:
             await self.shared.long_term.aclose()
+        await self.close_records()
+
+    async def close_records(self) -> None:
+        """Remove the folder of the hidden refs."""
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 
@@ -257,14 +261,30 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
 
         request = _as_recorded(request, context)
         chosen = choose_model(context)
+    # A run that is replayed or shown asks no server.
+    return assemble(request, context, bus, chosen, is_alone=request.demo)
+
+
+def assemble(
+    request: RunRequest, context: BuildContext, bus: EventBus, chosen: ChosenModel, *, is_alone: bool
+) -> Program:
+    """Build what a run needs, for a model that was chosen.
+
+    Args:
+        bus: gets what `context.emit` gets.
+        is_alone: it has no web tools, no memory and no MCP servers, whatever is configured.
+
+    Raises:
+        ConfigurationError: something that the person asked for cannot be done as asked.
+        WorkspaceError: the folder named is no git repository.
+    """
     if not request.repository:
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
     settings = context.settings
-    # A run that is replayed or shown asks no server.
-    mcp = open_servers(context) if chosen.foreign is None and not request.demo else None
-    redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
+    mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
+    redactor = Redactor([*secret_values(context.environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
     tell_notices(context, mcp.config.notices if mcp else ())
@@ -276,8 +296,8 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         chosen,
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
-        web=None if request.demo else choose_web(context),
-        long_term=None if request.demo else LazyMemory(partial(open_own_memory, context, site.label)),
+        web=None if is_alone else choose_web(context),
+        long_term=None if is_alone else LazyMemory(partial(open_own_memory, context, site.label, redactor)),
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
@@ -285,7 +305,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     return Program(shared, bus)
 
 
-def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
+def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) -> LongTermMemory:
     """Open the memory for a session, and tell where the model can only compare words.
 
     Raises:
@@ -294,7 +314,7 @@ def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
     """
     from orchestrator.engine.memory.memory import LEXICAL
 
-    memory = open_memory(context, repository)
+    memory = open_memory(context, repository, redactor)
     settings = context.settings
     if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
         context.emit(
@@ -330,11 +350,11 @@ def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
 
 
 def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequest:
-    wanted = _wanted(request, context.home, site.label)
+    wanted = select_task(request, context.home, site.label)
     return TaskRequest(wanted, request.answer, request.dry_run, commands_for(site, context.loaded))
 
 
-def _wanted(request: RunRequest, home: Home, label: str) -> TaskSelection:
+def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
     """Find the task that the person named. `--task` takes its key as well.
 
     Raises:
@@ -366,14 +386,14 @@ def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
     events = read_run(find_run(context.home, model.removeprefix(_REPLAY))).events
     started = next((event for event in events if isinstance(event, CycleStarted)), None)
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
-    repository = request.repository or (_as_typed(started.repository) if started else None)
+    repository = request.repository or (typed_repository(started.repository) if started else None)
     issue, text = request.issue, request.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
     return replace(request, repository=repository, issue=issue, text=text)
 
 
-def _as_typed(label: str) -> str:
+def typed_repository(label: str) -> str:
     """Turn a repository's name in a journal into a `--repo` that no folder of the same name can hide."""
     return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label
 

@@ -121,6 +121,12 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
         return choice
     previous = choice.lease.previous if choice.lease else None
     before = previous.spent if previous else Spent()
+    if parts.operator is not None and (brings := parts.operator.brings) is not None:
+        # No model is asked, so nothing is reserved. What the remote has of the task is replaced.
+        found = choice.earlier
+        commit, branch = (found.commit, found.branch) if found else (None, "")
+        earlier = replace(brings, commit=commit, branch=branch)
+        return replace(choice, spent_before=parts.operator.spent, earlier=earlier)
     try:
         granted = await parts.budget.open(parts.folder, before, parts.emit, parts.least)
     except BaseException:

@@ -74,6 +74,7 @@ class Claimer:
         spent_up: why a task is left alone that has cost this much so far, or None.
         kept: unfinished work that only this machine has.
         answer: the person's own answer to the question that is open; then nothing else is taken.
+        attended: a person takes the task up, who can answer what is open.
         base: the branch to start from, where a person named it.
         author_email: whose commits ours are.
         earlier: what was found, by the task's key.
@@ -96,6 +97,7 @@ class Claimer:
     answer: str | None = None
     base: str | None = None
     author_email: str = ""
+    attended: bool = False
     earlier: dict[str, Earlier] = field(default_factory=dict)
     named_tasks: dict[str, Task] = field(default_factory=dict)
     memory: Mapping[str, str] | None = None
@@ -246,7 +248,7 @@ class Claimer:
         if not found.state.waits_for_answer:
             return found
         answer = self._answered(task, found)
-        if answer is None:
+        if answer is None and not self.attended:
             url = found.state.question_url
             where = url if url.startswith("http") else self.commands.answer(task.key)
             return f"{task.key} waits for an answer: {where}"

@@ -131,8 +131,14 @@ async def _plan_and_act(session: CycleSession) -> SessionEnd:
 
 
 async def _until_the_end(session: CycleSession) -> SessionEnd:
-    """Do what needs no model. Else the model plans and acts, and what it asks for is verified and proposed."""
-    end = await session.begin() or await _replay(session) or await _end_what_was_begun(session)
+    """Do what needs no model. Else the model plans and acts, and what it asks for is verified and proposed.
+
+    Where a person does the work, that person decides what is proposed, and when.
+    """
+    end, operator = await session.begin(), session.attempt.parts.operator
+    if end is None and operator is not None:
+        return await operator.work(session, partial(_verify_and_propose, session))
+    end = end or await _replay(session) or await _end_what_was_begun(session)
     if end is not None:
         return end
     async for asked in session.requests():

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.budget import Caps, CycleBudget
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.attachments import Download
     from orchestrator.bot.cycle.claim import TaskSource
     from orchestrator.bot.cycle.claimer import Claimer
+    from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
     from orchestrator.bot.cycle.skills import SkillOptions
     from orchestrator.bot.cycle.tasks import Task, TaskKind
@@ -55,25 +57,33 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.budget import Limits
     from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import Ledger, Tool
 
 
 class Outcome(StrEnum):
-    """How a cycle ended. `planned` is a dry run's `proposed`."""
+    """How a cycle ended."""
 
     PROPOSED = "proposed"
+    """A pull request was created or updated."""
     PLANNED = "planned"
+    """A dry run would have proposed a pull request."""
     ANSWERED = "answered"
     """A person talked with the model, which answered."""
     NO_TASK = "no_task"
+    """There is no task that may be done now."""
     FOUND = "found"
     """There is a task, and nothing was claimed: the cycle was only to look."""
     QUESTION = "question"
+    """The model asked a person something, and the task waits for the answer."""
     LIMIT = "limit"
+    """A limit was reached before a pull request was made. The work is kept."""
     PAUSED = "paused"
     """A quota is spent, or a server is down: nothing is wrong with the task."""
     FAILED = "failed"
+    """The model gave up, or a program or a server failed. The work is kept."""
     INTERRUPTED = "interrupted"
+    """A person or the system ended the run. The work is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,6 +477,7 @@ class CycleParts:
         tasks: where the next task comes from; `claimer` claims it, and is None in a dry run.
         recovery: repairs what runs left that were killed; None in a dry run.
         budget: what may be spent; `least` is what one request may cost at most.
+        operator: a person who works in the place of the model's loop; None where nobody does.
     """
 
     run: str
@@ -500,6 +511,45 @@ class CycleParts:
     foreign_tools: MakeForeignTools | None = None
     download: Download | None = None
     skills: SkillOptions | None = None
+    operator: Operator | None = None
+
+
+class ProposeChange(Protocol):
+    """Verifies and proposes what is changed in a clone; returns what came of it."""
+
+    def __call__(self, title: str, body: str, *, is_begun: bool = False) -> Awaitable[str]:
+        """Do it.
+
+        Args:
+            is_begun: what is refused once is not: see `Proposer.prepare`.
+
+        Raises:
+            ToolError: the change is not fit to be proposed, or its tests are not.
+            WorkspaceError: git failed.
+            ForgeError: the forge failed.
+        """
+
+
+class Operator(Protocol):
+    """A person who works on a task in the place of the model's loop."""
+
+    @property
+    def brings(self) -> Earlier | None:
+        """Work that is proposed as it is, without a model. A copy of it stays where it was made.
+
+        None goes on with what an earlier cycle left.
+        """
+
+    @property
+    def spent(self) -> Spent:
+        """What the work that it brings has cost."""
+
+    async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
+        """Work until the person is done; how it ended.
+
+        Raises:
+            PullwrightError: what ended the work.
+        """
 
 
 class CycleMemory(Protocol):

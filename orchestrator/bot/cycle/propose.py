@@ -175,7 +175,7 @@ class Proposer:
             result.diff = diff
             words = "Dry run: the pull request would be opened now."
         else:
-            attempt.emit(Proposing(title, body, self.branch, attempt.clone.head_commit))
+            attempt.emit(Proposing(title, body, self.branch, attempt.clone.head_commit, diff))
             words = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
         return self._answer(words, outcome)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
 import re
+import threading
+from collections import OrderedDict
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
 from orchestrator.bot.journal.open_runs import is_alive
@@ -25,6 +27,7 @@ from orchestrator.core.events import (
     Defence,
     ForgeUsed,
     Guarded,
+    MessageAdded,
     Paused,
     PlanAccepted,
     Proposed,
@@ -59,6 +62,7 @@ MOST_RUNS_FOR_TASKS = 300
 _MOST_SUMMARIES = 2_048  # that a process remembers
 _BEGINNING_BYTES = 16 * 1024
 _PRIVATE = 0o600
+_SAID_CHARS = 300
 _SECONDS_A_MINUTE = 60.0
 # The beginning of each line, as the journal's writer makes it.
 _HEAD = re.compile(rb'\{"seq":(\d{1,12}),"at":"([0-9T:.+-]{25,32})","type":"(\w+)"')
@@ -105,6 +109,7 @@ class RunSummary:
         is_damaged: lines are missing or cannot be read, or a newer version wrote the journal.
         fault: why there is a journal that nobody can read.
         task_url: where a person reads the task.
+        said: of a conversation, what the person said first.
         plan: the last one.
         verified: what the tests proved of the last change that was looked at.
         refused: why what somebody asked for was not taken up.
@@ -130,6 +135,7 @@ class RunSummary:
     fault: str = ""
     task: TaskTaken | None = None
     task_url: str = ""
+    said: str = ""
     plan: str = ""
     verified: Verified | None = None
     pull: Proposed | None = None
@@ -167,12 +173,11 @@ class RunSummary:
 def summarise(folder: Path) -> RunSummary:
     """Summarise a run from its journal. Lines that cannot be read are passed over.
 
-    A journal is read again only when it has changed.
+    Of a journal that has grown only what is new is read.
     """
     path = folder / JOURNAL_FILE
     try:
-        found = path.stat()
-        summary, is_over = _fold(path, found.st_size, found.st_mtime_ns)
+        summary, is_over = _FOLDS.summary(path)
     except (FileNotFoundError, NotADirectoryError):
         return RunSummary(folder.name)
     except OSError as error:
@@ -181,17 +186,6 @@ def summarise(folder: Path) -> RunSummary:
         return summary
     outcome = "running" if summary.outcome == "unfinished" else summary.outcome
     return replace(summary, outcome=outcome, is_running=True)
-
-
-@lru_cache(maxsize=_MOST_SUMMARIES)
-def _fold(path: Path, size: int, changed: int) -> tuple[RunSummary, bool]:
-    """The summary of a journal of this size, and whether it has an end."""
-    del size, changed
-    fold = _Fold()
-    with path.open("rb") as file:
-        for line in file:
-            fold.add(line)
-    return fold.summary(path.parent.name), fold.result is not None
 
 
 @dataclass(slots=True)
@@ -204,6 +198,7 @@ class _Fold:
     ended: datetime | None = None
     begin: CycleStarted | None = None
     task: TaskTaken | None = None
+    said: str = ""
     plan: str = ""
     verified: Verified | None = None
     pull: Proposed | None = None
@@ -235,7 +230,8 @@ class _Fold:
             self.started, self.ended = self.started or at, at
         kind = head[3]
         is_paid = kind == b"SubagentEvent" and _PAID.search(line) is not None
-        if not (is_paid or kind in _FOLDED) or (kind == b"ToolCallEnded" and not self.calls):
+        is_talk = kind == b"MessageAdded" and not self.said and self.begin is not None and self.begin.door
+        if not (is_paid or is_talk or kind in _FOLDED) or (kind == b"ToolCallEnded" and not self.calls):
             return
         event = _event(line)
         if event is not None:
@@ -265,6 +261,8 @@ class _Fold:
                 self.begin = event
             case TaskTaken():
                 self.task = event
+            case MessageAdded():
+                self.said = event.message.text[:_SAID_CHARS]
             case PlanAccepted() if event.plan.strip():
                 self.plan = event.plan
             case ReplyReceived():
@@ -298,8 +296,9 @@ class _Fold:
 
     def summary(self, run: str) -> RunSummary:
         """What was collected, of a run whose process is dead."""
+        by_day = dict(self.costs_by_day)
         for at, cost in self.unanswered.all:
-            self._count(at, cost)
+            by_day[at.date()] = by_day.get(at.date(), Spent()) + cost
         result = self.result or {}
         task = result.get("task")
         return RunSummary(
@@ -313,6 +312,7 @@ class _Fold:
             is_damaged=not self.lines or self.first_broken < self.lines,
             task=self.task,
             task_url=_text(task, "url") if isinstance(task, dict) else "",
+            said=self.said,
             plan=_text(result, "plan") or self.plan,
             verified=self.verified,
             pull=self.pull,
@@ -325,13 +325,70 @@ class _Fold:
             saved=_text(result, "saved") or (self.work.ref if self.work else ""),
             changed=_changed(result),
             touched=tuple(self.touched),
-            costs=self.costs,
-            costs_by_day=self.costs_by_day,
+            costs=dict(self.costs),
+            costs_by_day=by_day,
             reserved=self.reserved,
             requests=self.requests,
             pause=self.pause or _pause(_text(result, "wake_at"), _text(result, "reason")),
             noted_pause=self.pause,
         )
+
+
+@dataclass(slots=True)
+class _KnownJournal:
+    """What was read of a journal, up to the end of its last whole line."""
+
+    file: tuple[int, int]
+    size: int = -1
+    changed: int = -1
+    read: int = 0
+    fold: _Fold = field(default_factory=_Fold)
+    told: tuple[RunSummary, bool] | None = None
+
+
+class _Folds:
+    """Remembers the journals that were read last. May be asked from any thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: OrderedDict[Path, _KnownJournal] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def summary(self, path: Path) -> tuple[RunSummary, bool]:
+        """The summary of a journal, and whether it has an end.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        with self._lock, path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            known = self._known.pop(path, None)
+            if known is None or known.file != (found.st_dev, found.st_ino) or known.read > found.st_size:
+                known = _KnownJournal((found.st_dev, found.st_ino))
+            if known.told is None or (known.size, known.changed) != (found.st_size, found.st_mtime_ns):
+                known.told = _read_on(known, file, path.parent.name)
+                known.size, known.changed = found.st_size, found.st_mtime_ns
+            self._known[path] = known
+            if len(self._known) > self._most:
+                self._known.popitem(last=False)
+            return known.told
+
+
+def _read_on(known: _KnownJournal, file: BinaryIO, run: str) -> tuple[RunSummary, bool]:
+    """Take in what was appended. A line that has no end yet counts for now, and is read again."""
+    fold = known.fold
+    file.seek(known.read)
+    for line in file:
+        if not line.endswith(b"\n"):
+            fold = copy.deepcopy(fold)
+            fold.add(line)
+            break
+        fold.add(line)
+        known.read += len(line)
+    return fold.summary(run), fold.result is not None
+
+
+_FOLDS = _Folds(_MOST_SUMMARIES)
 
 
 def newest_run(

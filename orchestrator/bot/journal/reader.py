@@ -81,7 +81,7 @@ def read_run(folder: Path) -> Run:
             if number == 1:
                 version = _read_header(data)
             else:
-                records.append(_read_record(data, number - 1))
+                records.append(read_record(data, number - 1))
         except JournalError as error:
             raise JournalError(f"{path}, line {number}: {error}") from error
     return Run(folder.name, folder, version, tuple(records), torn)
@@ -174,7 +174,12 @@ def _read_header(data: dict[str, Any]) -> str:
     return str(data.get("version", ""))
 
 
-def _read_record(data: dict[str, Any], seq: int) -> JournalRecord:
+def read_record(data: dict[str, Any], seq: int) -> JournalRecord:
+    """Return the record with this number from the JSON object of its line.
+
+    Raises:
+        JournalError: it has another number, no time, or a value of the wrong kind.
+    """
     if data.get("seq") != seq:
         raise JournalError(f"record {seq} is missing here")
     try:

@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import RETRY
 from orchestrator.bot.cycle.claim import Choice
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, TaskKind, from_issue, from_text
+from orchestrator.bot.cycle.tasks import (
+    BRANCH_FOLDERS,
+    RETRY_LABEL,
+    Task,
+    TaskKind,
+    from_conversation,
+    from_issue,
+    from_text,
+)
+from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.worker.candidates import (
     BACKLOG_FILES,
     CLAIMS_LOOK_AGAIN,
@@ -19,7 +29,7 @@ from orchestrator.bot.worker.candidates import (
     TextFilter,
     VisibleText,
 )
-from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again
+from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again, why_not_set_up
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import Commands
@@ -29,7 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.forge.base import Forge, Issue
+    from orchestrator.bot.forge.base import Forge, Issue, PullRequest
     from orchestrator.bot.worker.task_rules import CommentsPolicy
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
@@ -74,11 +84,16 @@ class LastSearch:
 
 @dataclass(frozen=True, slots=True)
 class TaskSelection:
-    """What the person named: an issue, a text, an item of the backlog by its key, or none, which means the backlog."""
+    """What the person named: an issue, a text, an item of the backlog by its key, or none, which means the backlog.
+
+    Attributes:
+        conversation: the first run of the conversation whose changes are to be proposed, and the title that they get.
+    """
 
     issue: int | None = None
     text: str | None = None
     item: str | None = None
+    conversation: tuple[str, str] | None = None
 
     @property
     def key(self) -> str | None:
@@ -136,6 +151,9 @@ class Backlog:
         if self._none is not None:
             return
         search = self._begun = self._begin_search()
+        if (waits := why_not_set_up(search.pulls)) is not None:
+            search.note(waits)
+            return
         for found in search.upkeep(self.only or self.selection.key):
             if found.attempt in self.attempted:
                 continue
@@ -273,6 +291,48 @@ class Backlog:
             return reason
         after = tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in retried)
         return ReadyTask(replace(task, is_retry=bool(asked or retried)), attempt, after, labels)
+
+
+@dataclass(slots=True)
+class ConversationTasks(Backlog):
+    """The one task that a conversation's changes are: a new pull request, or the open one that they are in already."""
+
+    def candidates(self, fingerprint: str) -> Iterator[ReadyTask]:
+        """The task, unless something speaks against it."""
+        self._fingerprint, self._none = fingerprint, None
+        search = self._begun = self._begin_search()
+        ready = self._judged(search, search.pulls)
+        if isinstance(ready, str):
+            search.note(ready)
+        else:
+            yield ready
+
+    def _still(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
+        del ready, lease
+        return self._judged(self._search, self.forge.our_pull_requests(BRANCH_FOLDERS))
+
+    def _judged(self, search: TaskSearch, pulls: Sequence[PullRequest]) -> ReadyTask | str:
+        """The task as the forge knows it, or why it is not to be done."""
+        task = self._next_part(pulls)
+        for pull in pulls:
+            if pull.state is PullRequestState.OPEN and task.has_branch(pull.branch):
+                return ReadyTask(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
+        reason, _ = why_not_again(
+            task, pulls, (), search.is_asked, by_hand=bool(self.asked_again(task.key)), commands=self.commands
+        )
+        full = None if reason else search.why_no_new_task(pulls, self.in_flight)
+        return reason or (full.reason if full else ReadyTask(task, task.key))
+
+    def _next_part(self, pulls: Sequence[PullRequest]) -> Task:
+        """The first part of the conversation's work that is not merged."""
+        if self.selection.conversation is None:
+            raise AssertionError("a conversation was named")
+        merged = [pull.branch for pull in pulls if pull.state is PullRequestState.MERGED]
+        for part in count(1):
+            task = from_conversation(*self.selection.conversation, part)
+            if not any(map(task.has_branch, merged)):
+                return task
+        raise AssertionError("numbers do not end")
 
 
 def _summary(reasons: Sequence[str], label: str) -> str:

@@ -84,7 +84,13 @@ class LocalServer:
         return f"--api-url {self.api_url}{name}"
 
 
-USUAL_PORTS = (("Ollama", 11434), ("LM Studio", 1234), ("llama.cpp", 8080), ("vLLM", 8000))
+USUAL_PORTS = (
+    ("Ollama", 11434),
+    ("LM Studio", 1234),
+    ("llama.cpp", 8080),
+    ("llama.cpp", 9931),  # its next default, as it says itself
+    ("vLLM", 8000),
+)
 OLLAMA_HOST = "OLLAMA_HOST"
 """Where Ollama listens: https://github.com/ollama/ollama/blob/main/docs/faq.mdx"""
 _HOST = "127.0.0.1"

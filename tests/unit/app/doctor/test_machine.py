@@ -91,7 +91,7 @@ def test_a_reply_that_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "name", "state", "words"),
     [
-        ({}, "key", ProbeState.FAILED, "pass --model"),
+        ({}, "key", ProbeState.FAILED, "pass --"),
         ({"model": "openai:gpt-5.2"}, "key", ProbeState.FAILED, "set OPENAI_API_KEY"),
         ({"model": "anthropic:claude-sonnet-4-5"}, "key", ProbeState.FAILED, "set ANTHROPIC_API_KEY"),
         ({"model": "nobody:x"}, "key", ProbeState.FAILED, "--model"),

@@ -25,6 +25,7 @@ from orchestrator.app.html.page import (
     Output,
     PlainText,
     Section,
+    Step,
     Table,
     cut_middle,
     html_from_template,
@@ -42,6 +43,8 @@ def every_block(text: str) -> list[Block]:
         Table([text], [[text], [Moment(AT)]], caption=text),
         Table([text], [], empty=text),
         Output(text, text),
+        Step(text, "ok", text, AT, text, [Output(text, text)]),
+        Step(text, is_heading=True),
         DiffBlock(text),
         DiffBlock(f"diff --git a/{text} b/{text}\n@@ -1 +1 @@\n-{text}\n+{text}"),
         DiffPair(text, text, text, text),
@@ -68,7 +71,23 @@ def test_no_text_becomes_markup_wherever_it_stands() -> None:
 @given(st.text(max_size=40))
 def test_any_text_leaves_the_structure_as_it_is(text: str) -> None:
     known = {"html", "head", "meta", "link", "title", "style", "body", "header", "main", "section", "span"}
-    known |= {"h1", "h2", "p", "dl", "div", "dt", "dd", "code", "table", "thead", "tbody", "tr", "th", "td"}
+    known |= {
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "dl",
+        "div",
+        "dt",
+        "dd",
+        "code",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+    }
     known |= {"details", "summary", "pre", "i", "time", "caption"}
     found = html.document_fromstring(page_of(text))
     assert {one.tag for one in found.iter() if isinstance(one.tag, str)} <= known
@@ -87,6 +106,11 @@ def test_only_addresses_of_the_web_are_links(url: str) -> None:
     facts = Facts([("at", Link("text", url))])
     found = html.document_fromstring(render_page(HtmlPage("page", [Section("section", [facts])])))
     assert (found.xpath("//a"), found.xpath("//dd")[0].text_content()) == ([], "text")
+
+
+def test_a_secret_that_cleaning_joins_is_taken_out() -> None:
+    page = HtmlPage("pass\x1b[0mword", redact=lambda text: text.replace("password", "[redacted]"))
+    assert "<h1>[redacted]</h1>" in render_page(page)
 
 
 def test_colours_of_a_terminal_are_no_text() -> None:
@@ -126,4 +150,4 @@ def test_the_middle_of_a_long_output_is_left_out_and_counted() -> None:
 
 def test_a_value_that_is_missing_is_an_error() -> None:
     with pytest.raises(jinja2.UndefinedError):
-        html_from_template("page.html")
+        html_from_template("page.html", {})

@@ -1,0 +1,252 @@
+"""What a person looks at in the morning: what needs them, what runs, what came of the rest, and what it cost."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from orchestrator.app.words import counted, money, short_line
+from orchestrator.bot.journal.digest import Digest, decisions
+from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
+from orchestrator.core.messages import Spent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import date
+
+    from orchestrator.app.dashboard.desk import Look
+    from orchestrator.app.dashboard.runs import LiveRun, RunStore
+    from orchestrator.app.html.page import Tone
+    from orchestrator.bot.journal.index import Pause, RunSummary
+
+DAYS = 14
+_WEEK = timedelta(days=7)
+_MOST_ROWS = 40
+_MOST_FAILURES = 8
+_DIGITS = re.compile(r"\d+|[0-9a-f]{7,}")
+_ACCEPTED = frozenset({"merged"})
+_COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
+    ("proposed", "ok", frozenset({"proposed", "planned", "finished", "answered"})),
+    ("question", "warning", frozenset({"question"})),
+    ("stopped early", "active", frozenset({"limit", "paused", "interrupted", "unfinished"})),
+    ("failed", "failed", frozenset({"failed", "damaged"})),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that waits for a person.
+
+    Attributes:
+        what: `question`, `failed` or `tests`.
+    """
+
+    what: str
+    run: RunSummary
+    text: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One day of a plot: its parts from below, each with a tone and a value."""
+
+    label: str
+    parts: tuple[tuple[Tone, float, str], ...]
+
+    @property
+    def total(self) -> float:
+        """All parts together."""
+        return sum(value for _, value, _ in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Bars over days.
+
+    Attributes:
+        said: what it shows, in a sentence for those who hear the page.
+        cap: a line across it, with its name.
+        names: of the tones.
+    """
+
+    title: str
+    said: str
+    bars: Sequence[Bar]
+    cap: tuple[float, str] | None = None
+    names: Sequence[tuple[Tone, str]] = ()
+    top: str = ""
+
+    @property
+    def highest(self) -> float:
+        """The value at the top."""
+        return max([bar.total for bar in self.bars] + ([self.cap[0]] if self.cap else []), default=0.0) or 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The page's content, from the runs that are known at one time."""
+
+    now: datetime
+    needs: Sequence[Need]
+    working: Sequence[tuple[RunSummary, LiveRun | None]]
+    pauses: Mapping[str, Pause]
+    tiles: Sequence[tuple[str, str, str]]
+    plots: Sequence[Plot]
+    pulls: Sequence[RunSummary]
+    queue: Sequence[tuple[str, int]]
+    failures: Sequence[tuple[str, int, RunSummary]]
+    costs: Sequence[tuple[str, Spent, int]]
+    recent: Sequence[RunSummary]
+    idle: int
+    last_at: datetime | None
+    repositories: Sequence[str]
+    total: int
+    unread: int
+    looks: Mapping[str, Look] = field(default_factory=dict)
+
+    @property
+    def heartbeat(self) -> tuple[Tone, str]:
+        """What the machine is doing, in a few words."""
+        if self.working:
+            return "active", f"{counted(len(self.working), 'run')} at work"
+        if self.pauses:
+            return "warning", "paused"
+        return "quiet", "nothing runs"
+
+
+@dataclass(frozen=True, slots=True)
+class DayCap:
+    """The most that this configuration lets be spent on a day, in US dollars; None is no cap."""
+
+    usd: float | None = None
+
+
+def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[str, Look]) -> Overview:
+    """Fold the runs that are known. The oldest first is how `Digest` reads them."""
+    runs = store.runs
+    whole = Digest(now - timedelta(days=36_500), now, tuple(reversed(runs)), decisions(store.home))
+    week = Digest(now - _WEEK, now, tuple(reversed(_since(runs, now - _WEEK))), whole.decided)
+    shown = [run for run in runs if run.outcome != "no_task"]
+    merged = sum(len(look.merged) for look in looks.values())
+    return Overview(
+        now=now,
+        needs=list(_needs(whole)),
+        working=[(run, store.live.get(run.id)) for run in runs if run.is_running],
+        pauses=whole.waking,
+        tiles=list(_tiles(week, now, cap, merged)),
+        plots=[_cost_plot(runs, now, cap), _outcome_plot(runs, now)],
+        pulls=sorted(whole.pulls, key=lambda run: run.id, reverse=True)[:_MOST_ROWS],
+        queue=week.skipped[:_MOST_ROWS],
+        failures=_failures(week.runs),
+        costs=_costs(week),
+        recent=shown[:_MOST_ROWS],
+        idle=len(runs) - len(shown),
+        last_at=max((run.ended for run in runs[:_MOST_ROWS] if run.ended), default=None),
+        repositories=list(dict.fromkeys(run.repository for run in runs if run.repository)),
+        total=len(runs),
+        unread=store.unread,
+        looks=looks,
+    )
+
+
+def _since(runs: Iterable[RunSummary], since: datetime) -> list[RunSummary]:
+    return [run for run in runs if run.started is not None and (run.ended or run.started) >= since]
+
+
+def _needs(digest: Digest) -> Iterable[Need]:
+    """What waits for a person: questions first, then tasks that are left alone, then pull requests whose tests fail."""
+    for run in reversed(digest.questions):
+        yield Need("question", run, run.question)
+    for one in digest.undone:
+        if one.run.task is not None and status_of_outcome(one.run.outcome) is TaskStatus.FAILED:
+            yield Need("failed", one.run, one.run.error or one.run.reason, one.times)
+    for run in reversed(digest.pulls):
+        if run.verified is not None and run.verified.is_red:
+            yield Need("tests", run, "; ".join(run.verified.reasons))
+
+
+def _tiles(week: Digest, now: datetime, cap: DayCap, merged: int) -> Iterable[tuple[str, str, str]]:
+    """Numbers of the last seven days, each with its name and what belongs to it."""
+    pulls, spent = len(week.pulls), week.spent
+    today = sum((run.costs_by_day.get(now.date(), Spent()) for run in week.runs), Spent())
+    yield "Pull requests", f"{pulls:,}", "opened or updated in 7 days"
+    yield "Spent today", money(today.usd), f"of {money(cap.usd)} a day" if cap.usd else "no cap a day is set"
+    yield "Spent in 7 days", money(spent.usd), f"{spent.tokens:,} tokens"
+    if merged:
+        each = None if spent.usd is None else spent.usd / merged
+        yield "Cost of an accepted one", money(each), f"{counted(merged, 'pull request')} merged"
+    elif pulls:
+        each = None if spent.usd is None else spent.usd / pulls
+        yield "Cost of a pull request", money(each), "none is known to be merged"
+
+
+def _days(now: datetime) -> list[date]:
+    return [(now - timedelta(days=back)).astimezone(UTC).date() for back in range(DAYS - 1, -1, -1)]
+
+
+def _cost_plot(runs: Sequence[RunSummary], now: datetime, cap: DayCap) -> Plot:
+    costs: dict[date, Spent] = {}
+    for run in runs:
+        for day, cost in run.costs_by_day.items():
+            costs[day] = costs.get(day, Spent()) + cost
+    bars, unknown = [], 0
+    for day in _days(now):
+        spent = costs.get(day, Spent())
+        unknown += spent.usd is None
+        value = spent.usd or 0.0
+        bars.append(Bar(f"{day:%b %d}", (("active", value, f"{day:%b %d}: {money(spent.usd)}"),)))
+    total = sum(bar.total for bar in bars)
+    said = f"{money(total if total or not unknown else None)} in {DAYS} days"
+    said += f"; the price of some replies is unknown on {counted(unknown, 'day')}" if unknown else ""
+    line = (cap.usd, f"cap {money(cap.usd)}") if cap.usd else None
+    return Plot("Cost a day", said, bars, line)
+
+
+def _outcome_plot(runs: Sequence[RunSummary], now: datetime) -> Plot:
+    counts: dict[date, Counter[str]] = {}
+    for run in runs:
+        if run.started is not None:
+            name = next((name for name, _, outcomes in _COLUMNS if run.outcome in outcomes), "")
+            counts.setdefault(run.started.date(), Counter())[name] += bool(name)
+    bars = [
+        Bar(
+            f"{day:%b %d}",
+            tuple(
+                (tone, float(number), f"{day:%b %d}: {number} {name}")
+                for name, tone, _ in _COLUMNS
+                if (number := counts.get(day, Counter())[name])
+            ),
+        )
+        for day in _days(now)
+    ]
+    sums = Counter[str]()
+    for day in _days(now):
+        sums.update(counts.get(day, Counter()))
+    said = ", ".join(f"{sums[name]} {name}" for name, *_ in _COLUMNS) + f" in {DAYS} days"
+    return Plot("Outcomes a day", said, bars, names=[(tone, name) for name, tone, _ in _COLUMNS])
+
+
+def _failures(runs: Sequence[RunSummary]) -> list[tuple[str, int, RunSummary]]:
+    """Why runs failed or stopped, those together whose reason differs in numbers only; the most frequent first."""
+    found: dict[str, tuple[str, int, RunSummary]] = {}
+    for run in runs:
+        if run.outcome in {"failed", "paused", "limit", "interrupted", "unfinished", "damaged"}:
+            why = short_line(run.error or run.reason or "the process died before the end", 160)
+            kind = f"{run.outcome} {_DIGITS.sub('#', why)}"
+            found[kind] = (why, found[kind][1] + 1 if kind in found else 1, run)
+    return sorted(found.values(), key=lambda one: -one[1])[:_MOST_FAILURES]
+
+
+def _costs(week: Digest) -> list[tuple[str, Spent, int]]:
+    """What each repository cost, and how many pull requests it got for that."""
+    spent: dict[str, Spent] = {}
+    for (repository, _), cost in week.costs.items():
+        spent[repository] = spent.get(repository, Spent()) + cost
+    pulls = Counter(run.repository for run in week.pulls)
+    return sorted(
+        ((name, cost, pulls[name]) for name, cost in spent.items()), key=lambda one: -(one[1].usd or 0.0)
+    )

@@ -1,0 +1,415 @@
+"""The page as a web application, and a server for it on this machine's own address."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote
+
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from orchestrator.app.dashboard.desk import VERBS, Desk
+from orchestrator.app.dashboard.gate import Gate, Secrets
+from orchestrator.app.dashboard.overview import make_overview
+from orchestrator.app.dashboard.pages import TEMPLATES, Pages
+from orchestrator.app.dashboard.story import RunStory, StepWriter
+from orchestrator.app.html.page import Step, stylesheet
+from orchestrator.app.words import counted
+from orchestrator.bot.journal.folders import RUN_NAME
+from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.records import UnknownRecord
+from orchestrator.bot.journal.tail import JournalTail, read_line
+from orchestrator.core.errors import JournalError, PullwrightError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from orchestrator.app.dashboard.desk import Look
+    from orchestrator.app.dashboard.overview import DayCap, Overview
+    from orchestrator.app.dashboard.runs import RunStore
+    from orchestrator.bot.journal.index import RunSummary
+    from orchestrator.core.clock import Clock
+
+FIRST_PAINT_SECONDS = 0.15
+"""So long journals are read before a page is first shown; the rest follows by the stream."""
+_READ_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
+_STORY_SECONDS = 0.3
+_LOCAL_LOOK = timedelta(seconds=20)
+_MOST_STEPS = 200
+_MOST_STREAMS = 16
+_MOST_LOOKS = 100
+_MOST_FORM_BYTES = 128 * 1024
+_WARM_UP = 50
+_PAGE_RUNS = 50
+_PING_SECONDS = 15.0
+_BUTTONS = {
+    "answer": "Begin the run",
+    "retry": "Try again",
+    "close": "Close the pull request",
+    "release": "Take it away",
+    "stop": "Stop after this round",
+}
+_HEADINGS = {
+    "answer": "Answer and go on?",
+    "retry": "Try the task again?",
+    "close": "Close the pull request?",
+    "release": "Take the task away?",
+    "stop": "Stop the run?",
+}
+
+
+@dataclass(slots=True)
+class Dashboard:
+    """What the routes share. Journals are read in threads, one reader at a time.
+
+    Attributes:
+        cap: what this configuration lets be spent on a day.
+        looks: what was seen of repositories when somebody asked.
+    """
+
+    store: RunStore
+    desk: Desk
+    pages: Pages
+    secrets: Secrets
+    clock: Clock
+    cap: DayCap
+    looks: OrderedDict[str, Look] = field(default_factory=OrderedDict)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    streams: int = 0
+    _parts: tuple[tuple[int, int, str], dict[str, str]] | None = None
+
+    def view(self, seconds: float) -> Overview:
+        """Read what is new, and fold it. It blocks: call it in a thread."""
+        with suppress(JournalError):  # the home may come into being later
+            self.store.refresh(seconds)
+        return make_overview(self.store, self.clock.now(), self.cap, self.looks)
+
+    def parts(self, seconds: float) -> dict[str, str]:
+        """The parts of the overview; made anew only where something changed, or a minute went by."""
+        view = self.view(seconds)
+        seen = max((look.at.isoformat() for look in self.looks.values()), default="")
+        key = (self.store.version, view.unread, f"{seen} {view.now:%H:%M}")
+        if self._parts is None or self._parts[0] != key:
+            self._parts = key, self.pages.parts(view)
+        return self._parts[1]
+
+    def look(self, repository: str) -> None:
+        """Look at a repository. It blocks."""
+        self.looks[repository] = self.desk.look(repository)
+        self.looks.move_to_end(repository)
+        if len(self.looks) > _MOST_LOOKS:
+            self.looks.popitem(last=False)
+
+    def look_at_local_ones(self) -> None:
+        """Look at the repositories on this disk, which asks no server, where the last look is some time ago."""
+        now = self.clock.now()
+        names = dict.fromkeys(run.repository for run in self.store.runs[:_PAGE_RUNS] if run.repository)
+        for name in list(names)[:_MOST_LOOKED_AT]:
+            known = self.looks.get(name)
+            if (known is None or now - known.at > _LOCAL_LOOK) and self.desk.is_local(name):
+                self.look(name)
+
+
+_MOST_LOOKED_AT = 10
+
+
+def make_app(dashboard: Dashboard) -> Starlette:
+    """Make the application, without the gate."""
+    routes = [
+        Route("/", _bound(dashboard, _overview)),
+        Route("/stream", _bound(dashboard, _overview_stream)),
+        Route("/runs", _bound(dashboard, _runs)),
+        Route("/run/{run}", _bound(dashboard, _run)),
+        Route("/run/{run}/stream", _bound(dashboard, _run_stream)),
+        Route("/repository", _bound(dashboard, _repository)),
+        Route("/look", _bound(dashboard, _look), methods=["POST"]),
+        Route("/confirm", _bound(dashboard, _confirm), methods=["GET", "POST"]),
+        Route("/do", _bound(dashboard, _do), methods=["POST"]),
+        Route("/style.css", _style),
+        Route("/live.js", _script),
+    ]
+    return Starlette(routes=routes)
+
+
+def guarded(dashboard: Dashboard, port: int) -> ASGIApp:
+    """Make the application behind its gate."""
+    hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
+    return Gate(make_app(dashboard), hosts, dashboard.secrets)
+
+
+def _bound(dashboard: Dashboard, handler: Callable[[Dashboard, Request], Any]) -> Callable[[Request], Any]:
+    async def handle(request: Request) -> Response:
+        answer: Response = await handler(dashboard, request)
+        return answer
+
+    return handle
+
+
+async def _style(_request: Request) -> Response:
+    return Response(str(stylesheet()), media_type="text/css")
+
+
+async def _script(_request: Request) -> Response:
+    return Response((TEMPLATES / "live.js").read_bytes(), media_type="text/javascript")
+
+
+async def _overview(dashboard: Dashboard, _request: Request) -> Response:
+    view = await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
+    return HTMLResponse(await asyncio.to_thread(dashboard.pages.overview, view))
+
+
+async def _runs(dashboard: Dashboard, request: Request) -> Response:
+    await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
+    before = request.query_params.get("before", "~")
+    known = dashboard.store.runs
+    found = [run for run in known if run.id < before][: _PAGE_RUNS + 1]
+    older = found[_PAGE_RUNS - 1].id if len(found) > _PAGE_RUNS else ""
+    unread = dashboard.store.unread
+    return HTMLResponse(
+        await asyncio.to_thread(dashboard.pages.runs, found[:_PAGE_RUNS], len(known), unread, older)
+    )
+
+
+async def _run(dashboard: Dashboard, request: Request) -> Response:
+    name = request.path_params["run"]
+    folder = dashboard.store.home.runs / name
+    if not RUN_NAME.fullmatch(name) or not folder.is_dir():
+        return HTMLResponse(dashboard.pages.confirm("No such run", error=f"There is no run {name}."), 404)
+
+    def page() -> str:
+        dashboard.view(FIRST_PAINT_SECONDS)
+        story, tail, summary = RunStory(), JournalTail(folder), summarise(folder)
+        story.take(tail.records())
+        live = dashboard.store.live.get(name) if summary.is_running else None
+        return dashboard.pages.run(story, summary, live, tail.seq)
+
+    return HTMLResponse(await asyncio.to_thread(page))
+
+
+async def _repository(dashboard: Dashboard, request: Request) -> Response:
+    name = request.query_params.get("name", "")
+    is_local = await asyncio.to_thread(dashboard.desk.is_local, name)
+    await asyncio.to_thread(dashboard.view, FIRST_PAINT_SECONDS)
+    runs = [run for run in dashboard.store.runs if run.repository == name]
+    if not runs:
+        return HTMLResponse(
+            dashboard.pages.confirm("No such repository", error=f"No run is about {name}."), 404
+        )
+    if is_local and name not in dashboard.looks:
+        await asyncio.to_thread(dashboard.look, name)
+    look = dashboard.looks.get(name)
+    page = dashboard.pages.repository
+    return HTMLResponse(
+        await asyncio.to_thread(lambda: page(name, look, runs[:_PAGE_RUNS], is_local=is_local))
+    )
+
+
+async def _fields(dashboard: Dashboard, request: Request) -> dict[str, str] | None:
+    """The fields of a form of ours; None if it is not ours."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _MOST_FORM_BYTES:
+            return None
+    try:
+        fields = dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=20))
+    except ValueError:
+        return None
+    return fields if dashboard.secrets.is_form(fields.pop("form", "")) else None
+
+
+def _not_ours(dashboard: Dashboard) -> Response:
+    why = "The form is not of this page, or too large. Load the page again."
+    return HTMLResponse(dashboard.pages.confirm("Not done", error=why), 403)
+
+
+async def _look(dashboard: Dashboard, request: Request) -> Response:
+    fields = await _fields(dashboard, request)
+    if fields is None:
+        return _not_ours(dashboard)
+    name = fields.get("name", "")
+    if all(run.repository != name for run in dashboard.store.runs):
+        return HTMLResponse(
+            dashboard.pages.confirm("No such repository", error=f"No run is about {name}."), 404
+        )
+    await asyncio.to_thread(dashboard.look, name)
+    return RedirectResponse(f"/repository?name={quote(name, safe='')}", 303)
+
+
+async def _confirm(dashboard: Dashboard, request: Request) -> Response:
+    """Say what a verb would do. Nothing is done yet."""
+    fields: Mapping[str, str] | None = dict(request.query_params)
+    if request.method == "POST":
+        fields = await _fields(dashboard, request)
+    if fields is None:
+        return _not_ours(dashboard)
+    verb = fields.get("verb", "")
+    try:
+        what, command = await asyncio.to_thread(dashboard.desk.what, verb, fields)
+    except PullwrightError as error:
+        return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error)), 409)
+    rest = {name: value for name, value in fields.items() if name in _FIELDS}
+    told = {"what": what, "command": command, "verb": verb, "button": _BUTTONS[verb], "fields": rest}
+    return HTMLResponse(dashboard.pages.confirm(_HEADINGS[verb], **told))
+
+
+_FIELDS = frozenset({"repository", "task", "number", "run", "answer"})
+
+
+async def _do(dashboard: Dashboard, request: Request) -> Response:
+    fields = await _fields(dashboard, request)
+    if fields is None or fields.get("verb") not in VERBS:
+        return _not_ours(dashboard)
+    try:
+        done = await asyncio.to_thread(dashboard.desk.do, fields["verb"], fields)
+    except PullwrightError as error:
+        return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error)), 409)
+    if repository := fields.get("repository"):
+        dashboard.looks.pop(repository, None)
+    return HTMLResponse(dashboard.pages.confirm("Done", done=done))
+
+
+def _event(data: Mapping[str, Any], number: str) -> str:
+    """One event of a stream. JSON in ASCII has no line break, so that no text can end the event."""
+    return f"id: {number}\ndata: {json.dumps(data)}\n\n"
+
+
+def _stream(dashboard: Dashboard, events: AsyncIterator[str]) -> Response:
+    if dashboard.streams >= _MOST_STREAMS:
+        events_left = "too many pages are open\n"
+        return PlainTextResponse(events_left, 503, {"Retry-After": "30"})
+
+    async def counting() -> AsyncIterator[str]:
+        dashboard.streams += 1
+        try:
+            yield "retry: 2000\n\n"
+            async for event in events:
+                yield event
+        finally:
+            dashboard.streams -= 1
+
+    return StreamingResponse(counting(), media_type="text/event-stream")
+
+
+async def _pause(dashboard: Dashboard, seconds: float) -> bool:
+    """Wait; false where the server ends."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(dashboard.stopping.wait(), seconds)
+    return not dashboard.stopping.is_set()
+
+
+async def _overview_stream(dashboard: Dashboard, _request: Request) -> Response:
+    return _stream(dashboard, _overview_events(dashboard))
+
+
+async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
+    """The parts of the overview that changed, at most once a second."""
+    sent: dict[str, str] = {}
+    quiet = 0.0
+    while True:
+        parts = await asyncio.to_thread(dashboard.parts, _READ_SECONDS)
+        new = {name: html for name, html in parts.items() if sent.get(name) != html}
+        if new:
+            sent, quiet = dict(parts), 0.0
+            yield _event({"parts": new}, _newest(dashboard))
+        elif quiet >= _PING_SECONDS:
+            quiet = 0.0
+            yield ": nothing new\n\n"
+        await asyncio.to_thread(dashboard.look_at_local_ones)
+        quiet += _LOOK_SECONDS
+        if not await _pause(dashboard, 0.05 if dashboard.store.unread else _LOOK_SECONDS):
+            return
+
+
+def _newest(dashboard: Dashboard) -> str:
+    """The newest run with the number of its last record that was read."""
+    return " ".join(f"{name}/{live.tail.seq}" for name, live in dashboard.store.live.items()) or "0"
+
+
+async def _run_stream(dashboard: Dashboard, request: Request) -> Response:
+    name = request.path_params["run"]
+    folder = dashboard.store.home.runs / name
+    if not RUN_NAME.fullmatch(name) or not folder.is_dir():
+        return PlainTextResponse("there is no such run\n", 404)
+    asked = request.headers.get("last-event-id") or request.query_params.get("after", "0")
+    after = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 0  # noqa: PLR2004  digits
+    return _stream(dashboard, _story_events(dashboard, name, after))
+
+
+async def _story_events(dashboard: Dashboard, name: str, after: int) -> AsyncIterator[str]:
+    """The steps of a run's story, under the numbers of the journal. Of a flood the newest are sent."""
+    folder = dashboard.store.home.runs / name
+    follower = StoryFollower(JournalTail(folder, max(after - _WARM_UP, 0)), after)
+    quiet = 0.0
+    while True:
+        summary, steps, progress = await asyncio.to_thread(_story_now, dashboard, name, follower)
+        if steps or progress != follower.progress:
+            data: dict[str, Any] = {"parts": {"progress": progress}} if progress else {}
+            follower.progress, quiet = progress, 0.0
+            if steps:
+                data["steps"] = await asyncio.to_thread(dashboard.pages.steps, steps)
+            yield _event(data, str(follower.tail.seq))
+        elif not summary.is_running:
+            yield _event({"ended": True}, str(follower.tail.seq))
+            return
+        elif quiet >= _PING_SECONDS:
+            quiet = 0.0
+            yield ": nothing new\n\n"
+        quiet += _STORY_SECONDS
+        if not await _pause(dashboard, _STORY_SECONDS):
+            return
+
+
+@dataclass(slots=True)
+class StoryFollower:
+    """Follows one run for one page.
+
+    Attributes:
+        after: the last record that the page has.
+    """
+
+    tail: JournalTail
+    after: int
+    progress: str = ""
+    writer: StepWriter = field(default_factory=StepWriter)
+
+    def steps(self) -> list[Step]:
+        """What happened since the last look."""
+        found: list[tuple[int, bytes]] = []
+        missed = 0
+        while lines := self.tail.lines():
+            missed += max(len(found) + len(lines) - _MOST_STEPS, 0)
+            found = [*found, *lines][-_MOST_STEPS:]
+        told = [
+            Step(f"{counted(missed, 'record')} left out here: load the page again to see them", "quiet", "…")
+        ]
+        steps = told if missed else []
+        for seq, line in found:
+            record = read_line(line, seq)
+            if record is None or isinstance(record.event, UnknownRecord):
+                continue
+            made = list(self.writer.steps(record.event, record.at))
+            steps += made if seq > self.after else []
+        return steps
+
+
+def _story_now(
+    dashboard: Dashboard, name: str, follower: StoryFollower
+) -> tuple[RunSummary, list[Step], str]:
+    summary = summarise(dashboard.store.home.runs / name)  # asked first: what it wrote last is read below
+    with suppress(JournalError):
+        dashboard.store.refresh(_READ_SECONDS)
+    live = dashboard.store.live.get(name)
+    progress = dashboard.pages.progress(summary, live) if live else ""
+    return summary, follower.steps(), str(progress)

@@ -1,0 +1,425 @@
+"""A run as a page: its story with every call and output, its change, its tests, and its cost round by round."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.html.diff import DiffBlock
+from orchestrator.app.html.page import (
+    Badge,
+    Code,
+    Facts,
+    HtmlPage,
+    Link,
+    Moment,
+    Notice,
+    Output,
+    PlainText,
+    Section,
+    Step,
+    Table,
+)
+from orchestrator.app.words import Narrator, counted, duration, money, seconds_in_words, short_line
+from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.records import UnknownRecord
+from orchestrator.bot.journal.tail import JournalTail
+from orchestrator.core.events import (
+    Compacted,
+    CycleEnded,
+    CycleStarted,
+    MessageAdded,
+    PlanAccepted,
+    Proposing,
+    ReplyReceived,
+    SessionStarted,
+    SubagentEvent,
+    TaskTaken,
+    TestRunEnded,
+    TestRunStarted,
+    ToolCallEnded,
+    ToolCallStarted,
+    TurnStarted,
+)
+from orchestrator.core.messages import Reasoning
+from orchestrator.core.repositories import Commands
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from orchestrator.app.html.page import Block, Cell, Tone
+    from orchestrator.bot.journal.index import RunSummary
+    from orchestrator.bot.journal.reader import JournalRecord
+    from orchestrator.core.events import Event
+
+_FIRST_STEPS = 1_500
+_LAST_STEPS = 1_500
+_MOST_ROUNDS = 2_000
+_MOST_PATCH_BYTES = 2_000_000
+_LINE_CHARS = 80
+_REFUSED = 20
+
+OUTCOMES: dict[str, Tone] = {
+    "proposed": "ok",
+    "finished": "ok",
+    "answered": "ok",
+    "merged": "ok",
+    "planned": "active",
+    "running": "active",
+    "question": "warning",
+    "limit": "warning",
+    "paused": "warning",
+    "interrupted": "warning",
+    "unfinished": "warning",
+    "failed": "failed",
+    "damaged": "failed",
+}
+"""The colour of what is no quiet outcome."""
+
+
+def outcome_badge(outcome: str) -> Badge:
+    """Return an outcome as a word with its colour."""
+    return Badge(short_line(outcome.replace("_", " "), 40), OUTCOMES.get(outcome, "quiet"))
+
+
+def tone_of(style: str) -> Tone:
+    """Return the colour of a line, from its style on a terminal."""
+    for word, tone in _TONES:
+        if word in style:
+            return tone
+    return "quiet"
+
+
+_TONES: tuple[tuple[str, Tone], ...] = (
+    ("green", "ok"),
+    ("red", "failed"),
+    ("yellow", "warning"),
+    ("bold", "active"),
+)
+
+
+@dataclass(slots=True)
+class RoundCost:
+    """One round: a request of the session to its model, and what its reply cost."""
+
+    round: int
+    began: datetime
+    ended: datetime | None = None
+    model: str = ""
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = 0.0
+
+
+@dataclass(slots=True)
+class TestRun:
+    """One run of the repository's tests."""
+
+    command: str
+    ended: TestRunEnded
+
+
+class StepWriter:
+    """Turns the events of one run into steps. It remembers what later events do not repeat."""
+
+    def __init__(self) -> None:
+        self._narrator = Narrator()
+        self._arguments: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        self.test_command = ""
+
+    def steps(self, event: Event, at: datetime) -> Iterator[Step]:
+        """Return what there is to show of an event."""
+        line = self._narrator.line(event)
+        agents: tuple[str, ...] = ()
+        inner = event
+        while isinstance(inner, SubagentEvent):
+            agents, inner = (*agents, inner.agent), inner.event
+        if isinstance(inner, ToolCallStarted):
+            self._arguments[*agents, inner.call_id] = inner.arguments
+            return
+        if isinstance(inner, TurnStarted) and not agents:
+            yield Step(f"Round {inner.round}", at=at, is_heading=True)
+            return
+        texts = tuple(Output(name, text) for name, text in self._texts(inner, agents) if text.strip())
+        if line is not None:
+            text = line.text
+            if isinstance(inner, PlanAccepted) and not agents and inner.plan.strip():
+                yield Step("plan", "active", line.sign, at, body=inner.plan)
+                return
+            yield Step(text, tone_of(line.style), line.sign, at, folded=texts)
+        elif texts:
+            yield Step(_SILENT.get(type(inner), type(inner).__name__), "quiet", "·", at, folded=texts)
+
+    def _texts(self, event: Event, agents: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        """The long texts of an event."""
+        match event:
+            case ToolCallEnded():
+                yield "arguments", _arguments(self._arguments.pop((*agents, event.call_id), {}))
+                yield "output", event.output
+            case ReplyReceived():
+                yield from (
+                    ("reasoning", one.text) for one in event.message.parts if isinstance(one, Reasoning)
+                )
+                yield "what the model said", event.message.text
+            case MessageAdded():
+                yield "text", event.message.text
+            case SessionStarted():
+                yield "text", event.system
+            case TaskTaken():
+                yield "text", event.body
+            case Compacted():
+                yield "what stands for the earlier conversation", event.summary
+            case Proposing():
+                yield "text", f"{event.title}\n\n{event.body}"
+            case _:
+                pass
+
+
+_SILENT: dict[type, str] = {
+    MessageAdded: "told the model",
+    SessionStarted: "instructions for the model",
+    Proposing: "wording of the pull request",
+}
+
+
+def _arguments(arguments: Mapping[str, Any]) -> str:
+    """The arguments of a call, texts as they are."""
+    return "\n".join(
+        f"{name}: {value}" if isinstance(value, str) and "\n" not in value else _long(name, value)
+        for name, value in arguments.items()
+    )
+
+
+def _long(name: str, value: Any) -> str:
+    return (
+        f"{name}:\n{value}" if isinstance(value, str) else f"{name}: {json.dumps(value, ensure_ascii=False)}"
+    )
+
+
+@dataclass(slots=True)
+class RunStory:
+    """Collects what the records of a run say, a step a record, in a bounded amount of memory.
+
+    Attributes:
+        left_out: steps between the first and the last ones that are kept.
+        newer: records that only a newer version understands.
+    """
+
+    start: CycleStarted | None = None
+    steps: list[Step] = field(default_factory=list)
+    last_steps: deque[Step] = field(default_factory=lambda: deque(maxlen=_LAST_STEPS))
+    left_out: int = 0
+    newer: int = 0
+    rounds: list[RoundCost] = field(default_factory=list)
+    tests: list[TestRun] = field(default_factory=list)
+    diff: str = ""
+    _told: StepWriter = field(default_factory=StepWriter)
+
+    @classmethod
+    def read(cls, folder: Path) -> RunStory:
+        """Read a run from its journal. What cannot be read is passed over.
+
+        Raises:
+            JournalError: the journal cannot be read at all.
+        """
+        story, tail = cls(), JournalTail(folder)
+        story.take(tail.records())
+        return story
+
+    def take(self, records: Iterable[JournalRecord]) -> None:
+        """Take in the next records."""
+        for record in records:
+            if isinstance(record.event, UnknownRecord):
+                self.newer += 1
+                continue
+            self._note(record.event, record.at)
+            for step in self._told.steps(record.event, record.at):
+                self._add(step)
+
+    def _add(self, step: Step) -> None:
+        if len(self.steps) < _FIRST_STEPS:
+            self.steps.append(step)
+            return
+        self.left_out += len(self.last_steps) == _LAST_STEPS
+        self.last_steps.append(step)
+
+    def _note(self, event: Event, at: datetime) -> None:
+        match event:
+            case CycleStarted():
+                self.start = event
+            case TurnStarted() if len(self.rounds) < _MOST_ROUNDS:
+                self.rounds.append(RoundCost(event.round, at))
+            case ReplyReceived() if self.rounds and self.rounds[-1].ended is None:
+                cost, usage = self.rounds[-1], event.usage
+                cost.ended, cost.model, cost.usd = at, event.model, event.usd
+                cost.input_tokens, cost.output_tokens = usage.input_tokens, usage.output_tokens
+                cost.cached_tokens = usage.cached_input_tokens
+            case TestRunStarted():
+                self._told.test_command = event.command
+            case TestRunEnded():
+                self.tests.append(TestRun(self._told.test_command, event))
+            case Proposing():
+                self.diff = event.diff or self.diff
+            case CycleEnded():
+                told = event.result.get("diff")
+                self.diff = told if isinstance(told, str) and told else self.diff
+            case _:
+                pass
+
+
+def run_page(folder: Path, *, redact: Callable[[str], str]) -> HtmlPage:
+    """Make the page of a run.
+
+    Raises:
+        JournalError: its journal cannot be read.
+    """
+    return page_of(RunStory.read(folder), summarise(folder), redact)
+
+
+def page_of(story: RunStory, run: RunSummary, redact: Callable[[str], str]) -> HtmlPage:
+    """Make the page of a run from what was collected of it."""
+    title = run.task.title if run.task else f"Run {run.id}"
+    return HtmlPage(
+        title=short_line(title, 160),
+        subtitle=f"{run.repository or 'no repository'} · run {run.id}",
+        badge=outcome_badge(run.outcome),
+        facts=list(_facts(story, run)),
+        sections=[one for one in _sections(story, run) if one.blocks],
+        redact=redact,
+    )
+
+
+def _facts(story: RunStory, run: RunSummary) -> Iterator[tuple[str, Cell]]:
+    if run.started is not None:
+        yield "started", Moment(run.started)
+    yield "took", duration(run.minutes * 60)
+    if run.model:
+        yield "model", run.model
+    if story.start is not None and story.start.contract:
+        yield "contract", story.start.contract
+    yield "rounds", f"{run.spent.rounds:,}"
+    yield "tokens", f"{run.spent.tokens:,}"
+    yield "cost", money(run.spent.usd) if run.costs else "nothing"
+    if run.pull is not None:
+        yield (
+            "pull request",
+            Link(f"#{run.pull.number} {short_line(run.pull.title, _LINE_CHARS)}", run.pull.url),
+        )
+    if run.task is not None:
+        yield "task", Link(run.task.key, run.task_url) if run.task_url else Code(run.task.key)
+
+
+def _sections(story: RunStory, run: RunSummary) -> Iterator[Section]:
+    yield Section("What came of it", list(_outcome(run)))
+    plan = run.plan.strip()
+    yield Section("Plan", [PlainText(plan)] if plan else [])
+    diff = story.diff or _patch(run)
+    yield Section("The change", [DiffBlock(diff)] if diff else [], "" if story.diff else "kept, not proposed")
+    yield Section("Tests", list(_tests(story, run)))
+    yield Section("Cost", list(_costs(story, run)))
+    steps: list[Block] = [*story.steps]
+    if story.left_out:
+        steps.append(Step(f"{counted(story.left_out, 'step')} left out here", "quiet", "…", is_heading=True))
+    steps += story.last_steps
+    if story.newer:
+        steps.append(Step(f"{counted(story.newer, 'record')} of a newer version not shown", "warning", "!"))
+    yield Section("Story", steps, id="story")
+
+
+def _outcome(run: RunSummary) -> Iterator[Block]:
+    if run.fault or run.is_damaged:
+        yield Notice("warning", run.fault or "Lines of the journal are missing or cannot be read.")
+    if run.question:
+        yield Notice("warning", f"Question: {run.question}")
+    if run.error:
+        yield Notice("failed", run.error)
+    elif run.reason:
+        yield Notice("quiet", run.reason)
+    for text in run.refused[:_REFUSED]:
+        yield Notice("quiet", f"Not taken: {text}")
+    if rows := list(_next_steps(run)):
+        yield Facts(rows)
+
+
+def _next_steps(run: RunSummary) -> Iterator[tuple[str, Cell]]:
+    """What a person may do about a run, and where its work is."""
+    commands = Commands(run.repository)
+    if run.question_url:
+        yield "answer at", Link(run.question_url, run.question_url)
+    if run.outcome == "question" and run.task is not None and not run.question_url.startswith("http"):
+        yield "answer with", Code(commands.answer(run.task.key))
+    if run.outcome == "failed" and run.task is not None:
+        yield "another try", Code(commands.retry(run.task.key))
+    yield from (("work is kept at", Code(place)) for place in (run.saved, run.patch) if place)
+    if run.pause is not None:
+        yield "nothing before", Moment(run.pause.until)
+
+
+def _patch(run: RunSummary) -> str:
+    """The change that was kept as a patch, if this machine has it."""
+    try:
+        with open(run.patch, "rb") as file:  # noqa: PTH123  the path is a text, and may be empty
+            return file.read(_MOST_PATCH_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
+    if run.verified is not None:
+        for reason in run.verified.reasons:
+            yield Notice("failed" if run.verified.is_red else "warning", reason)
+        if not run.verified.reasons:
+            yield Notice("ok", "The tests pass.")
+    if not story.tests:
+        return
+    rows: list[list[Cell]] = [
+        [
+            one.ended.kind,
+            Badge("counts for nothing", "warning") if one.ended.problem else _verdict(one.ended),
+            f"{one.ended.passed:,}",
+            f"{one.ended.failed:,}",
+            f"{one.ended.skipped:,}",
+            str(one.ended.exit),
+            "known" if one.ended.cached else seconds_in_words(one.ended.seconds),
+        ]
+        for one in story.tests
+    ]
+    heads = ["run", "result", "passed", "failed", "skipped", "exit code", "time"]
+    yield Table(heads, rows, numeric={2, 3, 4, 5, 6}, caption="Runs of the repository's tests")
+    for one in story.tests:
+        if one.ended.problem:
+            yield Output(f"{one.ended.kind}: why it counts for nothing", one.ended.problem, "warning")
+    if command := story.tests[-1].command:
+        yield PlainText(f"Command: {command}")
+
+
+def _verdict(run: TestRunEnded) -> Badge:
+    return Badge("passed", "ok") if run.exit == 0 and not run.failed else Badge("failed", "failed")
+
+
+def _costs(story: RunStory, run: RunSummary) -> Iterator[Block]:
+    rows: list[list[Cell]]
+    if len(run.costs) > 1:
+        rows = [
+            [model, f"{spent.rounds:,}", f"{spent.tokens:,}", money(spent.usd)]
+            for model, spent in run.costs.items()
+        ]
+        yield Table(["model", "replies", "tokens", "cost"], rows, numeric={1, 2, 3}, caption="By model")
+    if not story.rounds:
+        return
+    rows = []
+    total: float | None = 0.0
+    for one in story.rounds:
+        total = None if total is None or one.usd is None else total + one.usd
+        took = seconds_in_words((one.ended - one.began).total_seconds()) if one.ended else "no reply"
+        tokens = (one.input_tokens, one.cached_tokens, one.output_tokens)
+        cost = (money(one.usd), money(total)) if one.ended else ("", "")
+        rows.append([str(one.round), *(f"{count:,}" for count in tokens), took, *cost])
+    heads = ["round", "tokens in", "of them cached", "tokens out", "time", "cost", "in all"]
+    table = Table(heads, rows, numeric=range(7), caption="Round by round")
+    yield Section("Round by round", [table], counted(len(rows), "round"))

@@ -1,0 +1,88 @@
+"""A dashboard on journals that were written for the test, asked as a browser asks."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from orchestrator.app.dashboard.desk import Desk
+from orchestrator.app.dashboard.gate import Secrets
+from orchestrator.app.dashboard.overview import DayCap
+from orchestrator.app.dashboard.pages import Pages
+from orchestrator.app.dashboard.runs import RunStore
+from orchestrator.app.dashboard.server import Dashboard, guarded
+from orchestrator.bot.journal.folders import Home
+from orchestrator.core.clock import ManualClock
+from tests.doubles.journals import Journals
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from starlette.types import ASGIApp
+
+NOW = datetime(2026, 11, 23, 14, 30, tzinfo=UTC)
+PORT = 8799
+ORIGIN = f"http://127.0.0.1:{PORT}"
+
+
+@dataclass(slots=True)
+class DashboardScene:
+    home: Home
+    journals: Journals
+    dashboard: Dashboard
+
+    @property
+    def app(self) -> ASGIApp:
+        return guarded(self.dashboard, PORT)
+
+    def browser(self, *, knows_the_token: bool = True, host: str = f"127.0.0.1:{PORT}") -> httpx2.AsyncClient:
+        cookies = {f"pullwright-{PORT}": self.dashboard.secrets.session} if knows_the_token else {}
+        return httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=self.app), base_url=f"http://{host}", cookies=cookies
+        )
+
+    async def get(self, path: str) -> httpx2.Response:
+        async with self.browser() as browser:
+            return await browser.get(path)
+
+    async def post(self, path: str, fields: dict[str, str], **headers: str) -> httpx2.Response:
+        form = {"form": self.dashboard.secrets.form, **fields}
+        async with self.browser() as browser:
+            return await browser.post(path, data=form, headers={"Origin": ORIGIN, **headers})
+
+
+def make_scene(folder: Path) -> DashboardScene:
+    home = Home(folder / "home")
+    clock = ManualClock(NOW)
+    known = Secrets("the-token", "the-session")
+    environ = {**os.environ, "PULLWRIGHT_HOME": str(home.root), "PULLWRIGHT_CONFIG": ""}
+    page = Dashboard(
+        RunStore(home),
+        Desk(home, {}, environ, folder, clock, begin_seconds=60.0),
+        Pages(known.form, str(home.runs), zone=UTC),
+        known,
+        clock,
+        DayCap(3.0),
+    )
+    return DashboardScene(home, Journals(home), page)
+
+
+async def messages(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """The events of a stream, each with its id: as the specification says, split at empty lines.
+
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+    """
+    fields: dict[str, str] = {}
+    async for line in lines:
+        name, _, value = line.partition(":")
+        if line == "" and "data" in fields:
+            yield fields.get("id", ""), json.loads(fields["data"])
+            fields = {}
+        elif name in {"id", "data"}:
+            fields[name] = value.removeprefix(" ")
