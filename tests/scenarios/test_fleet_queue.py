@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import urllib.request
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,12 +19,13 @@ import psycopg
 import pytest
 
 from tests.doubles.model_server import gated
-from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, make_repository
+from tests.scenarios.stage import FILES, FINISH, FIX_IT, Stage, add_commit, branches, do, make_repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.doubles.github.server import GitHub
     from tests.doubles.model_server import RecordedRequest, Step
 
 SECRETS = {"OPENAI_API_KEY": "sk-" + "a1B2" * 10, "ONE_TOKEN": "ghp_" + "x9Y8" * 9}
@@ -192,3 +195,33 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert done.code != 0
     assert said in done.out + done.err
     assert len((done.out + done.err).splitlines()) == 1
+
+
+@pytest.mark.slow(reason="a worker in a process of its own")
+def test_an_issue_is_worked_on_when_github_tells_of_it_and_not_at_the_next_poll(
+    stage: Stage, github: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = github.add_repository("octo/calc", FILES, private=True)
+    monkeypatch.setenv("GITHUB_TOKEN", github.token())
+    monkeypatch.setenv("PULLWRIGHT_WEBHOOK_SECRET", "a-long-random-text")
+    file = tmp_path / "fleet.toml"
+    file.write_text(
+        f'[fleet]\nwebhook = "127.0.0.1:0"\n[defaults]\nmodel = "openai-chat:scripted-1"\nevery = "1d"\n'
+        f'api_url = "{stage.model.url}"\ngithub_url = "{github.web_url}"\n[[repository]]\nname = "octo/calc"\n'
+    )
+    stage.script(FIX_IT)
+    with worker(file, f"sqlite:///{tmp_path}/fleet.db") as (process, out, err):
+        assert results(out, 1)[0]["outcome"] == "no_task"
+        github.add_issue(repo, "add() subtracts", "Please fix `add`.", ["pullwright"])
+        port = re.findall(r"webhooks at port (\d+)", err.readline())[0]
+        body = json.dumps(
+            {"action": "labeled", "repository": {"html_url": f"{github.web_url}/octo/calc"}}
+        ).encode()
+        digest = hmac.new(b"a-long-random-text", body, "sha256").hexdigest()
+        headers = {"X-Hub-Signature-256": f"sha256={digest}", "X-GitHub-Event": "issues"}
+        posted = urllib.request.Request(f"http://127.0.0.1:{port}/webhook", body, headers)
+        with urllib.request.urlopen(posted) as answer:  # noqa: S310  loopback
+            assert answer.status == 202
+        assert [one["outcome"] for one in results(out, 2)] == ["proposed", "no_task"]
+        end(process)
+    assert [pull.title for pull in repo.pulls.values()] == ["Make add() add"]

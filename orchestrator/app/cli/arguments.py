@@ -109,17 +109,16 @@ COMMANDS = {
     "completion": "print what lets a shell complete commands and flags",
 }
 GROUPS = {
-    "start": ("init", "doctor", "run", "worker", "fleet", "chat", "ask"),
+    "start": ("init", "doctor", "run", "worker", "chat", "ask"),
     "watch": ("dashboard", "show", "logs", "pulls", "digest"),
-    "steer": ("claims", "retry", "close", "forget", "memory", "mcp"),
+    "steer": ("fleet", "claims", "retry", "close", "forget", "memory", "mcp"),
     "check": ("backtest", "verify-pr", "config", "redteam", "help", "completion"),
 }
 """The commands as the short page shows them, by what they are for."""
 _CONFIGURED = ("init", "run", "worker", "chat", "ask", "doctor", "backtest", "redteam", "dashboard")
 """The commands with every option of the configuration."""
-_REFUSE_SECRETS = frozenset({*_CONFIGURED, "fleet", "claims", "mcp"}) - {
-    "chat"
-}  # it looks once its prompt is there
+# `chat` looks once its prompt is there.
+_REFUSE_SECRETS = frozenset({*_CONFIGURED, "fleet", "claims", "mcp"}) - {"chat"}
 SHELLS = ("bash", "zsh", "fish")
 _DECISIONS = ("retry", "close", "forget")
 _EXAMPLES = {

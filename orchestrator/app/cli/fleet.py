@@ -143,12 +143,12 @@ class FleetRun:
 
     async def run(self) -> int:
         """Take turns until somebody asks for the end, and return the exit status."""
+        from orchestrator.app.dashboard.health import serving_health
+
         self._listen_to_signals()
         async with AsyncExitStack() as stack:
             if self._file.health is not None:
                 address = self._file.health
-                from orchestrator.app.dashboard.health import serving_health
-
                 port = await stack.enter_async_context(
                     serving_health(self._health, address.host, address.port)
                 )
@@ -161,8 +161,24 @@ class FleetRun:
             stack.push_async_callback(self._engine.close)
             await asyncio.to_thread(self._worker.begin)
             self._say(f"worker {self._name} takes turns from {self._store.place}")
+            await self._receive(stack)
             await self._ended.wait()
         return INTERRUPTED
+
+    async def _receive(self, stack: AsyncExitStack) -> None:
+        """Listen for webhooks, if the file names an address."""
+        address, secret = self._file.webhook, ApiKeys.of(os.environ).webhook_secret
+        if address is None:
+            return
+        if secret is None:
+            raise ConfigurationError(
+                f"webhook in {self._options.config} needs the secret of GitHub's form in PULLWRIGHT_WEBHOOK_SECRET"
+            )
+        from orchestrator.app.dashboard.webhook import PATH, Receiver, receiving
+
+        receiver = Receiver(secret, self._worker.by_key, self._store.receive)
+        port = await stack.enter_async_context(receiving(receiver, address.host, address.port))
+        self._say(f"webhooks at port {port} of {address.host}, path {PATH}")
 
     def _drain(self, reason: str) -> None:
         if not self._stop():

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 DEFAULT_EVERY = "10m"
 """How often a repository is looked at that has no schedule of its own."""
 _TABLES = ("fleet", "defaults", "repository")
-_FLEET_KEYS = ("health", "lease_seconds", "max_usd_per_day", "most_running", "parallel", "timezone")
+_FLEET_KEYS = (
+    "health",
+    "lease_seconds",
+    "max_usd_per_day",
+    "most_running",
+    "parallel",
+    "timezone",
+    "webhook",
+)
 _OWN_KEYS = ("name", "token_env")
 _WHEN = ("every", "cron")
 _NOT_IN_A_FLEET = {"max_cycles": "a fleet has no end: leave it out, or pass --once for one cycle each"}
@@ -78,6 +86,7 @@ class FleetFile:
         parallel: the most cycles at a time of one worker.
         most_running: the most cycles at a time of all workers; None is no limit.
         max_usd_per_day: what all cycles of a UTC day may cost; None is no limit.
+        webhook: where GitHub's webhooks are received; None where they are not.
         lease_seconds: a worker of whom nothing was heard for so long is taken for dead; None is the usual time.
     """
 
@@ -87,6 +96,7 @@ class FleetFile:
     most_running: int | None = None
     max_usd_per_day: float | None = None
     lease_seconds: int | None = None
+    webhook: Address | None = None
 
 
 def load_fleet(path: Path, environ: Mapping[str, str]) -> FleetFile:
@@ -147,11 +157,12 @@ class _Reader:
         repositories = tuple(self._repository(one, defaults) for one in listed)
         return FleetFile(
             repositories,
-            self._health(fleet.get("health")),
+            self._address(fleet, "health"),
             self._number(fleet, "parallel", 1, _MOST_PARALLEL) or 1,
             self._number(fleet, "most_running", 1, _MOST_REPOSITORIES),
             self._daily_limit(fleet, repositories),
             self._number(fleet, "lease_seconds", _LEAST_LEASE, _MOST_LEASE),
+            self._address(fleet, "webhook"),
         )
 
     def _table(self, values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -254,14 +265,15 @@ class _Reader:
             )
         return float(value)
 
-    def _health(self, value: Any) -> Address | None:
+    def _address(self, fleet: dict[str, Any], key: str) -> Address | None:
+        value = fleet.get(key)
         if value is None:
             return None
         host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
         host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
         if not (port.isascii() and port.isdigit() and int(port[:6]) <= _MAX_PORT and _is_host(host)):
             raise ConfigurationError(
-                f"health in {self._path} must be an address such as 127.0.0.1:8787, or only a port"
+                f"{key} in {self._path} must be an address such as 127.0.0.1:8787, or only a port"
             )
         return Address(host, int(port))
 

@@ -27,6 +27,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "exa": ("EXA_API_KEY",),
     "embedding": ("PULLWRIGHT_EMBEDDING_API_KEY",),
     "webhook": ("PULLWRIGHT_WEBHOOK",),
+    "webhook_secret": ("PULLWRIGHT_WEBHOOK_SECRET",),
     "database": ("PULLWRIGHT_DATABASE_URL",),
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
     "github_enterprise": ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
@@ -45,6 +46,7 @@ class ApiKeys:
         other: for a server that `api_url` names.
         embedding: for a server that `embedding_api_url` names.
         webhook: where a digest is sent; whoever knows the address may write there.
+        webhook_secret: signs what GitHub posts to a fleet.
         database: the URL of a fleet's PostgreSQL, with its password.
         github: for github.com and the configured server; `github_enterprise` for every server but github.com.
         github_app: the private key of a GitHub App, PEM text.
@@ -59,6 +61,7 @@ class ApiKeys:
     exa: str | None = field(default=None, repr=False)
     embedding: str | None = field(default=None, repr=False)
     webhook: str | None = field(default=None, repr=False)
+    webhook_secret: str | None = field(default=None, repr=False)
     database: str | None = field(default=None, repr=False)
     github: str | None = field(default=None, repr=False)
     github_enterprise: str | None = field(default=None, repr=False)

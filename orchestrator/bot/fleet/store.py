@@ -90,6 +90,14 @@ _cycles = sa.Table(
     sa.Column("reserved", sa.Float, nullable=False),
     sa.Column("usd", sa.Float),
 )
+_deliveries = sa.Table(
+    "pullwright_deliveries",
+    _tables,
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("at", sa.BigInteger, nullable=False, index=True),
+)
+KEPT_DELIVERIES = timedelta(days=30)
+"""So long a delivery of a webhook is known again. One that is repeated later costs a look."""
 
 
 def _refuse_pickle(_self: object, _text: str) -> object:
@@ -331,6 +339,17 @@ class FleetStore:
             seconds = max(not_before - self._now(), 0) / 1000
             self._engine_call(lambda client: client.set_workflow_delay(workflow, delay_seconds=seconds))
         return True
+
+    def receive(self, digest: str, repository: str) -> bool:
+        """Look at a repository because of a webhook's delivery; False where the delivery was there before."""
+
+        def change(c: sa.Connection) -> bool:
+            now = self._clock.now()
+            c.execute(sa.delete(_deliveries).where(_deliveries.c.at < _ms(now - KEPT_DELIVERIES)))
+            insert = self._insert(_deliveries).values(digest=digest, at=_ms(now))
+            return c.scalar(insert.on_conflict_do_nothing().returning(_deliveries.c.digest)) is not None
+
+        return self._tried(change) and (self.wake(repository) or True)
 
     def ask(self, repository: str, task: str) -> bool:
         """Try a task next, in place of what the repository waits for; whether nothing of it is running."""

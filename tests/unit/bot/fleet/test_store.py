@@ -175,6 +175,14 @@ def test_a_worker_is_asked_to_end(store: FleetStore) -> None:
     assert not store.drain("m-2")
 
 
+def test_a_delivery_of_a_webhook_is_used_once(store: FleetStore) -> None:
+    store.begin(A, "quota", now() + timedelta(hours=1))
+    assert store.receive("digest", A)
+    (woken,) = store.queued()
+    assert woken.at is None or woken.at <= now()
+    assert not store.receive("digest", A)
+
+
 def test_workers_come_live_and_go(store: FleetStore) -> None:
     store.add_worker("m-1", "1.0", 2)
     assert store.beat("m-1") is False
