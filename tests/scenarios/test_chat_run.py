@@ -20,6 +20,7 @@ Talk = Any
 
 TASK = "Fix add() in calc.py"
 ASK = ("ask_question", {"question_text": "Which name?", "choices": ["plus", "sum"]})
+REMEMBER = calls(("remember", {"content": "Releases are made on Mondays"}))
 MORE = calls(("write_file", {"path": "more.py", "content": "x = 1\n"}))
 
 
@@ -59,6 +60,16 @@ def test_a_limited_run_is_taken_up_and_proposed_as_its_own_task(stage: Stage, ch
     assert branch.startswith(f"pullwright/{key}-")
     assert (content(at, branch, "calc.py"), content(at, branch, "more.py")) == (FIXED.strip(), "x = 1")
     assert git(at, "for-each-ref", "refs/pullwright/wip/") == ""
+
+
+def test_what_is_remembered_is_the_repositorys(stage: Stage, chat: Talk, at: Path) -> None:
+    limited(stage, at)
+    memory = ("--memory", "--profile", "assistant", "--embedding-model", "letters")
+    stage.script(REMEMBER, reply("Noted."))
+    assert "Noted." in chat("Remember this", flags=memory).out
+    listed = stage.command("memory", "list", "--repo", str(at))
+    assert "Releases are made on Mondays" in listed.out
+    assert "Releases are made on Mondays" not in stage.command("memory", "list").out
 
 
 def test_what_a_person_leaves_is_what_a_cycle_goes_on_with(stage: Stage, chat: Talk, at: Path) -> None:

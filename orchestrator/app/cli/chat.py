@@ -352,7 +352,7 @@ class Chat:
         return self._program is None or self._program.result().redactor.holds_secret(text)
 
     def _build(self) -> ChatProgram:
-        from orchestrator.app.wiring.chat import build_chat, take_up
+        from orchestrator.app.wiring.chat import build_chat
         from orchestrator.bot.chat.conversation import begun_in
         from orchestrator.engine.mcp.elicitation import PersonAtTerminal
 
@@ -367,10 +367,9 @@ class Chat:
             self._emit,
             ask=self.ask if self._is_terminal else None,
             person=person if self._is_terminal else None,
+            run=self._options.run,
             dry_run=self._options.dry_run,
         )
-        if self._options.run:
-            take_up(program, self._options.run)
         if self._options.resume:
             program.begun = begun_in(program.context.home, self._options.resume)
         return program

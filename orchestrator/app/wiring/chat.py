@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Settings
-    from orchestrator.app.wiring.chat_cycles import PullDraft
+    from orchestrator.app.wiring.chat_cycles import PullDraft, RunToTake
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import OnDisk
     from orchestrator.bot.chat.conversation import Answer, EarlierConversation
@@ -451,25 +451,50 @@ class ChatProgram:
         return known_of(make_profile(name, web=online, custom=custom, dangerous=dangerous), self.chosen)
 
 
-def take_up(program: ChatProgram, run: str) -> None:
-    """Have a conversation be about the task of a cycle that came to no pull request.
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What a conversation is about. See `ChatProgram` for what is called as there.
 
-    Raises:
-        JournalError, ConfigurationError: see `find_run_to_take`.
+    Attributes:
+        taken: the run whose task is taken up.
     """
-    if program.cycles is None:
-        raise AssertionError("a person at a terminal may take a task up")
-    taken = find_run_to_take(program.context.home, run)
-    context, chosen = program.context, program.chosen
+
+    label: str
+    repository: str
+    folder: Path | None = None
+    clone_of: Callable[[str], Clone] | None = None
+    other_memory: FolderMemory | None = None
+    taken: RunToTake | None = None
+
+
+def _subject(context: BuildContext, cwd: Path, repository: str | None, run: str | None) -> _Subject:
+    if run is not None:
+        taken = find_run_to_take(context.home, run)
+        return _Subject(taken.repository, taken.repository, taken=taken)
+    if repository is not None:
+        site = choose_site(repository, context, writes=False)
+
+        def clone_of(run: str) -> Clone:
+            return open_clone_of(site, context, run, Path(tempfile.gettempdir()), with_git=True)
+
+        return _Subject(site.label, site.label, clone_of=clone_of)
+    here = place_of(cwd)
+    other = _memory_of_origin(here, context) if context.settings.memory else None
+    own = here.label if here.is_repository else ""
+    return _Subject(
+        here.label, other.repository if other and other.is_allowed else own, cwd, other_memory=other
+    )
+
+
+def _proposals(program: ChatProgram, cycles: CycleMaker, taken: RunToTake) -> TaskProposals:
+    """Make the cycle of a task that is taken up, in which a person works as in a conversation."""
     form = {
         "contract": program.settings.contract or "native",
-        "profile": profile_name(program.settings, chosen),
+        "profile": profile_name(program.settings, program.chosen),
     }
-    loaded = replace(context.loaded, settings=context.settings.model_copy(update=form))
-    cycles = replace(program.cycles, context=replace(context, loaded=loaded), door=program.door)
-    program.label, program.repository = taken.repository, taken.repository
-    program.folder = program.other_memory = None
-    program.task = TaskProposals(cycles, taken, program.bus, program.converse)
+    loaded = replace(program.context.loaded, settings=program.settings.model_copy(update=form))
+    cycles = replace(cycles, context=replace(program.context, loaded=loaded), door=program.door)
+    return TaskProposals(cycles, taken, program.bus, program.converse)
 
 
 def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who looks on
@@ -482,6 +507,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     *,
     ask: Callable[[str, str, str], Awaitable[Answer]] | None = None,
     person: PersonAtTerminal | None = None,
+    run: str | None = None,
     dry_run: bool = False,
     clock: Clock | None = None,
 ) -> ChatProgram:
@@ -492,11 +518,12 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         repository: what `--repo` names, to work on a clone of it; None works in `cwd`.
         ask: asks the person about calls that need more than the level; None where nobody can be asked.
         person: who MCP servers may show a page and ask; None where nobody is there.
+        run: the cycle whose task is taken up, with its repository; None where the conversation is about none.
         dry_run: what is proposed is shown, and not pushed.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.
-        JournalError: the run to be replayed is missing or damaged.
+        JournalError: the run to be replayed, or to be taken up, is missing or damaged.
         WorkspaceError: the folder named is no git repository.
     """
     bus = EventBus(view)
@@ -513,38 +540,22 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     tell_notices(context, mcp.config.notices if mcp else ())
     runs_unconfined = mcp is not None and mcp.runs_unconfined
     refuse_tracing(settings, others=runs_unconfined or (settings.sandbox == "off" and ask is not None))
-    here, clone_of = place_of(cwd), None
-    other = _memory_of_origin(here, context) if repository is None and settings.memory else None
-    label, about = here.label, here.label if here.is_repository else ""
-    about = other.repository if other and other.is_allowed else about
-    if repository is not None:
-        site = choose_site(repository, context, writes=False)
-        label = about = site.label
-
-        def clone_of(run: str) -> Clone:
-            return open_clone_of(site, context, run, Path(tempfile.gettempdir()), with_git=True)
-
+    subject = _subject(context, cwd, repository, run)
     sandbox = choose_sandbox(settings)
-    return ChatProgram(
-        context,
-        chosen,
-        redactor,
-        guards_for(settings),
-        sandbox,
-        bus,
-        door,
-        label,
-        None if repository is not None else cwd,
-        clone_of,
-        ask,
-        choose_web(context),
-        open_own_memory(context, about, redactor) if settings.memory else None,
-        about,
+    cycles = CycleMaker(context, chosen, Safeguards(redactor, guards_for, sandbox), view, dry_run)
+    program = ChatProgram(
+        *(context, chosen, redactor, guards_for(settings), sandbox, bus, door, subject.label, subject.folder),
+        *(subject.clone_of, ask, choose_web(context)),
+        open_own_memory(context, subject.repository, redactor) if settings.memory else None,
+        subject.repository,
         mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
-        other_memory=other,
-        cycles=CycleMaker(context, chosen, Safeguards(redactor, guards_for, sandbox), view, dry_run),
+        other_memory=subject.other_memory,
+        cycles=cycles,
         named=repository,
     )
+    if subject.taken is not None:
+        program.task = _proposals(program, cycles, subject.taken)
+    return program
 
 
 def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | None:
