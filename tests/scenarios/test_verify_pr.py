@@ -153,6 +153,9 @@ def test_what_the_program_proposes_holds_and_show_tells_it(bench: Bench) -> None
     shown = bench.stage.command("show", "last").out
     assert "✓ rerun: result: PASSED" in shown
     assert "holds: #1 Make add() add" in shown
+    listed = bench.stage.command("show", "--list").out
+    assert "holds, $0.00" in listed
+    assert "#1 Make add() add" in listed
     assert bench.verify(url, repo=False).code == 0
 
 

@@ -78,6 +78,9 @@ OUTCOMES: dict[str, Tone] = {
     "unfinished": "warning",
     "failed": "failed",
     "damaged": "failed",
+    "holds": "ok",
+    "refuted": "failed",
+    "unknown": "warning",
 }
 """The colour of what is no quiet outcome."""
 

@@ -112,7 +112,7 @@ class RunSummary:
         is_damaged: lines are missing or cannot be read, or a newer version wrote the journal.
         fault: why there is a journal that nobody can read.
         task_url: where a person reads the task.
-        said: of a conversation, what the person said first.
+        said: of a conversation, what the person said first; of a verification, which pull request it is of.
         plan: the last one.
         verified: what the tests proved of the last change that was looked at.
         refused: why what somebody asked for was not taken up.
@@ -317,7 +317,7 @@ class _Fold:
             is_damaged=not self.lines or self.first_broken < self.lines,
             task=self.task,
             task_url=_text(task, "url") if isinstance(task, dict) else "",
-            said=self.said,
+            said=self.said or (_text(result, "reason") if self.begin and self.begin.door else ""),
             plan=_text(result, "plan") or self.plan,
             verified=self.verified,
             pull=self.pull,
