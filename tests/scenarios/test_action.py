@@ -265,6 +265,7 @@ class Bench:
                 "INPUT_PROGRAM": str(ROOT / "run_local_agent.py"),
                 "INPUT_MAX_CYCLES": "1",
                 "INPUT_ISSUE": "",
+                "INPUT_ARTIFACT": "",
                 "INPUT_ARGS": "",
                 **environ,
             },
@@ -445,7 +446,10 @@ def test_a_pull_request_is_verified_and_leaves_a_check_run_a_summary_and_a_page(
         {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "ACTIONS_RUNTIME_TOKEN": "runtime"},
         {
             "python": lambda given: {"python-path": sys.executable, "version": given["python-version"]},
-            "install": lambda _given: {"python": sys.executable},
+            "install": lambda _given: {
+                "python": sys.executable,
+                "program": str(ROOT / "run_local_agent.py"),
+            },
             "actions/upload-artifact": upload,
         },
     )

@@ -75,7 +75,7 @@ def run(*words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProce
 
 
 @slow
-@pytest.mark.timeout(BUILD_SECONDS)
+@pytest.mark.timeout(900)
 def test_the_image_runs_the_demo_and_not_as_root() -> None:
     assert "pullwright init" in run().stdout
     demo = run("run", "--demo", "--plain")
@@ -85,7 +85,7 @@ def test_the_image_runs_the_demo_and_not_as_root() -> None:
 
 
 @slow
-@pytest.mark.timeout(BUILD_SECONDS)
+@pytest.mark.timeout(900)
 def test_its_sandbox_works_with_the_options_of_the_page_and_is_not_left_out_without() -> None:
     words = ("doctor", "--allow-command", "ls *")
     assert "bubblewrap, tried with a command" in run(*words, options=tuple(sandbox_options())).stdout
