@@ -10,6 +10,7 @@ import subprocess
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.bot.evidence.task_text import is_prose
 from orchestrator.core.changes import is_test_path
 from tests.doubles.model_server import ModelServer, fail, plan
 
@@ -200,7 +201,7 @@ def _code(repository: Path, old: str, new: str, shown: str) -> dict[str, str]:
     """The files that differ between two commits and are no tests, as a commit has them."""
     names = _git(repository, "diff", "--name-only", "--no-renames", old, new).splitlines()
     listed = set(_git(repository, "ls-tree", "-r", "--name-only", shown).splitlines())
-    chosen = [path for path in names if path in listed and not is_test_path(path)]
+    chosen = [path for path in names if path in listed and not is_test_path(path) and not is_prose(path)]
     return {path: _git(repository, "show", f"{shown}:{path}") for path in chosen}
 
 

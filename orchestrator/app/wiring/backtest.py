@@ -39,7 +39,7 @@ from orchestrator.bot.evidence.record import digest_of
 from orchestrator.bot.evidence.summary import OpenBacklog
 from orchestrator.bot.evidence.trials import Arm, Attempted, TryResult
 from orchestrator.bot.git.folders import address_key, remove_folder
-from orchestrator.bot.git.history import History, create_store, fetch_branch, fetch_commits
+from orchestrator.bot.git.history import RepositoryHistory, create_store, fetch_branch, fetch_commits
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import LocalRepository
 from orchestrator.bot.git.objects import Trees
@@ -212,7 +212,7 @@ class Backtest:
         return await search.find(self._changes(), wanted, jobs, self.stop)
 
     @cached_property
-    def history(self) -> History:
+    def history(self) -> RepositoryHistory:
         """The commits to look at: those of a repository on this disk, or what was fetched of one on GitHub.
 
         Raises:
@@ -225,7 +225,7 @@ class Backtest:
                 raise
             except WorkspaceError as error:
                 raise ConfigurationError(str(error)) from None
-        return History(create_store(self.folder / "history.git"))
+        return RepositoryHistory(create_store(self.folder / "history.git"))
 
     def _changes(self) -> Iterator[PastChange | UnfitChange]:
         settings = self.context.settings
@@ -261,7 +261,7 @@ class Backtest:
         remote = parse_remote(source.url, self._site.credential)
         return replace(remote, cancelled=self.stop.now), source.branch
 
-    def _fetch(self, commit: str, depth: int) -> History:
+    def _fetch(self, commit: str, depth: int) -> RepositoryHistory:
         fetch_commits(self.history.git, self._remote()[0], {commit: depth})
         return self.history
 
@@ -535,7 +535,7 @@ def _prepare(case: Case, folder: Path) -> None:
 def _copy_in(case: Case, repository: Path, commit: str, store: Path) -> str:
     """Make a store with what a try is judged by and what it proposes; the id of the latter."""
     remove_folder(store)
-    source = History(HostGit(case.store, case.store))
+    source = RepositoryHistory(HostGit(case.store, case.store))
     made = create_store(store, source.object_format())
     for tree in (case.base, case.tests):
         source.copy_tree(tree, made)

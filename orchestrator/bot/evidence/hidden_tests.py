@@ -98,8 +98,9 @@ async def learn_tests(case: Case, open_runs: OpenRuns) -> HiddenTests:
     if kept.problem:
         raise UnfitTestsError(f"the real change does not pass: {kept.problem}")
     if not kept.cases:
+        said = next((line for line in reversed(kept.output.splitlines()) if line.strip()), "no output")
         raise UnfitTestsError(
-            "no report names its tests, so that nothing shows that they ran: see --test-report"
+            f"no report names its tests (see --test-report); the command ended with {kept.exit}: {_line(said)}"
         )
     found = _compare(before, kept)
     if not found.must_pass:

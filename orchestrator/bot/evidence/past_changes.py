@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.evidence.task_text import Hint, RealChange, TaskText, is_prose, task_text
-from orchestrator.bot.git.history import History, commit_tree, create_store
+from orchestrator.bot.git.history import RepositoryHistory, commit_tree, create_store
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.objects import Trees, differences
 from orchestrator.core.changes import SUBMODULE_MODE
@@ -62,7 +62,7 @@ class UnfitChange:
     reason: str
 
 
-def from_commits(history: History, start: str, files: TestFiles) -> Iterator[PastChange]:
+def from_commits(history: RepositoryHistory, start: str, files: TestFiles) -> Iterator[PastChange]:
     """The commits that change code and tests together, newest first.
 
     Raises:
@@ -111,7 +111,7 @@ class Case:
         return self.change.id
 
 
-def take_out(change: PastChange, history: History, store: Path, files: TestFiles) -> Case | UnfitChange:
+def take_out(change: PastChange, history: RepositoryHistory, store: Path, files: TestFiles) -> Case | UnfitChange:
     """Copy the trees of a change out of the history into a store, and read its task.
 
     Raises:
@@ -160,7 +160,7 @@ def create_task_repository(case: Case, path: Path) -> HostGit:
     Raises:
         WorkspaceError: git failed, or something else than that commit is there.
     """
-    store = History(_git(case.store))
+    store = RepositoryHistory(_git(case.store))
     made = create_store(path, store.object_format())
     store.copy_tree(case.base, made)
     commit_tree(made, case.base, _ONLY_COMMIT)
@@ -173,7 +173,7 @@ def copy_proposal(repository: Path, commit: str, store: Path) -> str:
     Raises:
         WorkspaceError: git failed.
     """
-    history = History(_git(repository))
+    history = RepositoryHistory(_git(repository))
     tree = Trees(history.git).tree_of(commit)
     history.copy_tree(tree, create_store(store))
     return tree

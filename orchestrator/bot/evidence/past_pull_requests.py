@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.forge.base import MergedPullRequest, PastForge, PastIssue
-    from orchestrator.bot.git.history import History
+    from orchestrator.bot.git.history import RepositoryHistory
 
 _MOST_COMMITS = 50
 """Of a pull request; more are not listed."""
@@ -22,7 +22,7 @@ _MOST_COMMENT_CHARS = 2_000
 class FetchCommits(Protocol):
     """Gets commits of the repository into a history."""
 
-    def __call__(self, commit: str, depth: int) -> History:
+    def __call__(self, commit: str, depth: int) -> RepositoryHistory:
         """Fetch a commit with so many before it.
 
         Raises:
@@ -77,7 +77,7 @@ def _change(
     )
 
 
-def _base_of(pull: MergedPullRequest, history: History) -> str | None:
+def _base_of(pull: MergedPullRequest, history: RepositoryHistory) -> str | None:
     """The commit before a pull request on its base; None where it cannot be told.
 
     A squash is one commit there, a rebase as many as the pull request has: the size of the change tells which.

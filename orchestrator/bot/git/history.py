@@ -35,7 +35,7 @@ class PastCommit:
     message: str
 
 
-class History:
+class RepositoryHistory:
     """The commits and trees of a repository that somebody else writes. Nothing is written there.
 
     Raises:
@@ -158,7 +158,7 @@ def fetch_branch(store: HostGit, remote: Remote, branch: str, most: int) -> str:
     wanted = f"+refs/heads/{plain_branch(branch)}:refs/heads/{BRANCH}"
     doing = f"cannot fetch the history of {remote.shown}"
     store.run(*_FETCH, f"--depth={most}", "--", remote.url, wanted, doing=doing, remote=remote)
-    return History(store).resolve(f"refs/heads/{BRANCH}")
+    return RepositoryHistory(store).resolve(f"refs/heads/{BRANCH}")
 
 
 _FETCH = (

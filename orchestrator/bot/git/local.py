@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.history import History
+from orchestrator.bot.git.history import RepositoryHistory
 from orchestrator.bot.git.hostgit import HostGit, storage_errors
 from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.git.remote import is_commit_id
@@ -177,9 +177,9 @@ class LocalRepository:
         """The trees of its objects, to be read."""
         return Trees(self._git)
 
-    def history(self) -> History:
+    def history(self) -> RepositoryHistory:
         """Its commits and trees, to be read and copied."""
-        return History(self._git)
+        return RepositoryHistory(self._git)
 
     def read_file(self, path: str, commit: str) -> str | None:
         """A file's text in a commit, or None where there is no such file. Undecodable bytes become U+FFFD.

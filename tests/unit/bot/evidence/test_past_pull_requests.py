@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.evidence.past_changes import PastChange, UnfitChange
 from orchestrator.bot.evidence.past_pull_requests import body_at, from_pull_requests, text_at
 from orchestrator.bot.forge.base import MergedPullRequest, PastComment, PastIssue, TextVersion
-from orchestrator.bot.git.history import History
+from orchestrator.bot.git.history import RepositoryHistory
 from orchestrator.bot.git.hostgit import HostGit
 from tests.scenarios.stage import add_commit, git, make_repository
 
@@ -86,7 +86,7 @@ class Played:
 
 def changes(folder: Path, *pulls: MergedPullRequest) -> list[PastChange | UnfitChange]:
     """What the pull requests become."""
-    history = History(HostGit(folder, folder / ".git"))
+    history = RepositoryHistory(HostGit(folder, folder / ".git"))
     return list(from_pull_requests(Played(list(pulls)), lambda _commit, _depth: history, with_comments=True))
 
 
