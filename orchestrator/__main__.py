@@ -1,11 +1,14 @@
-"""`python -m orchestrator` is the command `pullwright`.
+"""`python -m orchestrator` is the command `pullwright`; in a source tree, `set-up` makes what it needs.
 
 A Python that is too old for the program can read this file, and one without its packages can run it: both say
 in one line what to do. So nothing here is newer than Python 3.8.
 """
 
 import os
+import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 LEAST_PYTHON = (3, 11)
@@ -13,7 +16,11 @@ NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 USAGE = 2  # as in orchestrator/app/cli/arguments.py
 HERE = Path(__file__).resolve().parents[1]
 NEEDS_NO_PACKAGES = {"-h", "--help", "--version"}
+EXPLAINING = {"help", "completion"}
 SHOWN_PACKAGES = 3
+SET_UP = "set-up"
+FAILED = 1
+LAST_LINES = 5
 
 
 def check_python() -> str:
@@ -41,7 +48,7 @@ def check_packages() -> str:
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         try:
             if ";" not in requirement:  # else it may not be for this machine
-                metadata.version(name)
+                metadata.distribution(name)
         except metadata.PackageNotFoundError:
             missing.append(name)
     if not missing:
@@ -53,15 +60,81 @@ def check_packages() -> str:
     shown = ", ".join(missing[:SHOWN_PACKAGES]) + (f" and {more} more" if more > 0 else "")
     return (
         f"this Python has not the packages that Pullwright needs ({shown}): set them up with "
-        f"cd {HERE} && python3 -m venv .venv && .venv/bin/pip install -r requirements.lock, "
-        "and run it with .venv/bin/python"
+        f"python3 {HERE}/run_local_agent.py {SET_UP}, and run it with {own}/bin/python"
     )
+
+
+def set_up(words: "list[str]") -> int:
+    """Make `.venv` in a source tree, with what the program needs; with `--tests` also what its tests need."""
+    lock = HERE / ("tests/requirements.lock" if words == ["--tests"] else "requirements.lock")
+    problem = "" if words in ([], ["--tests"]) else f"{SET_UP} knows --tests only, not {' '.join(words)}"
+    if not problem and not lock.exists():
+        problem = (
+            f"{SET_UP} is for a clone of the source; this is an installed package, which has what it needs"
+        )
+    if not problem and shutil.which("git") is None:
+        problem = "git is missing: install it (apt install git, dnf install git, brew install git)"
+    if problem:
+        sys.stderr.write(f"pullwright: {problem}\n")
+        return USAGE
+    began = time.monotonic()
+    python = HERE / ".venv/bin/python"
+    if not python.exists():
+        tell(f"making {HERE}/.venv, with Python {'.'.join(map(str, sys.version_info[:3]))} ...")
+        command = [sys.executable, "-m", "venv", str(HERE / ".venv")]
+        if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:  # noqa: S603  Python itself
+            sys.stderr.write("pullwright: python3 cannot make environments: install python3-venv\n")
+            return FAILED
+    if install(python, lock):
+        return FAILED
+    tell(f"done in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+def install(python: Path, lock: Path) -> int:
+    """Install what a lock file names, each file checked against its hash, and say how far it is."""
+    wanted = sum("==" in line and not line.startswith("#") for line in lock.read_text("utf-8").splitlines())
+    tell(f"installing {wanted} packages from {lock.relative_to(HERE)} ...")
+    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    done = subprocess.Popen(  # noqa: S603  pip, in the environment that was made for it
+        [*command, "-r", str(lock)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True
+    )
+    lines, seen = [], set()
+    for line in done.stdout or ():
+        lines.append(line.rstrip())
+        name = line.partition(":")[2] if line.startswith("Requirement already") else line[len("Collecting") :]
+        if line.startswith(("Collecting ", "Requirement already satisfied: ")):
+            seen.add(name.strip().partition("==")[0])
+            show_progress(f"  {len(seen)} of {wanted}: {name.strip().partition('==')[0]}")
+        elif line.startswith("Installing collected"):
+            show_progress("  unpacking ...")
+    show_progress("")
+    if done.wait():
+        sys.stderr.write("".join(f"  {line}\n" for line in lines[-LAST_LINES:]))
+        sys.stderr.write("pullwright: pip failed as shown: check the network and the package index\n")
+    return done.returncode
+
+
+def tell(text: str) -> None:
+    """Say what is done now."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def show_progress(text: str) -> None:
+    """Show a line that the next one replaces, on a terminal."""
+    if sys.stdout.isatty():
+        sys.stdout.write(f"\r\x1b[K{text[:70]}")
+        sys.stdout.flush()
 
 
 def start() -> int:
     """Run the command, and return its exit status."""
     problem = check_python()
-    if not problem and len(sys.argv) > 1 and not NEEDS_NO_PACKAGES.intersection(sys.argv):
+    typed = sys.argv[1:]
+    if not problem and typed[:1] == [SET_UP]:
+        return set_up(typed[1:])
+    if not problem and typed and typed[0] not in EXPLAINING and not NEEDS_NO_PACKAGES.intersection(typed):
         problem = check_packages()
     if problem:
         sys.stderr.write(f"pullwright: {problem}\n")

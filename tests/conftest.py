@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,36 @@ from orchestrator.app.config.settings import SUITE_VARIABLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.doubles.postgres import PostgresServer
+
 # The same examples each time, so that more of them find more only where the code is new:
 # HYPOTHESIS_PROFILE=thorough has others each time.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-_LEAKING = ("PULLWRIGHT_", "GIT_", "GITHUB_", "GH_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "XDG_")
+_LEAKING = (
+    "PULLWRIGHT_",
+    "OLLAMA_",
+    "GIT_",
+    "GITHUB_",
+    "GH_",
+    "OPENAI_",
+    "ANTHROPIC_",
+    "GEMINI_",
+    "GOOGLE_",
+    "XDG_",
+)
 _NUMBERS = itertools.count()
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist may be absent
+def pytest_xdist_auto_num_workers() -> int | None:
+    """`-n auto`: half as many workers again as there are cores, because a third of a test is waiting for programs."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + cores // 2
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,6 +54,11 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
             if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
                 patch.delenv(name)
         patch.setenv("PULLWRIGHT_CONFIG", os.devnull)
+        # Programs speak English on every machine. With another value argparse looks for translations of each
+        # word in folders that are not there: most of the cost of an argument parser.
+        patch.setenv("LANGUAGE", "C")
+        patch.setenv("TZ", "UTC")
+        time.tzset()
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
         # Tests that start the program in a process of its own find the code under test from any folder.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
@@ -51,3 +79,24 @@ def own_state(state_of_its_own: Path) -> Path:
     """The program's state folder, for a test that looks into it."""
     state_of_its_own.mkdir(parents=True)
     return state_of_its_own
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL of the suite's own; tests that want it are skipped where it is not installed."""
+    from tests.doubles.postgres import PostgresServer, programs
+
+    found = programs()
+    if found is None:
+        pytest.skip("PostgreSQL is not installed here: apt-get install postgresql")
+    with PostgresServer.started(found) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def fleet_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of each kind that a fleet can have."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/fleet.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_database()

@@ -120,7 +120,7 @@ class Siege:
                 while self._proposed() < self._plan.tasks and time.monotonic() < start + _MOST_SECONDS:
                     self._fill()
                     self._pass()
-                    if self._chance.random() < self._plan.kills_per_second * _LOOK_SECONDS:
+                    if self._is_kill_due():
                         self._kill()
             self._over.touch()
             self._end()
@@ -154,6 +154,11 @@ class Siege:
         """Wait a moment, and forget who has died."""
         wait([process.sentinel for process in self._alive], seconds)
         self._alive = {process: post for process, post in self._alive.items() if process.is_alive()}
+
+    def _is_kill_due(self) -> bool:
+        """By chance; the first as soon as somebody works, as a fast machine may be through before chance strikes."""
+        by_chance = self._chance.random() < self._plan.kills_per_second * _LOOK_SECONDS
+        return by_chance or (self._plan.kills > 0 and not self._killed and bool(self._open_claims()))
 
     def _kill(self) -> None:
         """Kill one who works, or else anyone. Half of the machines start a worker again, the others are gone."""

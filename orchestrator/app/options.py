@@ -500,13 +500,16 @@ SETTING_KEYS = frozenset((*KEYS, *RENAMED))
 _AS_DANGEROUS = "--allow-dangerous-tools"
 
 
-def add_settings(parser: argparse.ArgumentParser, only: Collection[str] = ()) -> None:
+def add_settings(
+    parser: argparse.ArgumentParser, only: Collection[str] = (), without: Collection[str] = ()
+) -> None:
     """Add a flag for each option, in groups. The flag of a list may be given several times, one item each.
 
     Values are read as text here: the configuration knows what each may be.
 
     Args:
         only: the options that get one, without groups; all where none is named.
+        without: options that the command has in a form of its own.
     """
     import argparse
 
@@ -516,6 +519,8 @@ def add_settings(parser: argparse.ArgumentParser, only: Collection[str] = ()) ->
             continue
         if option.begins and not only:
             group = parser.add_argument_group(option.begins)
+        if key in without:
+            continue
         group.add_argument(flag_of(key), default=argparse.SUPPRESS, help=_help(key), **_shape(key))
         if key == "permission":
             group.add_argument(

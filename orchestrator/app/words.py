@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from orchestrator.bot.policy.hidden_characters import printable_text
@@ -13,6 +14,7 @@ from orchestrator.core.events import (
     SUMMARY_AGENT,
     CallDecided,
     CallStatus,
+    ClaimChecked,
     Claimed,
     Cloned,
     Compacted,
@@ -70,6 +72,12 @@ if TYPE_CHECKING:
     from orchestrator.engine.policy.secrets import Redactor
 
 
+_IS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
+_SAID = re.compile(
+    r'"(?:plan|tool_name|path|title|reason|question_text)"\s*:\s*"((?>(?:[^"\\]|\\.)*))', re.DOTALL
+)
+"""The values of a plan that a person reads (`prompts/contracts/json_plan.md`)."""
+_MAX_PATH_CHARS = 1_000
 # ECMA-48: control sequences, and strings such as a window's title or a link.
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*+[ -/]*+[@-~]?|\x9b[0-?]*+[ -/]*+[@-~]?|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)"
@@ -102,6 +110,40 @@ def short_line(text: str, most_chars: int = 200) -> str:
     if len(flat) <= most_chars and len(text) <= most_chars * 8:
         return flat
     return f"{flat[: max(most_chars - 1, 0)]}…"
+
+
+def cut_line(text: str, most_chars: int = 200) -> str:
+    """Return the text as one line that is cut where it is longer, but never inside a path or an address."""
+    flat = " ".join(clean(text[: _MAX_PATH_CHARS * 2]).split())
+    if len(flat) <= most_chars:
+        return flat
+    end = flat.find(" ", most_chars - 1)
+    last = flat[: end if end >= 0 else len(flat)].rpartition(" ")[2]
+    if "/" in last and len(last) <= _MAX_PATH_CHARS:
+        return flat if end < 0 else f"{flat[:end]} …"
+    return f"{flat[: max(most_chars - 1, 0)]}…"
+
+
+def local_time(at: datetime, *, seconds: bool = False) -> str:
+    """Return a time to the minute, or to the second, in the time zone of this machine."""
+    here = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone()
+    return f"{here.strftime('%Y-%m-%d %H:%M:%S' if seconds else '%Y-%m-%d %H:%M')} {here.tzname()}"
+
+
+def reply_in_words(text: str) -> str:
+    """Return what a reply says to people, as far as it came: of a plan in JSON its words, and else all of it."""
+    if not _IS_JSON.match(text):
+        return text
+    return "  ".join(_unescaped(value) for value in _SAID.findall(text))
+
+
+def _unescaped(value: str) -> str:
+    import json
+
+    try:
+        return str(json.loads(f'"{value}"', strict=False))
+    except ValueError:  # its end did not come yet
+        return value.partition("\\")[0]
 
 
 def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
@@ -189,7 +231,7 @@ def _worker_line(event: WorkerEvent) -> str:
             return f"requests to the forge: {event.requests}, of them {charged} counted and {event.writes} writing"
         case Paused():
             verb = "paused" if is_news(event) else "waiting"
-            return f"{verb} until {_minute(event.until)}: {short_line(event.reason)}"
+            return f"{verb} until {_minute(event.until)}: {cut_line(event.reason)}"
         case WorkSaved():
             places = [f"as {short_line(event.ref)}"] if event.ref else []
             places += [f"as a patch: {clean(event.path)}"] if event.path else []
@@ -204,8 +246,11 @@ def is_news(event: WorkerEvent) -> bool:
 
 
 def _minute(text: str) -> str:
-    """Shorten an ISO 8601 time (UTC) to the minute."""
-    return f"{text[:16].replace('T', ' ')} UTC" if len(text) >= 16 else short_line(text)  # noqa: PLR2004  up to the minute
+    """Tell an ISO 8601 time to the minute."""
+    try:
+        return local_time(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
+        return short_line(text)
 
 
 def _taken_over(event: Resumed) -> str:
@@ -240,6 +285,8 @@ _ENDINGS = {
     "interrupted": ("failed", "bold red"),
     "paused": ("warning", "bold yellow"),
     "limit": ("warning", "bold yellow"),
+    "refuted": ("failed", "bold red"),
+    "unknown": ("warning", "bold yellow"),
 }
 """Sign and style of what is no success, by the cycle's outcome."""
 _SHORT_ID = 4
@@ -300,9 +347,9 @@ class Narrator:
             case CallStatus.OK:
                 return EventLine(self.sign("ok"), text, "green")
             case CallStatus.FAILED:
-                return EventLine(self.sign("failed"), f"{text}: {short_line(event.output)}", "red")
+                return EventLine(self.sign("failed"), f"{text}: {cut_line(event.output)}", "red")
             case CallStatus.REFUSED:
-                return EventLine(self.sign("failed"), f"{text}: refused: {short_line(event.output)}", "red")
+                return EventLine(self.sign("failed"), f"{text}: refused: {cut_line(event.output)}", "red")
             case CallStatus.SKIPPED:
                 return EventLine(self.sign("skipped"), f"{text}: not run", "dim")
             case CallStatus.INTERRUPTED:
@@ -412,6 +459,7 @@ _Trouble: TypeAlias = (
     | Guarded
     | TestRunEnded
     | Verified
+    | ClaimChecked
 )
 
 
@@ -429,8 +477,7 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
             text = f"reply: {amounts(event.usage.total_tokens, event.usd)}"
         case ReplyRejected():
             problems = "; ".join(short_line(problem) for problem in event.problems)
-            said = f"it was: {short_line(narrator.said)}" if narrator.said.strip() else "it had no text"
-            text = f"reply {event.attempt} not usable: {problems}; {said}"
+            text = f"reply {event.attempt} not usable: {problems}; {_unusable(narrator.said)}"
             sign, style = "warning", "yellow"
         case PlanAccepted():
             sign, text, style = "plan", f"{_intention(event)}{repair_note(event)}", "bold"
@@ -445,6 +492,14 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
     return EventLine(narrator.sign(sign), text, style)
 
 
+def _unusable(said: str) -> str:
+    if not said.strip():
+        return "it had no text"
+    if _IS_JSON.match(said):
+        return f"it was JSON, {counted(len(said), 'character')}; show --verbose prints it"
+    return f"it was: {short_line(said)}"
+
+
 def _list_line(event: ForeignToolsOffered | TodosChanged) -> str:
     if isinstance(event, TodosChanged):
         return f"list: {todos_in_words(event.items)}"
@@ -456,31 +511,53 @@ def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
     sign, style = "warning", "yellow"
     match event:
         case WaitStarted():
-            text = f"waiting {seconds_in_words(event.seconds)}: {short_line(event.reason)}"
+            text = f"waiting {seconds_in_words(event.seconds)}: {cut_line(event.reason)}"
         case CallDecided():
-            text = f"{_DECISIONS[event.decision]}: {short_line(event.scope, _MAX_ARGUMENT_CHARS)}"
-            text += f" ({short_line(event.reason)})" if event.reason else ""
+            text = f"{_DECISIONS[event.decision]}: {cut_line(event.scope, _MAX_ARGUMENT_CHARS)}"
+            text += f" ({cut_line(event.reason)})" if event.reason else ""
             sign, style = (sign, style) if event.decision is Decision.NO else ("info", "dim")
         case SteeringInjected():
             sign, text, style = "plan", f"told: {short_line(event.text, _MAX_TEXT_CHARS)}", "bold"
         case LoopDetected():
-            text = short_line(event.message, _MAX_TEXT_CHARS)
+            text = cut_line(event.message, _MAX_TEXT_CHARS)
         case Compacted():
             sign, style = "plan", "dim"
             text = f"the conversation was made shorter, from about {event.tokens_before:,} to "
             text += f"{event.tokens_after:,} tokens: {short_line(event.reason, _MAX_TEXT_CHARS)}"
         case ErrorOccurred():
-            sign, text, style = "failed", short_line(event.message, _MAX_TEXT_CHARS), "red"
+            sign, text, style = "failed", cut_line(event.message, _MAX_TEXT_CHARS), "red"
         case LimitReached():
             text = f"limit of {short_line(event.limit)} reached: {short_line(event.detail)}"
         case Guarded():
             said = ": ".join((event.message, *(("; ".join(event.details),) if event.details else ())))
-            text = f"{event.defence}: {short_line(said, _MAX_TEXT_CHARS)}"
-        case TestRunEnded() | Verified():
+            text = f"{event.defence}: {cut_line(said, _MAX_TEXT_CHARS)}"
+        case TestRunEnded() | Verified() | ClaimChecked():
             return _tests_line(event, narrator)
         case _:
             assert_never(event)
     return EventLine(narrator.sign(sign), text, style)
+
+
+STANDINGS = {
+    "holds": ("ok", "green"),
+    "refuted": ("failed", "red"),
+    "unknown": ("question", "yellow"),
+    "noted": ("info", "dim"),
+}
+"""Sign and style of what became of a claim."""
+_MAX_CLAIM_CHARS = 300
+_OBJECT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,52}\b")
+"""A digest, which `--json` has whole."""
+
+
+def claim_in_words(event: ClaimChecked) -> str:
+    """Return what became of a claim, with both sides where they differ."""
+    differs = bool(event.claimed) and event.claimed != event.found
+    shown = (_OBJECT.sub(r"\1…", text) for text in (event.found, event.claimed))
+    found, claimed = (short_line(text, _MAX_CLAIM_CHARS) for text in shown)
+    said = f"claimed {claimed}, found {found or 'nothing'}" if differs else found
+    note = f" ({short_line(event.note, _MAX_CLAIM_CHARS)})" if event.note else ""
+    return f"{short_line(event.subject)}: {said}{note}"
 
 
 _StoryEvent: TypeAlias = (
@@ -502,25 +579,26 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
     match event:
         case CycleStarted():
             origin = f" (origin {short_line(event.origin)})" if event.origin else ""
-            text = f"run {event.run}: {short_line(event.repository)}{origin} with {short_line(event.model)}"
+            text = f"run {event.run}: {cut_line(event.repository)}{origin}"
+            text += f" with {short_line(event.model)}" if event.model else ""
             text += f" ({short_line(event.rules)})" if event.rules else ""
         case PhaseEntered():
             text = f"phase: {event.phase}"
         case TaskTaken():
             source = f"#{event.number}" if event.number is not None else short_line(event.source, 40)
-            sign, text, style = "plan", f"task ({source}): {short_line(event.title)}", "bold"
+            sign, text, style = "plan", f"task ({source}): {cut_line(event.title)}", "bold"
         case Cloned():
             text = f"cloned {short_line(event.branch, 80)} at {event.commit[:_SHORT_COMMIT]}, "
             text += counted(event.files, "file")
         case Warned():
-            sign, text, style = "warning", short_line(event.message, _MAX_TEXT_CHARS), "yellow"
+            sign, text, style = "warning", cut_line(event.message, _MAX_TEXT_CHARS), "yellow"
         case Proposed():
             done = "opened" if event.created else "updated"
-            text = f"pull request #{event.number} {done}: {short_line(event.title)}  {short_line(event.url)}"
+            text = f"pull request #{event.number} {done}: {cut_line(event.title)}{_where(event.url)}"
             sign, style = "ok", "bold green"
         case QuestionAsked():
-            where = f"  {short_line(event.url)}" if event.url else ""
-            sign, text, style = "question", f"question: {clean(event.question).strip()}{where}", "bold yellow"
+            text = f"question: {clean(event.question).strip()}{_where(event.url or '')}"
+            sign, style = "question", "bold yellow"
         case Claimed() | Resumed() | Reserved() | ForgeUsed() | Paused() | WorkSaved():
             text = _worker_line(event)
             sign, style = ("warning", "yellow") if is_news(event) else (sign, style)
@@ -531,9 +609,19 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
     return EventLine(narrator.sign(sign), text, style)
 
 
-def _tests_line(event: TestRunEnded | Verified, narrator: Narrator) -> EventLine:
-    """How a run of the tests ended, or what the runs prove."""
+def _where(url: str) -> str:
+    """Where people look. The files of the local forge are for programs: `pulls` and git show what is in them."""
+    return "" if not url or url.startswith("file:") else f"  {cut_line(url)}"
+
+
+def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrator) -> EventLine:
+    """How a run of the tests ended, what the runs prove, or what of a pull request's claims holds."""
     match event:
+        case ClaimChecked():
+            sign, style = STANDINGS.get(event.standing, ("info", "dim"))
+            return EventLine(
+                narrator.sign(sign), f"{short_line(event.level)}: {claim_in_words(event)}", style
+            )
         case TestRunEnded(problem=problem):
             took = "known from before" if event.cached else seconds_in_words(event.seconds)
             counts = f"{event.passed} passed, {event.failed} failed, {event.skipped} skipped"
@@ -583,20 +671,21 @@ def repair_note(event: PlanAccepted) -> str:
 def _ending(result: JsonObject, narrator: Narrator) -> EventLine:
     outcome = short_line(str(result.get("outcome", "ended")))
     why = result.get("error") or result.get("reason")
-    text = f"{outcome.replace('_', ' ')}{f': {short_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
+    text = f"{outcome.replace('_', ' ')}{f': {cut_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
     sign, style = _ENDINGS.get(outcome, ("ok", "bold"))
     return EventLine(narrator.sign(sign), text, style)
 
 
 def telling_argument(arguments: JsonObject) -> str:
-    """Return the argument of a call that says most, as one line."""
-    names = [name for name in _TELLING if name in arguments] or list(arguments)
-    return short_line(str(arguments[names[0]]), _MAX_ARGUMENT_CHARS) if names else ""
+    """Return the argument of a call that says most, as one line. Lists and objects say nothing to people."""
+    plain = (name for name in (*_TELLING, *arguments) if isinstance(arguments.get(name), str | int | float))
+    name = next(plain, None)
+    return "" if name is None else cut_line(str(arguments[name]), _MAX_ARGUMENT_CHARS)
 
 
 def amounts(tokens: int, usd: float | None) -> str:
     """Return tokens and cost in words."""
-    return f"{tokens:,} tokens, {money(usd)}"
+    return f"{tokens:,} tokens, {money(usd)}" if tokens or usd else "no tokens"
 
 
 def money(usd: float | None) -> str:

@@ -38,6 +38,7 @@
     │   ├── PathRefusedError          the path leaves the clone, or enters `.git`
     │   ├── FileMissingError
     │   └── FileUnreadableError       binary, too large, not a file, no permission
+    ├── FleetError                    the fleet's database cannot be reached, or says what makes no sense
     ├── MemoryStoreError              the memory's file, or what was to be done with it
     └── JournalError                  a run's record is missing or damaged
 
@@ -250,6 +251,10 @@ class FileMissingError(ToolError):
 
 class FileUnreadableError(ToolError):
     """What is at the path cannot be read as asked: a folder, binary, too large, no permission."""
+
+
+class FleetError(PullwrightError):
+    """The fleet's database cannot be reached, or what it says makes no sense."""
 
 
 class MemoryStoreError(PullwrightError):

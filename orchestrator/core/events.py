@@ -96,7 +96,8 @@ class CycleStarted:
         run: names its folder.
         repository: `owner/name`, a URL, or a whole path, however it was typed.
         origin: of a repository on disk, where it was cloned from.
-        door: `chat` or `ask` where a person talks with the model; empty for a cycle, which works on a task.
+        door: `chat` or `ask` where a person talks with the model, `verify-pr` where a pull request is verified;
+            empty for a cycle, which works on a task.
     """
 
     run: str
@@ -253,6 +254,27 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimChecked:
+    """Something that a pull request says of itself was looked at, or something was found that it does not say.
+
+    Attributes:
+        level: how far it was followed, as `evidence.claims.EvidenceLevel` names it.
+        subject: what it is about, in words of the program.
+        standing: `holds`, `refuted`, `unknown` or `noted`.
+        claimed: what the pull request says; empty where there is nothing to compare.
+        found: what is so.
+        note: what else to know.
+    """
+
+    level: str
+    subject: str
+    standing: str
+    claimed: str
+    found: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Proposing:
     """The change is committed and about to be pushed and proposed with these words. It is proposed with `Proposed`.
 
@@ -331,6 +353,7 @@ CycleEvent: TypeAlias = (
     | TestRunStarted
     | TestRunEnded
     | Verified
+    | ClaimChecked
     | Proposing
     | Proposed
     | QuestionAsked

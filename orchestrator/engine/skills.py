@@ -7,6 +7,7 @@ everything is read that can be understood. A skill is text: it never grants anyt
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import stat
 from dataclasses import dataclass, field
@@ -111,6 +112,7 @@ class Skill:
             by_user=self.origin is SkillOrigin.USER,
             block=fenced(text),
             notice=notice,
+            folder=posixpath.dirname(self.place),
             files=[one_line(file, limit=_SHOWN_CHARS * 2) for file in self.files[:MOST_NAMED_FILES]],
             more=max(len(self.files) - MOST_NAMED_FILES, 0),
         )

@@ -19,8 +19,9 @@ from orchestrator.app.options import KEYS, choices
 from orchestrator.app.redteam.attack import read_corpus
 from orchestrator.engine.profiles.base import profile_names
 from tests.architecture.test_extending import FILES as EXAMPLES
-from tests.pages import OPTIONS_PAGE, option_table
+from tests.pages import TABLES, table_text
 from tests.readme_commands import commands
+from tests.site import stage
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -98,6 +99,15 @@ def test_the_readme_leads_to_every_page() -> None:
     assert [path.name for path in DOCS.glob("*.md") if f"(docs/{path.name})" not in text(README)] == []
 
 
+def test_the_site_leads_to_every_page(tmp_path: Path) -> None:
+    stage(tmp_path)
+    navigation = text(DOCS / "zensical.toml").partition("nav = [")[2].partition("\n]\n")[0]
+    named = re.findall(r'"([\w-]+\.md)"', navigation)
+    assert sorted(named) == sorted({"index.md", "CHANGELOG.md", *(path.name for path in DOCS.glob("*.md"))})
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]*)", text(tmp_path / "docs/index.md")):
+        assert (tmp_path / "docs" / target).is_file(), target
+
+
 @page
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", text(page))
@@ -152,8 +162,9 @@ def test_every_module_that_is_named_is_there(page: Path) -> None:
     assert [name for name in named if not any(ROOT.glob(f"{name.replace('.', '/')}*"))] == []
 
 
-def test_the_table_of_options_is_the_truth() -> None:
-    assert option_table() in text(OPTIONS_PAGE), "write it anew: python -m tests.pages"
+def test_the_tables_that_are_made_from_the_code_are_the_truth() -> None:
+    for head, (path, _) in TABLES.items():
+        assert table_text(head) in text(path), f"{head}: write it anew: python -m tests.pages"
 
 
 def test_every_exit_status_is_explained() -> None:

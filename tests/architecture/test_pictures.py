@@ -1,6 +1,13 @@
 from __future__ import annotations
 
-from tests.pictures import PICTURE, run_picture, screen, steady
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pictures import PICTURE, PICTURES, run_picture, screen, steady
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_the_readmes_picture_is_what_the_program_draws() -> None:
@@ -9,8 +16,14 @@ def test_the_readmes_picture_is_what_the_program_draws() -> None:
     assert drawn == committed, "draw it anew: python -m tests.pages"
 
 
-def test_a_picture_loads_nothing() -> None:
-    picture = PICTURE.read_text("utf-8")
+@pytest.mark.parametrize("path", [path for path in PICTURES if path != PICTURE], ids=lambda path: path.name)
+def test_a_drawing_is_what_the_code_says(path: Path) -> None:
+    assert PICTURES[path]() == path.read_text("utf-8"), "draw it anew: python -m tests.pages"
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
+def test_a_picture_loads_nothing(path: Path) -> None:
+    picture = path.read_text("utf-8")
     assert "url(" not in picture.replace("url(#terminal-", "")
     assert "href" not in picture
 

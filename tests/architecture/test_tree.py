@@ -22,7 +22,7 @@ def test_the_floors_of_the_house_hold() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "tests/requirements.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "tests/requirements.lock", "docs/requirements.lock"])
 def test_a_lock_file_is_hashed_and_names_no_registry(name: str) -> None:
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     pins = [at for at, line in enumerate(lines) if line[:1].isalnum()]

@@ -15,8 +15,9 @@ from tests.tables import table
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "pullwright"
+ACTIONS = sorted((ROOT / ".github" / "actions").glob("*/action.yml"))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FILES = [*WORKFLOWS, ACTION / "action.yml"]
+FILES = [*WORKFLOWS, *ACTIONS]
 # Who runs on whose account: a step of one of these is looked at below.
 PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}|\$/[\w./-]+")
 HARMLESS = re.compile(r"\$\{\{ (?:inputs|steps|vars|secrets|matrix|github)\.[\w.-]+ \}\}")
@@ -92,17 +93,27 @@ def test_the_job_ends_its_work_before_its_time_is_over() -> None:
     assert int(minutes[1]) <= job["timeout-minutes"] - 10
 
 
-def test_the_workflow_passes_inputs_that_the_action_has() -> None:
-    known = set(loaded(ACTION / "action.yml")["inputs"])
-    for step in steps(ROOT / ".github" / "workflows" / "pullwright.yml"):
-        if step.get("uses", "").endswith("/pullwright"):
-            assert set(step["with"]) <= known
+def test_a_pull_request_of_a_stranger_finds_no_secret_and_nothing_to_write_but_a_check() -> None:
+    path = ROOT / ".github" / "workflows" / "verify.yml"
+    assert set(loaded(path)[True]) == {"pull_request"}  # and not pull_request_target, which has secrets
+    assert "secrets." not in path.read_text(encoding="utf-8")
+    (job,) = loaded(path)["jobs"].values()
+    assert [name for name, level in job["permissions"].items() if level == "write"] == ["checks"]
+    assert not [step for step in steps(path) if "checkout" in step.get("uses", "")]
 
 
-def test_every_input_is_used_and_every_used_one_exists() -> None:
-    text = (ACTION / "action.yml").read_text(encoding="utf-8")
-    used = set(re.findall(r"inputs\.([\w-]+)", text))
-    assert used == set(loaded(ACTION / "action.yml")["inputs"])
+def test_the_workflows_pass_inputs_that_the_actions_have() -> None:
+    known = {path.parent.name: set(loaded(path)["inputs"]) for path in ACTIONS}
+    used = [step for path in WORKFLOWS for step in steps(path) if "/.github/actions/" in step.get("uses", "")]
+    assert {step["uses"].rpartition("/")[2] for step in used} == set(known)
+    for step in used:
+        assert set(step["with"]) <= known[step["uses"].rpartition("/")[2]]
+
+
+@table("path", ACTIONS, ids=lambda path: path.parent.name)
+def test_every_input_is_used_and_every_used_one_exists(path: Path) -> None:
+    used = set(re.findall(r"inputs\.([\w-]+)", path.read_text(encoding="utf-8")))
+    assert used == set(loaded(path)["inputs"])
 
 
 @pytest.mark.parametrize(
@@ -116,8 +127,8 @@ def test_every_input_is_used_and_every_used_one_exists() -> None:
             "vendor.github-workflows",
             *(str(path) for path in WORKFLOWS),
         ],
-        ["check-jsonschema", "--builtin-schema", "vendor.github-actions", str(ACTION / "action.yml")],
-        ["shellcheck", *(str(path) for path in sorted(ACTION.glob("*.sh")))],
+        ["check-jsonschema", "--builtin-schema", "vendor.github-actions", *map(str, ACTIONS)],
+        ["shellcheck", *(str(path) for path in sorted(ACTION.parent.glob("*/*.sh")))],
     ],
     ids=lambda words: f"{words[0]}-{len(words)}",
 )

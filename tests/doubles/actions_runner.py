@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SHELL = ("bash", "--noprofile", "--norc", "-eo", "pipefail")
 _EXPRESSION = re.compile(r"\$\{\{ ([^}]*) \}\}")
-_VALUE = re.compile(r"(inputs)\.([\w-]+)|(github)\.([\w-]+)|steps\.(\w+)\.outputs\.([\w-]+)")
+_VALUE = re.compile(r"(inputs)\.([\w-]+)|(github)\.([\w.-]+)|steps\.(\w+)\.outputs\.([\w-]+)")
 _CONDITION = re.compile(r"always\(\) && steps\.(\w+)\.outputs\.([\w-]+) != ''")
 # https://github.com/actions/runner, ActionCommand.cs: the new form begins a line, the old one stands anywhere.
 _COMMAND = re.compile(r"^\s*::([^\s:]+)(?: [^:]*)?::(.*)|.*##\[([^\]\s]+)[^\]]*\](.*)")

@@ -9,7 +9,7 @@ program does stands in their place:
 - instructions: the repository's `pullwright.toml` is taken as it is;
 - paths: files are opened as named;
 - host-git: the host works in the model's work tree;
-- test-integrity: tests run in the work tree, and what they print is believed;
+- test-integrity: tests run in the work tree, and what they print is believed; so is what a pull request says;
 - mcp: MCP servers offer what they like, say as much as they like, and get what they ask for;
 - memory: what is remembered is shown as it is stored, whatever it cites, and one file serves all repositories;
 - network: the web opens any address, and attachments are fetched from anywhere; commands lose their sandbox's network wall with `sandbox`.
@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import glob
+import json
 import re
 import subprocess
 import tomllib
@@ -30,15 +31,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import anyio
-from mcp.shared.message import SessionMessage
-
 from orchestrator.app.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.app.redteam.model import ObedientModel
 from orchestrator.app.redteam.stage import Stage, StagedProgram, play
 from orchestrator.app.redteam.world import NAME, FakeWeb, StagedForge, title_of
 from orchestrator.app.wiring.mcp import McpMaker
 from orchestrator.app.wiring.memory import open_memory
+from orchestrator.app.wiring.verify_pr import VerifyProgram
+from orchestrator.bot.evidence.claims import EvidenceLevel, EvidenceLine, Standing
+from orchestrator.bot.evidence.pull_request import PullRequestEvidence
 from orchestrator.bot.forge.base import AttachmentPlace, Check, IssueHistory, Permission
 from orchestrator.bot.policy.incoming import Cleaned
 from orchestrator.bot.policy.test_listing import TestListing
@@ -138,6 +139,7 @@ def careless(off: frozenset[Defence]) -> partial[CarelessStage]:
         else StagedForge,
         model=_ClosableMarkers if Defence.MARKERS in off else ObedientModel,
         web=_OpenWeb if Defence.NETWORK in off else FakeWeb,
+        verify=_BelievingVerification if Defence.TEST_INTEGRITY in off else VerifyProgram,
     )
 
 
@@ -270,6 +272,8 @@ class _Same:
 @asynccontextmanager
 async def _giving(transport: Transport) -> AsyncIterator[Any]:
     """A transport on which a server's own requests are answered."""
+    import anyio
+    from mcp.shared.message import SessionMessage
     from mcp.types import JSONRPCRequest, JSONRPCResponse
 
     give, told = anyio.create_memory_object_stream[Any](100)
@@ -313,6 +317,18 @@ class _LooseProgram(StagedProgram):
     def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
         del text
         return super().tightened(None)
+
+
+class _BelievingVerification(VerifyProgram):
+    """Believes the last report that stands anywhere in a pull request, and runs the command that it names."""
+
+    async def run(self) -> PullRequestEvidence:
+        change = await asyncio.to_thread(self.read)
+        said = json.loads(any_reports(change.text)[-1])["predicate"]
+        command = said["configuration"][1]["annotations"]["test"]
+        await asyncio.to_thread(CarelessRuns(Path.cwd(), command, "", "")._run, command)
+        standing = Standing.HOLDS if said["result"] == "PASSED" else Standing.REFUTED
+        return PullRequestEvidence(change, (EvidenceLine(EvidenceLevel.RERUN, "result", standing),))
 
 
 class _AsWritten:

@@ -1,4 +1,8 @@
-"""An MCP server over HTTP on loopback, honest or not: one tool, whose call answers as the test says."""
+"""An MCP server over HTTP on loopback, honest or not: one tool, whose call answers as the test says.
+
+With a token it is its own authorization server too, whose page for signing in sends the browser back at once.
+Protocol: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from orchestrator.app.redteam.tool_server import result
 
@@ -20,18 +25,39 @@ class McpHttp(ThreadingHTTPServer):
         kind: how a call is answered: `json`, `events`, `huge`, `huge-events`, `packed`, `elsewhere` or `status`.
         seen: the headers of each request.
         elsewhere: where a redirect leads.
+        token: that each request needs; empty needs none.
     """
 
     daemon_threads = True
 
-    def __init__(self, kind: str = "json", elsewhere: str = "") -> None:
+    def __init__(self, kind: str = "json", elsewhere: str = "", token: str = "") -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.kind, self.elsewhere = kind, elsewhere
+        self.kind, self.elsewhere, self.token = kind, elsewhere, token
         self.seen: list[dict[str, str]] = []
 
     @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/mcp"
+        return f"{self.base}/mcp"
+
+    @property
+    def documents(self) -> dict[str, dict[str, Any]]:
+        """What says how to sign in, by path."""
+        server = {
+            "issuer": self.base,
+            **{
+                f"{name}_endpoint": f"{self.base}/{name}"
+                for name in ("authorization", "token", "registration")
+            },
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+        }
+        known = "/.well-known/oauth"
+        resource = {"resource": self.url, "authorization_servers": [self.base]}
+        return {f"{known}-protected-resource/mcp": resource, f"{known}-authorization-server": server}
 
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -51,19 +77,41 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.seen.append(dict(self.headers))
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/registration":
+            self._send(201, "application/json", json.dumps({**json.loads(body), "client_id": "c1"}).encode())
+            return
+        if self.path == "/token":
+            found = {"access_token": self.server.token, "token_type": "Bearer", "expires_in": 3600}
+            self._send(200, "application/json", json.dumps(found).encode())
+            return
+        if self.server.token and self.headers["Authorization"] != f"Bearer {self.server.token}":
+            where = f"{self.server.base}/.well-known/oauth-protected-resource/mcp"
+            self._send(401, "text/plain", b"", ("WWW-Authenticate", f'Bearer resource_metadata="{where}"'))
+            return
+        message = json.loads(body)
         if "id" not in message:
             self._send(202, "application/json", b"")
             return
         method = message["method"]
-        found = result(method, message.get("params", {}), [TOOL])
+        answer = result(method, message.get("params", {}), [TOOL])
         error = {"error": {"code": -32601, "message": "unknown"}}
-        text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **({"result": found} if found else error)})
+        text = json.dumps(
+            {"jsonrpc": "2.0", "id": message["id"], **({"result": answer} if answer else error)}
+        )
         kind = self.server.kind if method == "tools/call" else "json"
         getattr(self, f"_{kind.replace('-', '_')}")(text)
 
     def do_GET(self) -> None:
-        self._send(405, "text/plain", b"")
+        parts = urlsplit(self.path)
+        if self.server.token and parts.path == "/authorization":
+            asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            back = urlencode({"code": "once", "state": asked["state"]})
+            self._send(302, "text/plain", b"", ("Location", f"{asked['redirect_uri']}?{back}"))
+        elif self.server.token and parts.path in self.server.documents:
+            self._send(200, "application/json", json.dumps(self.server.documents[parts.path]).encode())
+        else:
+            self._send(405, "text/plain", b"")
 
     def do_DELETE(self) -> None:
         self.do_GET()

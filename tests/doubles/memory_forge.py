@@ -23,12 +23,12 @@ from orchestrator.bot.forge.base import (
     TokenKind,
     Traffic,
 )
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.forge.base import Forge, OwnCheck
 
 _BOT = "pullwright[bot]"
 _START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -113,6 +113,11 @@ class MemoryForge:
         del path
         return None
 
+    def pull_request(self, number: int) -> PullRequest:
+        if number not in self._pulls:
+            raise ForgeNotFoundError(f"no pull request #{number} in {self.name}")
+        return self._pulls[number]
+
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         newest = sorted(self._pulls.values(), key=lambda pull: -pull.number)
         return [pull for pull in newest if pull.branch.startswith(branch_prefix)]
@@ -164,6 +169,9 @@ class MemoryForge:
         self.remove_label(number, label)
         self._relabel(number, lambda labels: (*labels, label))
 
+    def make_label(self, label: str, description: str) -> bool:  # noqa: ARG002  there are no labels of its own
+        return False
+
     def remove_label(self, number: int, label: str) -> None:
         self._require(number)
         self._relabel(number, lambda labels: tuple(n for n in labels if n.lower() != label.lower()))
@@ -183,6 +191,10 @@ class MemoryForge:
     def checks(self, commit: str) -> list[Check]:
         del commit
         return []
+
+    def ensure_check(self, check: OwnCheck) -> str:
+        del check
+        raise ForgePermissionError("a forge in memory has no check runs")
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         del checks, commit, base

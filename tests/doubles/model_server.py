@@ -143,6 +143,7 @@ class ModelServer(Loopback):
         script: the steps that are still to come; a test may add to it while the server runs.
         requests: every POST so far, in order.
         parameters: what its list says of the model's size, as llama.cpp's does; None says nothing.
+        listed: the names of its models.
     """
 
     def __init__(self, script: Sequence[ScriptItem] = ()) -> None:
@@ -150,6 +151,7 @@ class ModelServer(Loopback):
         self.script: list[ScriptItem] = list(script)
         self.requests: list[RecordedRequest] = []
         self.parameters: float | None = None
+        self.listed: tuple[str, ...] = (MODEL,)
 
     @property
     def url(self) -> str:
@@ -170,10 +172,10 @@ class ModelServer(Loopback):
 
 class _Handler(LoopbackHandler):
     def do_GET(self) -> None:  # noqa: N802  the base class calls it so
-        entry: dict[str, Any] = {"id": MODEL, "object": "model", "owned_by": "test"}
-        if (parameters := self.server.owner.parameters) is not None:
-            entry["meta"] = {"n_params": parameters}
-        listing = {"object": "list", "data": [entry]}
+        owner = self.server.owner
+        meta = {} if owner.parameters is None else {"meta": {"n_params": owner.parameters}}
+        entries = [{"id": name, "object": "model", "owned_by": "library", **meta} for name in owner.listed]
+        listing = {"object": "list", "data": entries}
         self._send(Step(raw=json.dumps(listing).encode()), b"")
 
     def do_POST(self) -> None:  # noqa: N802  the base class calls it so

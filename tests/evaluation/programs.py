@@ -15,10 +15,14 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator import LocalEnvironment
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.sandbox.find import find_sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 TEST_SECONDS = 60
 """Some of the programs do not end before they are repaired."""
@@ -67,6 +71,27 @@ class Program:
         git(folder, "init", "-q", "-b", "main")
         git(folder, "add", "-A")
         git(folder, "-c", "user.name=Owner", "-c", "user.email=owner@example.org", "commit", "-qm", "Begin")
+
+
+def write_history(data: Path, folder: Path, wanted: Sequence[str]) -> None:
+    """Make a repository with a past: the programs with their bugs, then a commit a program that mends and tests it."""
+    programs = [load(data, name) for name in wanted]
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+
+    def commit(files: Mapping[str, str], message: str) -> None:
+        for path, text in files.items():
+            (folder / path).write_text(text, encoding="utf-8")
+        git(folder, "add", "-A")
+        git(folder, "-c", "user.name=Owner", "-c", "user.email=owner@example.org", "commit", "-qm", message)
+
+    begun = {path: text for one in programs for path, text in one.files.items() if path != one.tests}
+    # A test of each repository, so that a runner finds one on the code before each of them.
+    begun["test_begin.py"] = "def test_begin():\n    assert True\n"
+    commit(begun, "Begin")
+    for one in programs:
+        mended = (data / "correct_python_programs" / one.path).read_text("utf-8")
+        commit({one.path: mended, one.tests: one.files[one.tests]}, f"Fix the bug in {one.path}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.doubles.actions_runner import SHELL, ActionsRunner, obeyed
+from tests.scenarios import test_verify_pr as verified
 from tests.scenarios.stage import FILES, FINISH, FIX, FIX_IT, PROPOSE, Stage, do
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ slow = pytest.mark.slow(reason="a whole job of the action, several starts of the
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "pullwright"
+VERIFY = ROOT / ".github" / "actions" / "verify"
 NAME = "octo/calc"
 ARTIFACT = "https://github.test/octo/calc/actions/runs/7/artifacts/1"
 KEY = "sk-test-4f9a1c77d0e24b5f8a6e3d2c1b0a9f8e"
@@ -61,7 +63,10 @@ class Job:
             {"PATH": os.environ["PATH"], "HOME": str(self.home), "ACTIONS_RUNTIME_TOKEN": "runtime"},
             {
                 "python": lambda given: {"python-path": sys.executable, "version": given["python-version"]},
-                "install": lambda _given: {"python": sys.executable},
+                "install": lambda _given: {
+                    "python": sys.executable,
+                    "program": str(ROOT / "run_local_agent.py"),
+                },
                 "upload": self._upload,
             },
         )
@@ -244,12 +249,12 @@ class Bench:
         self.program.write_text(f"#!/bin/bash\n{real}{script}\n")
         self.program.chmod(0o755)
 
-    def start(self, script: str, **environ: str) -> subprocess.Popen[str]:
+    def start(self, script: str, action: Path = ACTION, **environ: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*SHELL, str(ACTION / script)],
+            [*SHELL, str(action / script)],
             env={
                 "PATH": os.environ["PATH"],
-                "GITHUB_ACTION_PATH": str(ACTION),
+                "GITHUB_ACTION_PATH": str(action),
                 "GITHUB_OUTPUT": str(self.output),
                 "GITHUB_REPOSITORY": NAME,
                 "GITHUB_RUN_ID": "7",
@@ -257,6 +262,7 @@ class Bench:
                 "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
                 "RUNNER_TEMP": str(self.folder),
                 "INPUT_PYTHON": str(self.program),
+                "INPUT_PROGRAM": str(ROOT / "run_local_agent.py"),
                 "INPUT_MAX_CYCLES": "1",
                 "INPUT_ISSUE": "",
                 "INPUT_ARGS": "",
@@ -267,8 +273,8 @@ class Bench:
             text=True,
         )
 
-    def run(self, script: str = "run.sh", **environ: str) -> tuple[int, str]:
-        with self.start(script, **environ) as process:
+    def run(self, script: str = "run.sh", action: Path = ACTION, **environ: str) -> tuple[int, str]:
+        with self.start(script, action, **environ) as process:
             out, _ = process.communicate()
         return process.returncode, out
 
@@ -389,6 +395,7 @@ def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: B
     assert pip.endswith(f"--requirement {ROOT}/requirements.lock")
     assert venv.startswith(f"{bench.folder}/pullwright-")
     assert bench.outputs["python"].startswith(f"{bench.folder}/pullwright-")
+    assert bench.outputs["program"] == f"{ROOT}/run_local_agent.py"
 
 
 @slow
@@ -403,3 +410,82 @@ def test_the_webhook_is_told_where_there_is_news(bench: Bench, outcome: str, tol
     assert status == 0
     assert "digest --run r1 hook=\n" in (bench.folder / "summary").read_text()
     assert ("hook=secret-address" in out) is told
+
+
+def test_a_pull_request_is_verified_and_leaves_a_check_run_a_summary_and_a_page(
+    tmp_path: Path, github: GitHub
+) -> None:
+    repo = github.add_repository(NAME, verified.FILES)
+    head = github.commit(repo, verified.GOOD, branch="feature")
+    pull = github.add_pull(repo, "feature", title="Add well")
+    pull.head_sha, pull.base_sha = head, repo.branches()["main"]
+    may = {"contents": "read", "pull_requests": "read", "checks": "write"}
+    token, _ = github.installation_token(github.app([NAME], permissions=may), [NAME])
+    uploads: list[Mapping[str, str]] = []
+
+    def upload(given: Mapping[str, str]) -> Mapping[str, str]:
+        uploads.append(given)
+        return {}
+
+    for name in ("workspace", "home"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "workspace" / "pullwright.toml").write_text("this is no TOML")
+    runner = ActionsRunner(
+        VERIFY,
+        tmp_path / "temp",
+        {
+            "token": token,
+            "server_url": github.web_url,
+            "repository": NAME,
+            "run_id": "7",
+            "run_attempt": "1",
+            "workspace": str(tmp_path / "workspace"),
+            "event.pull_request.number": str(pull.number),
+        },
+        {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "ACTIONS_RUNTIME_TOKEN": "runtime"},
+        {
+            "python": lambda given: {"python-path": sys.executable, "version": given["python-version"]},
+            "install": lambda _given: {"python": sys.executable},
+            "actions/upload-artifact": upload,
+        },
+    )
+    outputs = runner.run(test_command=verified.COMMAND[1], test_report=verified.COMMAND[3])
+    assert (outputs, runner.failed) == ({"outcome": "holds"}, []), runner.log
+    assert [run.title for run in repo.checks[head]] == ["It has no report. No test speaks against it."]
+    assert "**It has no report. No test speaks against it.**" in runner.summary
+    page, runs = map(Path, uploads[0]["path"].split())
+    assert "Runs made here" in page.read_text()
+    assert len(list(runs.iterdir())) == 1
+    assert token not in runner.log + runner.summary + page.read_text()
+    assert obeyed(runner.log) == ["remove-matcher"]
+
+
+@slow
+@pytest.mark.parametrize(
+    ("status", "strict", "outcome", "job_status"),
+    [
+        (0, "false", "holds", 0),
+        (6, "false", "refuted", 6),
+        (1, "false", "unknown", 0),
+        (1, "true", "unknown", 1),
+        (2, "false", "failed", 2),
+        (130, "false", "failed", 130),
+    ],
+)
+def test_which_outcome_of_a_verification_fails_the_job(
+    bench: Bench, status: int, strict: str, outcome: str, job_status: int
+) -> None:
+    bench.says(f"exit {status}")
+    more = {"INPUT_PULL_REQUEST": "3", "INPUT_MAX_MINUTES": "5", "INPUT_FAIL_ON_UNKNOWN": strict}
+    assert bench.run("run.sh", VERIFY, **more)[0] == job_status
+    assert bench.outputs["outcome"] == outcome
+
+
+@slow
+@pytest.mark.parametrize("number", ["", "x", "--check", "1; touch bait", "$(touch bait)"])
+def test_only_a_number_names_what_is_verified(bench: Bench, number: str) -> None:
+    bench.says("exit 0")
+    more = {"INPUT_PULL_REQUEST": number, "INPUT_MAX_MINUTES": "5", "INPUT_FAIL_ON_UNKNOWN": "false"}
+    status, out = bench.run("run.sh", VERIFY, **more)
+    assert (status, bench.outputs["outcome"]) == (2, "failed")
+    assert "is no number" in out

@@ -5,11 +5,17 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import threading
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.app.cli.arguments import DONE, FAILED, LIMIT, USAGE
+from orchestrator.app.cli.chat import Chat
+from orchestrator.app.cli.slash import COMMANDS
 from tests.doubles.model_server import MODEL, ModelServer, Step, calls, fail, reply
 from tests.doubles.terminal import Terminal
 from tests.scenarios.stage import CALC, FIXED, Done, Stage, add_commit, git
@@ -17,6 +23,8 @@ from tests.scenarios.stage import CALC, FIXED, Done, Stage, add_commit, git
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from orchestrator.app.cli.chat_view import ChatView
 
 EDIT = calls(("file_delta", {}))
 FIX = calls(("edit_file", {"path": "calc.py", "old_text": "a - b", "new_text": "a + b"}), text="I mend it.")
@@ -190,6 +198,101 @@ def test_a_command_answers_everything_that_is_typed(stage: Stage, talk: Talk, at
     assert (at / "talk.md").read_text() == "## You\n\nHello\n\n## Pullwright\n\nHi.\n"
 
 
+def test_each_word_that_leaves_does(stage: Stage, talk: Talk) -> None:
+    for word in ("exit", "quit", " /exit ", "/quit"):
+        assert talk("chat", lines=f"{word}\nHello\n").code == DONE
+    assert not stage.model.requests
+
+
+def test_each_command_about_memory_works_in_a_conversation(stage: Stage, talk: Talk) -> None:
+    """The rows of the assistant's specification, section 2.1.2."""
+    known = ("add() must work on Decimal numbers", "Releases are made on Mondays")
+    stage.script(calls(*(("remember", {"content": text}) for text in known)), reply("Noted."))
+    rows = [
+        ("/memory help", "/memory list [INDEX]"),
+        ("/memory list", "Releases are made on Mondays"),
+        ("/memory search Decimal", "add() must work on Decimal numbers"),
+        ("/memory edit 1 importance critical", "general, critical"),
+        ("/memory show 1", "importance: critical"),
+        ("/memory indices", "long_term_memory: 2 items"),
+        ("/memory stats", "by type: general 2"),
+        ("/memory show 9", "there is no memory 9"),
+    ]
+    lines = "".join(f"{typed}\n" for typed, _ in rows)
+    memory = ("--memory", "--profile", "assistant", "--embedding-model", "letters")
+    out = talk("chat", *memory, lines=f"Remember both\n{lines}").out
+    place = 0
+    for typed, words in rows:
+        place = out.find(words, place)
+        assert place >= 0, f"{typed}: {out}"
+
+
+HEADINGS = ("Goal", "Progress and decisions", "Constraints", "Remaining", "Critical data")
+SUMMARY = "\n".join(f"## {name}\nThe person counts." for name in HEADINGS)
+
+
+def test_a_conversation_is_made_shorter_by_a_summary(stage: Stage, talk: Talk) -> None:
+    long = "word " * 400
+    numbers = ("one", "two", "three", "four")
+    stage.script(*(reply(f"{number} {long}") for number in numbers), reply(SUMMARY), reply("five"))
+    typed = "".join(f"say {number}\n" for number in numbers)
+    done = talk("chat", lines=f"{typed}/context\n/compact\n/context\nWhat comes next?\n/save said.md\n")
+    before, after = re.findall(r"(\d+) messages, about ([\d,]+) tokens", done.out)
+    assert int(after[1].replace(",", "")) < int(before[1].replace(",", "")) * 0.7
+    told = json.dumps(stage.asked(5))
+    assert "The person counts." in told
+    assert "one word" not in told
+    assert "four word" in told
+    assert "five" in done.out
+    assert any(one.get("type") == "Compacted" for one in stage.events())
+
+
+def test_where_no_summary_can_be_had_the_conversation_stays(stage: Stage, talk: Talk) -> None:
+    long = "word " * 2_000
+    stage.script(
+        reply("Hi."), reply(f"one {long}"), reply("two"), reply("no headings"), reply("none"), reply("Yes.")
+    )
+    done = talk("chat", lines="Hello\n/compact\nMore\nOn\n/compact\nStill there?\n")
+    assert done.out.count("the conversation is as short as it can be made") == 2
+    assert "the conversation's summary could not be had" in done.err
+    assert "one word" in json.dumps(stage.asked(5))
+
+
+def test_another_model_and_effort_hold_from_the_next_message_on(stage: Stage, talk: Talk) -> None:
+    stage.script(reply("One."), reply("Two."))
+    typed = "First\n/model other-model\n/effort high\n/model\n/effort\nSecond\n/effort Very hard\n/status\n"
+    done = talk("chat", lines=typed)
+    bodies = [one.body for one in stage.model.requests]
+    assert [one["model"] for one in bodies] == [MODEL, "other-model"]
+    assert [one.get("reasoning_effort") for one in bodies] == [None, "high"]
+    assert done.out.count("the model is openai-chat:other-model") == 2
+    assert "/effort = 'Very hard': must be one word in small letters" in done.out
+
+
+def test_prepared_replies_have_no_other_model(stage: Stage, talk: Talk) -> None:
+    stage.script(reply("Blue."))
+    run = talk("ask", "--json", "Which colour?").result["run"]
+    done = talk("chat", "--model", f"replay:{run}", lines="/model other\n")
+    assert "no other model can give them" in done.out
+
+
+def test_the_state_is_shown_after_each_turn_while_it_is_wanted(stage: Stage, talk: Talk) -> None:
+    stage.script(reply("One."), reply("Two."), reply("Three."))
+    done = talk("chat", lines="first\n/debug\nsecond\n/debug\nthird\n")
+    assert done.err.count("tool events: 0") == 1
+    assert "the state is shown after each turn" in done.out
+    assert "the state is not shown any more" in done.out
+
+
+def test_a_conversation_is_kept_in_a_file_by_its_owner_alone(stage: Stage, talk: Talk, at: Path) -> None:
+    stage.script(reply("Hi."))
+    done = talk("chat", lines="/save\nHello\n/save\n/save none/x.md\n")
+    [kept] = at.glob("chat-*.md")
+    assert kept.read_text() == "## You\n\nHello\n\n## Pullwright\n\nHi.\n"
+    assert kept.stat().st_mode & 0o077 == 0
+    assert "none/x.md cannot be written: No such file or directory" in done.out
+
+
 def test_what_tools_changed_goes_back_and_forth_the_shells_too(stage: Stage, talk: Talk, at: Path) -> None:
     shell = calls(("run_shell_command", {"command": "rm README.md; echo made > made.txt"}))
     stage.script(FIX, shell, reply("Done."), reply("I see."))
@@ -204,7 +307,20 @@ def test_what_tools_changed_goes_back_and_forth_the_shells_too(stage: Stage, tal
     assert ((at / "README.md").exists(), (at / "made.txt").exists()) == (True, False)
     assert git(at, "status", "--porcelain") == ""
     assert "calc.py" in str(stage.asked(3)[-1]["content"]) + str(stage.asked(3)[-2]["content"])
-    assert not any((stage.home / "cache" / "checkpoints").iterdir())
+
+
+def test_what_was_changed_is_taken_back_after_the_conversation_was_taken_up(
+    stage: Stage, talk: Talk, at: Path
+) -> None:
+    stage.script(FIX, reply("It adds now."), reply("Hello."))
+    talk("chat", lines="Mend add()\n")
+    talk("chat", lines="Another conversation\n")
+    done = talk("chat", "--resume", "last", lines="/undo yes\n")
+    assert "has changed no file" in done.out, "of another conversation"
+    run = stage.command("show", "--list", "--json").results[-1]["run"]
+    done = talk("chat", "--resume", run, lines="/diff\n/undo yes\n/redo yes\n/undo yes\n")
+    assert done.out.count("taken back: 1 file") == 2
+    assert (at / "calc.py").read_text() == CALC
 
 
 def test_a_persons_own_edit_is_not_taken_back(stage: Stage, terminal: Talk, at: Path) -> None:
@@ -230,6 +346,20 @@ def test_a_skill_goes_with_the_next_message_once(stage: Stage, talk: Talk, at: P
     assert "has the skill greet already" in done.out
     assert "there is no skill 'none'" in done.out
     assert str(stage.asked(0)).count("Say ahoy.") == 1
+
+
+def test_there_is_one_view_whichever_thread_asks_first() -> None:
+    for _ in range(20):
+        chat = Chat(Namespace(debug=False, plain=True))
+        begin = threading.Barrier(4)
+
+        def look(chat: Chat = chat, begin: threading.Barrier = begin) -> ChatView:
+            begin.wait()
+            return chat.view
+
+        with ThreadPoolExecutor(4) as threads:
+            views = [one.result() for one in [threads.submit(look) for _ in range(4)]]
+        assert len({id(view) for view in views}) == 1
 
 
 def test_a_path_is_said_and_no_command(stage: Stage, talk: Talk) -> None:
@@ -273,6 +403,50 @@ def terminal(stage: Stage, at: Path) -> Callable[..., Terminal]:
         return Terminal("chat", *flags(stage.model), *argv, folder=at, environ=environ, size=size)
 
     return start
+
+
+AFTER_THE_PROMPT = {
+    *("apscheduler", "git", "github", "httpx2", "jinja2", "jsonschema", "markdown_it", "mcp"),
+    *("pydantic", "requests", "rich", "sqlite3", "starlette"),
+    *("orchestrator.app.config", "orchestrator.app.wiring", "orchestrator.bot.cycle", "orchestrator.engine"),
+}
+"""What takes long to load: a person types meanwhile."""
+
+
+def test_what_is_heavy_is_loaded_behind_the_prompt(
+    stage: Stage, terminal: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    stage.script(reply("Here."))
+    with terminal() as person:
+        before = set(re.findall(r"^import time: .*\| +(\S+)$", person.wait_for("\n>"), re.MULTILINE))
+        assert "prompt_toolkit" in before
+        person.type("Hello")
+        after = set(re.findall(r"^import time: .*\| +(\S+)$", person.wait_for("Here."), re.MULTILINE))
+    assert not before & AFTER_THE_PROMPT
+    assert {"jinja2", "rich", "orchestrator.app.wiring", "orchestrator.engine"} <= after
+
+
+def test_tab_completes_commands_and_paths(stage: Stage, terminal: Talk, at: Path) -> None:
+    (at / "deep").mkdir()
+    (at / "deep" / "notes.txt").write_text("the notes\n")
+    stage.script(reply("Read."))
+    with terminal() as person:
+        person.wait_for("leaves.")
+        person.press("/stat\t")
+        person.wait_for("us")
+        person.press("\r")
+        person.wait_for("not begun")
+        person.press("Explain @de\t")
+        person.wait_for("ep/")
+        person.press("no\t")
+        person.wait_for("tes.txt")
+        person.press("\r")
+        person.wait_for("Read.")
+        person.press("/co\t")
+        person.wait_for(COMMANDS["/compact"].text)
+    assert stage.told().startswith("Explain @deep/notes.txt")
+    assert "the notes" in stage.told()
 
 
 def question(person: Terminal) -> str:
@@ -330,6 +504,9 @@ def test_ctrl_c_ends_the_reply_and_not_the_program(stage: Stage, terminal: Talk)
         person.wait_for("Stopped.")
         person.type("Are you there?")
         person.wait_for("Here.")
+        said = [one["content"] for one in stage.asked(1) if one["role"] == "assistant"]
+        assert [text.startswith("A long story.") for text in said] == [True]
+        assert "The user stopped this reply here" in said[0]
         person.wait_for(">")
         person.press("\x03")
         person.wait_for("Ctrl+D or exit leaves")
@@ -374,6 +551,7 @@ def test_what_is_pasted_is_one_message_and_the_history_keeps_no_secret(stage: St
 def test_a_journal_of_a_conversation_is_shown_and_replayed(stage: Stage, talk: Talk) -> None:
     stage.script(reply("Blue."))
     run = talk("ask", "--json", "Which colour?").result["run"]
+    assert "Which colour?" in stage.command("show", "--list").out
     assert "Which colour?" in stage.command("show", run).out
     again = stage.command("ask", "--model", f"replay:{run}", "--json", "Which colour?")
     assert json.loads(again.out)["answer"] == "Blue."

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.doubles.mcp_http import McpHttp
 from tests.doubles.model_server import MODEL, calls, reply
 from tests.doubles.terminal import Terminal
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, do, make_repository, tools_on_offer
@@ -123,6 +125,21 @@ def test_a_ticket_is_read_in_a_conversation_and_in_its_replay(
     assert outputs[0] == outputs[1]
 
 
+def test_a_secret_of_a_servers_table_is_not_remembered(
+    servers: Servers, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"url": "http://127.0.0.1:9/mcp", "headers": {"X-Ticket": KEY}}
+    servers.path.write_text(json.dumps({"mcpServers": {"tickets": entry}}))
+    monkeypatch.chdir(servers.repository)
+    stage.script(calls(("remember", {"content": f"The ticket key is {KEY}"})), reply("Noted."))
+    model = ["--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url, "--profile", "assistant"]
+    asked = stage.command("ask", *model, "--memory", "--mcp-config", str(servers.path), "Remember the key")
+    assert asked.code == 0, asked.err
+    files = [one for one in stage.home.rglob("*") if one.is_file() and not one.is_symlink()]
+    assert any(b"The ticket key is [redacted]" in one.read_bytes() for one in files if "memor" in str(one))
+    assert not [one for one in files if KEY.encode() in one.read_bytes()]
+
+
 @pytest.mark.slow(reason="a terminal, and a server in its sandbox")
 def test_a_person_is_asked_about_a_dangerous_tool_with_all_that_it_is_told(
     servers: Servers, stage: Stage
@@ -149,6 +166,90 @@ def test_a_person_is_asked_about_a_dangerous_tool_with_all_that_it_is_told(
     assert ["done" in stage.told(number) for number in (1, 2, 3)] == [True, True, False]
     decided = [one["decision"] for one in stage.events() if one["type"] == "CallDecided"]
     assert decided == ["always", "always", "no"]
+
+
+class Talk(Terminal):
+    """`chat` with the servers, at a terminal."""
+
+    def __init__(self, servers: Servers, *flags: str) -> None:
+        model = ["--model", f"openai-chat:{MODEL}", "--api-url", servers.stage.model.url]
+        home = {"PULLWRIGHT_HOME": str(servers.stage.home)}
+        argv = ("chat", *model, "--mcp-config", str(servers.path), *flags)
+        super().__init__(*argv, folder=servers.repository, environ=home)
+        self.wait_for("leaves.")
+
+
+PROJECT = {
+    "message": "Which project is it?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {"project": {"type": "string", "title": "Project"}, "old": {"type": "boolean"}},
+        "required": ["project"],
+    },
+}
+
+
+@pytest.mark.slow(reason="a terminal, and a server in its sandbox")
+def test_a_person_answers_what_a_server_asks_and_no_key_goes_there(servers: Servers, stage: Stage) -> None:
+    key = "ghp_" + "a1B2" * 9
+    ask = tool("find", ask="elicitation/create", params=PROJECT)
+    login = tool("log_in", ask="elicitation/create")
+    servers.write(ask, login, allow=["*"])
+    assert servers.approve().code == 0
+    stage.script(calls(call("find")), calls(call("log_in")), reply("Found."))
+    with Talk(servers) as person:
+        person.type("Find it")
+        person.wait_for("The MCP server tickets asks you, in its own words:")
+        person.wait_for("Which project is it?")
+        assert "goes to that server, and not to the model" in person.wait_for("Answer it?")
+        person.type("y")
+        person.wait_for("Project: ")
+        person.type(key)
+        person.wait_for("It is not sent")
+        person.type("calc")
+        person.wait_for("old (yes or no) (may be left out): ")
+        person.type("perhaps")
+        person.wait_for("type yes or no.")
+        person.type("")
+        person.wait_for("Your key?")
+        assert "It seems to ask for a password or a key." in person.wait_for("Answer it?")
+        person.type("n")
+        person.wait_for("Found.")
+        person.type("exit")
+        assert person.end() == 0
+    assert json.loads(stage.told(1)) == {"action": "accept", "content": {"project": "calc"}}
+    assert json.loads(stage.told(2)) == {"action": "decline"}
+    assert key not in json.dumps(stage.events())
+
+
+@pytest.mark.slow(reason="terminals")
+def test_a_person_signs_in_at_a_browser_where_a_server_wants_that(servers: Servers, stage: Stage) -> None:
+    with McpHttp(token="of-the-test") as http:
+        entry = {"url": http.url, "login": "browser", "allow": ["*"]}
+        servers.path.write_text(json.dumps({"mcpServers": {"tickets": entry}}))
+        stage.script(calls(call("read")), reply("It is fine."))
+        home = {"PULLWRIGHT_HOME": str(stage.home)}
+        test = ("mcp", "test", "tickets", "--mcp-config", str(servers.path))
+        with Terminal(*test, folder=servers.repository, environ=home, size=(400, 30)) as person:
+            person.wait_for("sign in to the MCP server tickets at: ")
+            open_page(person.wait_for("\n"))
+            person.wait_for("Go on? [y/N]")
+            person.type("y")
+            assert person.end() == 0
+        with Talk(servers) as person:
+            person.type("Read it")
+            person.wait_for("Sign in to the MCP server tickets in your browser, at:")
+            person.wait_for("http")
+            open_page("http" + person.wait_for("\n\n"))
+            person.wait_for("It is fine.")
+    assert stage.told(1) == "fine"
+    assert "of-the-test" not in json.dumps(stage.events())
+
+
+def open_page(shown: str) -> None:
+    """Do what a person's browser does, with an address that the terminal may have broken into lines."""
+    with urllib.request.urlopen("".join(shown.split()), timeout=60) as answer:  # noqa: S310  on loopback
+        assert b"close this page" in answer.read()
 
 
 def test_what_nobody_approved_is_not_offered_and_the_run_goes_on(servers: Servers, stage: Stage) -> None:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.app.wiring.memory import memory_file
+from orchestrator.bot.journal.folders import Home
 from tests.doubles.model_server import MODEL, calls, reply
-from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, add_commit, do, tools_on_offer
+from tests.doubles.terminal import Terminal
+from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, add_commit, do, git, tools_on_offer
 from tests.scenarios.test_long_tasks import PAGES, LongTask
 
 if TYPE_CHECKING:
@@ -83,6 +86,35 @@ def test_a_conversation_in_the_folder_has_the_memory_of_the_repositorys_cycles(
     assert "Relevant" not in stage.told(3)
     assert "leave --repo out" in said.out
     assert "add() works" not in said.out
+
+
+@pytest.mark.parametrize("answer", ["yes", "no"])
+@pytest.mark.slow(reason="terminals")
+def test_a_clone_has_the_memory_of_its_repository_if_a_person_says_so_once(
+    stage: Stage, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    (tmp_path / "said.jsonl").write_text(json.dumps(CORRECTION), encoding="utf-8")
+    stage.command("memory", "import", str(tmp_path / "said.jsonl"), "--repo", str(repository))
+    [kept] = (stage.home / "memories").glob("*.db")
+    kept.rename(memory_file(Home(stage.home), "octo/calc"))
+    git(repository, "remote", "add", "origin", "git@github.com:octo/calc.git")
+    monkeypatch.chdir(repository)
+    stage.script(reply("I see."), reply("I see."))
+    argv = ("chat", "--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url, "--memory")
+    environ = {"PULLWRIGHT_HOME": str(stage.home)}
+    for is_asked in (True, False):
+        with Terminal(*argv, folder=repository, environ=environ) as person:
+            person.wait_for("leaves.")
+            person.type("What of Decimal in add()?")
+            if is_asked:
+                person.wait_for("a clone of octo/calc")
+                person.wait_for("[n]o:")
+                person.type(answer)
+            assert "a clone of" not in person.wait_for("I see.")
+            person.type("exit")
+            assert person.end() == 0
+    told = [("add() works on Decimal as well" in stage.told(number)) for number in range(2)]
+    assert told == [answer == "yes"] * 2
 
 
 def test_without_the_option_there_is_no_memory(stage: Stage, repository: Path) -> None:

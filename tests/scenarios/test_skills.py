@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,6 +48,29 @@ def test_a_model_is_told_of_skills_and_reads_one(place: Stage, repository: Path)
     assert "in the words of the repository" in place.told(1)
     assert "Sign every line." in place.told(1)
     assert "allowed-tools" not in place.told(1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of Linux")
+def test_a_command_runs_a_script_beside_a_skill_of_the_user_and_changes_nothing_there(
+    place: Stage, repository: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "config/pullwright/skills/mine"
+    (mine / "say.sh").write_text("echo the script ran\n")
+    command = f"sh {mine}/say.sh; touch {mine}/x || echo it stays as it is; ls {mine.parent.parent}"
+    (mine.parent.parent / "config.toml").write_text("# private\n")
+    place.script(
+        do(("use_skill", {"name": "mine"}), ("run_shell_command", {"command": command})),
+        do(FIX),
+        do(PROPOSE, FINISH),
+    )
+    done = place.run("--repo", str(repository), *TASK, "--permission", "dangerous")
+    assert done.code == 0, done.err
+    told = place.told(1)
+    assert f"Commands find them in {mine}." in told
+    assert "the script ran" in told
+    assert "it stays as it is" in told
+    assert "config.toml" not in told
+    assert not (mine / "x").exists()
 
 
 def test_a_chosen_skill_is_there_from_the_start(place: Stage, repository: Path) -> None:

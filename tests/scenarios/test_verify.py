@@ -77,8 +77,8 @@ class _Tested(Program):
 
     change: Callable[[CycleParts], CycleParts] = field(kw_only=True)
 
-    def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
-        return self.change(super().parts(run, folder, settings))
+    def parts(self, run: str, folder: Path, settings: Settings, only: str = "") -> CycleParts:
+        return self.change(super().parts(run, folder, settings, only))
 
 
 @dataclass

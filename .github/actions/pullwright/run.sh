@@ -1,21 +1,9 @@
 #!/usr/bin/env bash
-# Runs the cycles. Only what this script prints itself may be a command to the runner.
+# Runs the cycles. Only what the scripts print themselves may be a command to the runner.
 set -euo pipefail
 
-root=$(cd "$GITHUB_ACTION_PATH/../../.." && pwd -P)
-folder=$(mktemp -d "$RUNNER_TEMP/pullwright-XXXXXX")
-export PULLWRIGHT_HOME=$folder/home
-export PULLWRIGHT_CONFIG=$folder/config.toml
-mkdir "$PULLWRIGHT_HOME" "$folder/empty"
-touch "$PULLWRIGHT_CONFIG"
-
-output=$GITHUB_OUTPUT
-echo "home=$PULLWRIGHT_HOME" >> "$output"
-echo "artifact=pullwright-$GITHUB_RUN_ID-$GITHUB_RUN_ATTEMPT-${folder##*-}" >> "$output"
-# Who can write to these files commands the steps that follow.
-unset GITHUB_OUTPUT GITHUB_ENV GITHUB_PATH GITHUB_STATE GITHUB_STEP_SUMMARY
-unset ACTIONS_RUNTIME_TOKEN ACTIONS_RUNTIME_URL ACTIONS_RESULTS_URL ACTIONS_CACHE_URL
-unset ACTIONS_ID_TOKEN_REQUEST_TOKEN ACTIONS_ID_TOKEN_REQUEST_URL
+# shellcheck source-path=SCRIPTDIR
+. "$GITHUB_ACTION_PATH/begin.sh"
 
 arguments=(run --repo "$GITHUB_REPOSITORY" --json --plain)
 if [[ $INPUT_ISSUE ]]; then
@@ -23,31 +11,9 @@ if [[ $INPUT_ISSUE ]]; then
 else
   arguments+=(--continuous "--max-cycles=$INPUT_MAX_CYCLES")
 fi
-while IFS= read -r line; do
-  line=${line%$'\r'}
-  if [[ $line ]]; then arguments+=("$line"); fi
-done <<< "$INPUT_ARGS"
+add_arguments
+run_program
 
-# https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#stopping-and-starting-workflow-commands
-resume=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
-echo "::remove-matcher owner=python::"
-echo "::stop-commands::$resume"
-trap 'printf "\n::%s::\n" "$resume"' EXIT
-
-cd "$folder/empty"  # a configuration in the workspace is not the user's
-status=0
-# shellcheck disable=SC2069  # standard error goes to the log, standard output to the file
-"$INPUT_PYTHON" "$root/run_local_agent.py" "${arguments[@]}" 2>&1 > "$folder/results" &
-program=$!
-# A runner that cancels kills after some seconds: the program keeps its work if it is told at once.
-trap 'kill -TERM "$program" 2> /dev/null || true' INT TERM
-wait "$program" || status=$?
-while kill -0 "$program" 2> /dev/null; do
-  status=0
-  wait "$program" || status=$?
-done
-
-cat "$folder/results"
 "$INPUT_PYTHON" -I "$GITHUB_ACTION_PATH/outputs.py" < "$folder/results" >> "$output"
 case $status in
   0 | 3 | 4 | 5) ;; # done, nothing to do, a question, a limit: the summary says which

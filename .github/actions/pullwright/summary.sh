@@ -2,14 +2,13 @@
 # Writes the job's summary, and tells the webhook where something was done. A summary that fails fails no job.
 set -uo pipefail
 
-root=$(cd "$GITHUB_ACTION_PATH/../../.." && pwd -P)
 summary=$GITHUB_STEP_SUMMARY
 unset GITHUB_OUTPUT GITHUB_ENV GITHUB_PATH GITHUB_STATE GITHUB_STEP_SUMMARY
 cd "$PULLWRIGHT_HOME" || exit 0
 
 webhook=${PULLWRIGHT_WEBHOOK:-}
 unset PULLWRIGHT_WEBHOOK
-digest() { "$INPUT_PYTHON" "$root/run_local_agent.py" digest "$@"; }
+digest() { "$INPUT_PYTHON" "$INPUT_PROGRAM" digest "$@"; }
 
 resume=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 echo "::stop-commands::$resume"

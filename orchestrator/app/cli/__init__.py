@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_MODULES = {**dict.fromkeys(("claims", "retry", "close", "forget"), "tasks"), "logs": "show"}
+_MODULES = {
+    **dict.fromkeys(("claims", "retry", "close", "forget"), "tasks"),
+    "completion": "help",
+    "logs": "show",
+    "verify-pr": "verify_pr",
+}
 """The module of a command that is not named like it."""
 
 
@@ -50,7 +55,7 @@ def _dispatch(options: argparse.Namespace) -> int:
     """Run the command. Only its own module is imported, so that each command starts fast."""
     command = options.command
     module = importlib.import_module(f"{__name__}.{_MODULES.get(command, command)}")
-    status: int = getattr(module, command)(options)
+    status: int = getattr(module, command.replace("-", "_"))(options)
     return status
 
 

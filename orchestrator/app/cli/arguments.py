@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
-from orchestrator.app.options import SETTING_KEYS, add_settings
+from orchestrator.app.options import SETTING_KEYS, add_settings, choices
 from orchestrator.core.errors import ConfigurationError, NothingLeftError
 from orchestrator.core.redaction import is_secret_name
 from orchestrator.core.repositories import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 
 DONE = 0
@@ -24,15 +25,17 @@ USAGE = 2
 NOTHING = 3
 QUESTION = 4
 LIMIT = 5
+REFUTED = 6
 INTERRUPTED = 130
 
 MEANINGS: dict[int, str] = {
-    DONE: "done: a pull request was proposed, or planned with --dry-run; with ask and chat, answered",
-    FAILED: "the model's provider, GitHub or git failed",
+    DONE: "done: a pull request was proposed, or planned with --dry-run; with ask and chat, answered; with verify-pr, it holds",
+    FAILED: "the model's provider, GitHub or git failed; with verify-pr, it could not be told",
     USAGE: "bad usage or configuration",
     NOTHING: "nothing to do: no task was found, in no cycle of the run",
     QUESTION: "a question was asked, a person has to answer",
     LIMIT: "a limit was reached",
+    REFUTED: "verify-pr: what the pull request says does not hold, or its tests fail",
     INTERRUPTED: "interrupted",
 }
 
@@ -80,15 +83,19 @@ def for_error(error: BaseException) -> int:
 
 
 COMMANDS = {
+    "init": "set a repository up: its rules, a label, a workflow, or one pull request with all of it",
     "run": "take one task, change the repository, open a pull request",
     "worker": "look after many repositories, as a fleet's file says",
+    "fleet": "look after many repositories on several machines, with one queue",
     "chat": "talk with the model about this folder, or about a clone of a repository",
     "ask": "ask the model one thing about this folder, and print its answer",
     "show": "print what happened in a run",
     "logs": "print what happened in the newest run, or in one that is named",
     "dashboard": "show the runs of this machine as a page in a browser",
     "pulls": "list the pull requests and questions of local repositories",
+    "backtest": "try models and settings on changes of a repository's past",
     "redteam": "try known attacks on this configuration, offline",
+    "verify-pr": "run the tests of a pull request again, and say which of its claims hold",
     "digest": "tell what was done, what was not and why, and what it cost",
     "claims": "list who works on which task, or take a task away",
     "retry": "let the next cycle take a task again",
@@ -98,11 +105,32 @@ COMMANDS = {
     "memory": "look at what is remembered for later sessions, change it, take it along",
     "doctor": "try what a run needs, and say how to mend what is missing",
     "config": "print the effective configuration and where it comes from",
+    "help": "print this page, the help of a command, or the manual page",
+    "completion": "print what lets a shell complete commands and flags",
 }
+GROUPS = {
+    "start": ("init", "doctor", "run", "worker", "fleet", "chat", "ask"),
+    "watch": ("dashboard", "show", "logs", "pulls", "digest"),
+    "steer": ("claims", "retry", "close", "forget", "memory", "mcp"),
+    "check": ("backtest", "verify-pr", "config", "redteam", "help", "completion"),
+}
+"""The commands as the short page shows them, by what they are for."""
+_CONFIGURED = ("init", "run", "worker", "chat", "ask", "doctor", "backtest", "redteam", "dashboard")
+"""The commands with every option of the configuration."""
+_REFUSE_SECRETS = frozenset({*_CONFIGURED, "fleet", "claims", "mcp"}) - {
+    "chat"
+}  # it looks once its prompt is there
+SHELLS = ("bash", "zsh", "fish")
+_DECISIONS = ("retry", "close", "forget")
 _EXAMPLES = {
     "retry": ("retry 12 --repo owner/name", "retry item-c3238589 --repo .", 'retry "Fix add()" --repo .'),
     "close": ("close 7 --repo owner/name", "close 1 --repo ."),
     "forget": ("forget issue-12 --repo owner/name", "forget item-c3238589 --repo . --yes"),
+    "verify-pr": (
+        "verify-pr 12 --repo owner/name --test-command auto",
+        "verify-pr https://github.com/owner/name/pull/12 --test-command 'pytest -q' --html report.html",
+        "verify-pr feature --repo . --test-command auto",
+    ),
 }
 REPLAY = "replay:"
 
@@ -148,27 +176,24 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(argv)
     if unknown:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
-    if options.command is None:
-        raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {
-        "run",
-        "ask",
-        "redteam",
-        "worker",
-        "doctor",
-        "claims",
-        "mcp",
-        "dashboard",
-        *_EXAMPLES,
-    }:
+    if options.command is None:  # nothing was typed
+        return argparse.Namespace(command="help", topic=None, man=False)
+    if options.command in _REFUSE_SECRETS or options.command in _EXAMPLES:
         refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
+    if options.command == "chat" and options.run is not None:
+        _check_taken_up(options)
     if options.command == "show":
         _check_show(options)
     if options.command == "pulls" and options.action == "close" and options.repo is None:
         raise UsageError("pulls close needs --repo PATH: numbers count per repository")
     return options
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Build the parser with the options of every command."""
+    return _build("")
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -200,7 +225,7 @@ def _build(first: str) -> _Parser:
         for name, text in COMMANDS.items()
     }
     # With every option of the configuration.
-    for name in ("run", "worker", "chat", "ask", "doctor", "redteam", "dashboard"):
+    for name in _CONFIGURED:
         built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
     adders = _adders()
     for name in [first] if first in adders else adders:
@@ -211,23 +236,76 @@ def _build(first: str) -> _Parser:
 def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
     """What adds the options of each command."""
     return {
+        "init": _add_init,
         "run": _add_run,
         "worker": _add_worker,
+        "fleet": _add_fleet,
         "chat": _add_chat,
         "ask": _add_ask,
         "show": _add_show,
         "logs": _add_logs,
         "dashboard": _add_dashboard,
         "pulls": _add_pulls,
+        "backtest": _add_backtest,
         "redteam": _add_redteam,
         "digest": _add_digest,
         "claims": _add_claims,
-        **{name: partial(_add_decision, command=name) for name in _EXAMPLES},
+        **{name: partial(_add_decision, command=name) for name in _DECISIONS},
+        "verify-pr": _add_verify_pr,
         "memory": _add_memory,
         "mcp": _add_mcp,
         "doctor": _add_doctor,
         "config": _add_config,
+        "help": _add_help,
+        "completion": _add_completion,
     }
+
+
+_OF_INIT = frozenset(
+    {
+        "model",
+        "api_url",
+        "test_command",
+        "setup_command",
+        "test_report",
+        "max_usd",
+        "label",
+        "base",
+        "github_url",
+    }
+)
+
+
+def _add_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repo", **{**_REPO, "help": f"{_REPO['help']}; this folder if not named"})
+    parser.add_argument(
+        "--actions",
+        action=argparse.BooleanOptionalAction,
+        help="also write a workflow for GitHub Actions, a task an hour (without a terminal: no)",
+    )
+    parser.add_argument(
+        "--labels",
+        action=argparse.BooleanOptionalAction,
+        help="make the label of the backlog on GitHub (without a terminal: no)",
+    )
+    parser.add_argument(
+        "--pull-request",
+        action="store_true",
+        help="write nothing here: propose it as one pull request; again, to bring that one's text up to date",
+    )
+    parser.add_argument("--yes", action="store_true", help="ask nothing, also where a file changes")
+    add_settings(parser, _OF_INIT)
+
+
+def _add_help(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "topic", nargs="?", choices=COMMANDS, metavar="COMMAND", help="the command to explain"
+    )
+    parser.add_argument("--man", action="store_true", help="print the manual page, for man -l -")
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -274,6 +352,65 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
+_FLEET_ACTIONS: dict[str, tuple[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
+    "run": ("work on this machine until somebody ends it", ()),
+    "list": ("the queue: what runs, what waits, what comes later", ()),
+    "status": ("workers, repositories, pauses and what they cost today", ()),
+    "add": (
+        "look at a repository now, or try one of its tasks next",
+        (("repository", {}), ("task", {"nargs": "?", "help": "the task's key, such as issue-12"})),
+    ),
+    "pause": (
+        "begin nothing more in some repositories",
+        (("repository", {"nargs": "+"}), ("--reason", {"default": "by hand", "metavar": "TEXT"})),
+    ),
+    "resume": ("go on with repositories that are paused or need a person", (("repository", {"nargs": "+"}),)),
+    "cancel": (
+        "end what a repository runs or waits for, and go on with another task; work is kept",
+        (("repository", {}),),
+    ),
+    "drain": ("let a worker end after the rounds that it runs", (("worker", {}),)),
+}
+
+
+def _add_fleet(parser: argparse.ArgumentParser) -> None:
+    def common(to: argparse.ArgumentParser, *, is_action: bool) -> None:
+        def default(value: Any) -> Any:
+            return argparse.SUPPRESS if is_action else value
+
+        to.add_argument(
+            "--config",
+            type=_text,
+            default=default("fleet.toml"),
+            metavar="FILE",
+            help="the fleet's file (fleet.toml)",
+        )
+        to.add_argument(
+            "--database-url",
+            type=_text,
+            default=default(None),
+            metavar="URL",
+            help="the PostgreSQL that all workers share, without a password; with one, set PULLWRIGHT_DATABASE_URL. "
+            "Without either, a file on this machine is used, for one worker",
+        )
+        to.add_argument("--json", action="store_true", default=default(False), help="print JSON lines")
+
+    common(parser, is_action=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    for name, (text, words) in _FLEET_ACTIONS.items():
+        action = actions.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+        )
+        for word, how in words:
+            shown = {} if word.startswith("-") else {"metavar": word.upper()}
+            action.add_argument(word, type=_text, **{**shown, **how})
+        common(action, is_action=True)
+        if name == "run":
+            action.usage = f"{PROGRAM} fleet run [FLAG ...]"
+            action.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
+            add_settings(action)
+
+
 def _add_subject(what: argparse._ArgumentGroup) -> None:
     what.add_argument(
         "--repo", **{**_REPO, "help": f"a clone of it, in place of this folder: {_REPO['help']}"}
@@ -287,8 +424,18 @@ def _add_subject(what: argparse._ArgumentGroup) -> None:
 
 
 def _add_chat(parser: argparse.ArgumentParser) -> None:
-    _add_subject(parser.add_argument_group("what to talk about"))
+    subject = parser.add_argument_group("what to talk about")
+    _add_subject(subject)
+    subject.add_argument(
+        "--run",
+        type=_text,
+        metavar="RUN",
+        help="take up the task of a run that came to no pull request: its conversation, its files, its question",
+    )
     how = parser.add_argument_group("how to talk")
+    how.add_argument(
+        "--dry-run", action="store_true", help="have /pr push nothing, and print what it would propose"
+    )
     how.add_argument("--plain", action="store_true", help="read lines and print lines, also at a terminal")
     how.add_argument("--debug", action="store_true", help="show the state of the session after each turn")
     add_settings(parser)
@@ -444,8 +591,12 @@ def _add_mcp(parser: argparse.ArgumentParser) -> None:
 
 def memory_help() -> list[tuple[str, str]]:
     """What `memory` can do: what is typed, and what that does."""
+
+    def word(name: str, shape: Mapping[str, Any]) -> str:
+        return f"[{name.upper()}]" if shape.get("nargs") == "?" else name.upper()
+
     return [
-        (" ".join((name, *(argument.upper() for argument, _ in arguments))), text)
+        (" ".join((name, *(word(argument, shape) for argument, shape in arguments))), text)
         for name, (text, arguments) in _MEMORY_ACTIONS.items()
     ]
 
@@ -505,10 +656,91 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
+def _add_backtest(parser: argparse.ArgumentParser) -> None:
+    past = parser.add_argument_group("which changes of the past")
+    past.add_argument("--repo", **_REPO)
+    past.add_argument(
+        "--last", type=_number, default=10, metavar="N", help="so many cases, the newest (default: 10)"
+    )
+    past.add_argument(
+        "--from-git",
+        action="store_true",
+        help="commits that changed code and tests, in place of merged pull requests that closed an issue",
+    )
+    arms = parser.add_argument_group("what is compared")
+    arms.add_argument(
+        "--model",
+        dest="models",
+        action="append",
+        type=_text,
+        metavar="MODEL",
+        help="a model, as PROVIDER:NAME; several are compared side by side",
+    )
+    arms.add_argument(
+        "--contract",
+        dest="contracts",
+        action="append",
+        choices=choices("contract"),
+        help="how replies become actions; several are compared, each with each model",
+    )
+    arms.add_argument(
+        "--tries", type=_number, default=1, metavar="N", help="how often each does each case (default: 1)"
+    )
+    how = parser.add_argument_group("how to run")
+    how.add_argument("--jobs", type=_number, default=1, metavar="N", help="tries at once (default: 1)")
+    how.add_argument(
+        "--max-usd-total", type=_amount, metavar="N", help="most US dollars of all tries, earlier ones too"
+    )
+    how.add_argument(
+        "--max-minutes-total", type=_amount, metavar="N", help="minutes after which this command ends"
+    )
+    how.add_argument("--html", type=_text, metavar="FILE", help="write a page with every try and its change")
+    _add_json(how, "print one JSON object on standard output")
+    how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
+    add_settings(parser, without={"model", "contract"})
+
+
 def _add_redteam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", type=_text, metavar="NAME", help="only this attack")
     _add_json(parser, "print one JSON object an attack")
     add_settings(parser)
+
+
+_OF_VERIFY_PR = frozenset(
+    {
+        *("test_command", "setup_command", "test_report", "test_minutes", "test_paths", "max_minutes"),
+        *("sandbox", "sandbox_read", "allow_host", "base", "github_url", "github_app_id", "mirror"),
+    }
+)
+
+
+def _add_verify_pr(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{PROGRAM} verify-pr PULL [FLAG ...]"
+    parser.add_argument(
+        "pull",
+        type=_text,
+        metavar="PULL",
+        help="a pull request's number or address; or a branch, or a file of git bundle",
+    )
+    parser.add_argument("--repo", **_REPO)
+    parser.add_argument(
+        "--body",
+        type=_text,
+        metavar="FILE",
+        help="the description that goes with a branch or a bundle; - reads it",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="also write a check run for the head, where the token may"
+    )
+    parser.add_argument("--html", type=_text, metavar="FILE", help="also write a page")
+    parser.add_argument(
+        "--markdown",
+        type=_text,
+        metavar="FILE",
+        help="also add the report to a file, such as a job's summary",
+    )
+    _add_json(parser, "print one JSON object")
+    add_settings(parser, _OF_VERIFY_PR)
 
 
 def _add_json(parser: argparse._ActionsContainer, text: str) -> None:
@@ -521,10 +753,29 @@ def _number(value: str) -> int:
     return int(value[:20])
 
 
+def _amount(value: str) -> float:
+    try:
+        amount = float(value)
+    except ValueError:
+        amount = math.nan
+    if not 0 < amount < math.inf:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number above 0")
+    return amount
+
+
 def _port(value: str) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= _PORT_DIGITS and int(value) <= _LAST_PORT):
         raise argparse.ArgumentTypeError(f"{value!r} is not a port from 0 to {_LAST_PORT}")
     return int(value)
+
+
+def _check_taken_up(options: argparse.Namespace) -> None:
+    for name in ("repo", "resume", "dry_run"):
+        if getattr(options, name):
+            flag = name.replace("_", "-")
+            raise UsageError(
+                f"--run takes up a task with its repository and its conversation: leave out --{flag}"
+            )
 
 
 def _check_show(options: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
 
     from orchestrator.app.cli.chat_view import ChatView
+    from orchestrator.app.cli.server_questions import ServerQuestions
     from orchestrator.app.wiring.chat import ChatProgram
     from orchestrator.bot.chat.conversation import Answer
     from orchestrator.core.events import Event
+    from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion
 
     Made = TypeVar("Made")
 
@@ -80,6 +83,7 @@ class Chat:
         self._options = options
         self._program: asyncio.Future[ChatProgram] | None = None
         self._view: ChatView | None = None
+        self._making = threading.Lock()
         self._state_view: Callable[[Event], None] | None = None
         self._input: PromptSession[str] | None = None
         self._asking = asyncio.Lock()
@@ -88,12 +92,13 @@ class Chat:
 
     @property
     def view(self) -> ChatView:
-        """Where everything is shown. It is made when the first thing is."""
-        if self._view is None:
-            from orchestrator.app.cli.chat_view import ChatView
+        """Where everything is shown. It is made when the first thing is, here or in the thread that builds the program."""
+        with self._making:
+            if self._view is None:
+                from orchestrator.app.cli.chat_view import ChatView
 
-            self._view = ChatView.make(plain=not self._is_terminal)
-        return self._view
+                self._view = ChatView.make(plain=not self._is_terminal)
+            return self._view
 
     async def program(self) -> ChatProgram:
         """What answers, as soon as it is there.
@@ -112,10 +117,13 @@ class Chat:
             loop.add_signal_handler(name, self._terminate)
         self._main = asyncio.current_task()
         if self._is_terminal:
-            print(f"Pullwright in {Path.cwd()}")
+            run = self._options.run
+            print(f"Pullwright takes up run {run}" if run else f"Pullwright in {Path.cwd()}")
             print("/help tells the commands, Ctrl+C ends a reply, Ctrl+D leaves.\n", flush=True)
         else:
             await self.program()
+        if self._options.run is not None:
+            await self._take_up()
         status = DONE
         try:
             with suppress(LeaveError, EOFError):
@@ -126,6 +134,18 @@ class Chat:
         finally:
             await self._leave()
         return status
+
+    async def _take_up(self) -> None:
+        """Take up the task of a run, before anything is typed."""
+        program = await self.program()
+        try:
+            with self.view.live:
+                await program.opened()
+        except BaseException:
+            await program.close()
+            raise
+        if program.task:
+            self.view.say(f"{program.task.words}\n")
 
     async def _take(self, text: str) -> None:
         """Do what was typed: a command, or a word to the model."""
@@ -143,6 +163,12 @@ class Chat:
     async def say(self, text: str) -> None:
         """Say something to the model, with the files that it mentions by `@`."""
         program = await self.program()
+        if self._is_terminal and (other := program.other_memory) and other.is_allowed is None:
+            said = f"This folder says that it is a clone of {other.repository}. Whoever made it could say so."
+            self.view.say(
+                f"{said}\nWith yes, conversations in it read and write what is remembered about that repository."
+            )
+            await program.decide_memory(is_allowed=await self.confirm("Do you want that?"))
         conversation = await program.opened()
         blocks = []
         for path in dict.fromkeys(match["path"].rstrip(".,;:!?)") for match in _MENTION.finditer(text)):
@@ -169,7 +195,9 @@ class Chat:
                 current = asyncio.current_task()
                 if current and current.cancelling():
                     raise
-                self.view.say("Stopped. The reply that was cut off is not part of the conversation.")
+                self.view.say(
+                    "Stopped. What had come of a reply stays in the conversation, marked as cut off."
+                )
             except PullwrightError as error:
                 self.view.say(f"{PROGRAM}: {error}")
             finally:
@@ -199,6 +227,16 @@ class Chat:
                 return Answer(Decision.NO)
             case _:
                 return Answer(Decision.NO, word)
+
+    async def answer_server(self, question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        """Ask the person what an MCP server wants to know; None if they do not answer it."""
+        async with self._asking:
+            try:
+                return await self._questions.ask(question)
+            except (EOFError, KeyboardInterrupt):
+                if self._working:
+                    self._working.cancel()
+                return None
 
     async def confirm(self, question: str) -> bool:
         """Ask the person yes or no. Without a terminal nobody answers: the command is typed with `yes` then."""
@@ -304,11 +342,22 @@ class Chat:
 
     # -- the program ---------------------------------------------------------------------------------------------
 
+    @property
+    def _questions(self) -> ServerQuestions:
+        from orchestrator.app.cli.server_questions import ServerQuestions
+
+        return ServerQuestions(self.view, self._line, self._holds_secret)
+
+    def _holds_secret(self, text: str) -> bool:
+        return self._program is None or self._program.result().redactor.holds_secret(text)
+
     def _build(self) -> ChatProgram:
-        from orchestrator.app.wiring.chat import build_chat
+        from orchestrator.app.wiring.chat import build_chat, take_up
         from orchestrator.bot.chat.conversation import begun_in
+        from orchestrator.engine.mcp.elicitation import PersonAtTerminal
 
         refuse_secrets(self._options)
+        person = PersonAtTerminal(self._questions.show_page, self.answer_server)
         program = build_chat(
             "chat",
             self._options.repo,
@@ -317,7 +366,11 @@ class Chat:
             Path.cwd(),
             self._emit,
             ask=self.ask if self._is_terminal else None,
+            person=person if self._is_terminal else None,
+            dry_run=self._options.dry_run,
         )
+        if self._options.run:
+            take_up(program, self._options.run)
         if self._options.resume:
             program.begun = begun_in(program.context.home, self._options.resume)
         return program
@@ -344,7 +397,7 @@ class Chat:
         program = self._program.result()
         run = program.conversation.parts.run if program.conversation else None
         lines = await program.close()
-        if run and self._is_terminal:
+        if run and self._is_terminal and not program.task:
             lines.append(f"{PROGRAM} chat --resume {run} goes on with this conversation.")
         with suppress(OSError):  # the terminal may be gone
             for line in lines:

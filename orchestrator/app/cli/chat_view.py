@@ -130,14 +130,18 @@ class ChatView:
                 pass
         self.live(event)
 
-    def say(self, text: str) -> None:
-        """Print lines of the program's own, on standard output."""
+    def say(self, text: str, *, to_copy: bool = False) -> None:
+        """Print lines of the program's own, on standard output.
+
+        Args:
+            to_copy: leave long lines to the terminal, which copies them as one.
+        """
         self.live.pause()
         text = self._redactor.redact(clean(text))
         if self._console is None:
             print(text, flush=True)
         else:
-            self._console.print(text, soft_wrap=False)
+            self._console.print(text, soft_wrap=to_copy)
 
     def rows(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print two columns, the second of which goes on below itself."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, Self
 
+from rich.cells import cell_len
 from rich.console import Group
 from rich.text import Text
 
@@ -19,7 +21,9 @@ from orchestrator.app.words import (
     counted,
     duration,
     environment_redactor,
+    local_time,
     money,
+    reply_in_words,
     seconds_in_words,
     short_line,
     todos_in_words,
@@ -52,15 +56,17 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
     from rich.live import Live
-    from rich.table import Table
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
     from orchestrator.core.messages import JsonObject
 
 _UPDATES_A_SECOND = 8
+_PAUSED_UPDATE_SECONDS = 1.0
 _TAIL_LINES = 2
-_KEPT_CHARS = 2_000
+_DOING_LINES = 3
+_KEPT_CHARS = 20_000
+_RULE_CHARS = 60
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_SPINNER = "|/-\\"
 
@@ -115,7 +121,7 @@ class LiveView:
         self._plain = plain or not console.is_terminal or console.is_dumb_terminal
         self._stream = _Everything if self._plain else stream  # without a status nobody sees the pieces
         self._phase = phase
-        self._status = _Status(self._clock.monotonic(), self._stream, phase)
+        self._status = _Status(self._clock, self._stream, phase)
         self._once = _ReasonFilter(summary=summary)
         self._left_out = (*_TALK, CycleEnded) if answers else ()
         self._lock = threading.Lock()
@@ -125,6 +131,7 @@ class LiveView:
         self._paused = threading.Event()
         self._refresher: threading.Thread | None = None
         self._entered = False
+        self._cycles = 0
 
     @classmethod
     def on_stderr(cls, *, plain: bool = False, summary: bool = False, answers: bool = False) -> Self:
@@ -195,7 +202,9 @@ class LiveView:
 
     def _refresh(self, live: Live) -> None:
         """Keep the status up to date until the view is paused. Runs in a thread of its own."""
-        while not self._paused.wait(self._pause_seconds):
+        while not self._paused.wait(
+            self._pause_seconds if self._status.until is None else _PAUSED_UPDATE_SECONDS
+        ):
             with self._screen:
                 live.refresh()
 
@@ -203,12 +212,16 @@ class LiveView:
         """Show an event."""
         with self._lock:
             if isinstance(event, CycleStarted):
-                self._status = _Status(self._clock.monotonic(), self._stream, self._phase)
+                self._status = _Status(self._clock, self._stream, self._phase)
             if isinstance(event, InputReceived):
                 self._status.started = self._clock.monotonic()
+            if isinstance(event, Paused):
+                self._status.pause(event)
             self._status.take(event)
             line = self._narrator.line(event)
         self._resume()
+        if isinstance(event, CycleStarted):
+            self._separate()
         if line is None or (self._live is not None and isinstance(event, _PASSING)):
             return
         if isinstance(event, self._left_out):
@@ -218,6 +231,14 @@ class LiveView:
                 f" ({self._status.summary(self._clock.monotonic())})" if isinstance(event, CycleEnded) else ""
             )
             self._print(EventLine(one.sign, f"{one.text}{spent}", one.style))
+
+    def _separate(self) -> None:
+        """Draw a line between two cycles."""
+        if self._cycles:
+            mark = "-" if self._ascii else "─"
+            with self._screen:
+                self._console.print(Text(mark * min(self._console.width, _RULE_CHARS), style="dim"))
+        self._cycles += 1
 
     def show(self, what: RenderableType) -> None:
         """Print something above the status, and forget what that shows of the model's words."""
@@ -237,7 +258,8 @@ class LiveView:
             if self._plain:
                 self._console.print(Text(f"{line.sign} {text}", style=line.style), soft_wrap=True)
             else:
-                self._console.print(_hanging(EventLine(line.sign, text, line.style)))
+                laid_out = "\n".join(_hanging(f"{line.sign} {text}", self._console.width))
+                self._console.print(Text(laid_out, style=line.style), soft_wrap=True)
 
     def _render(self) -> Group:
         """Draw the status. The refreshing thread calls this."""
@@ -245,7 +267,8 @@ class LiveView:
             now = self._clock.monotonic()
             frames = _PLAIN_SPINNER if self._ascii else _SPINNER
             frame = frames[int(now * _UPDATES_A_SECOND) % len(frames)]
-            return Group(*self._status.lines(now, frame, self._console.width, self._redact))
+            wall = self._clock.now()
+            return Group(*self._status.lines((now, wall), frame, self._console.width, self._redact))
 
 
 def _is_one_place(one: TextIO, other: TextIO) -> bool:
@@ -313,14 +336,17 @@ class _ReasonFilter:
 class _Status(RunProgress):
     """What is going on, what it has cost so far, and the last words of the model or a program."""
 
-    def __init__(self, now: float, stream: Callable[[], _Stream], phase: str) -> None:
-        self.started = now
+    def __init__(self, clock: Clock, stream: Callable[[], _Stream], phase: str) -> None:
+        self.started = clock.monotonic()
+        self._clock = clock
         self._new_stream = stream
+        self.until: datetime | None = None
         super().__init__(phase)
 
     def does(self, what: str) -> None:
         """Go on with something else, of which nothing was said yet."""
         super().does(what)
+        self._waits_until: float | None = None
         self.tail, self._stream = "", self._new_stream()
 
     def take(self, event: Event) -> None:
@@ -328,31 +354,58 @@ class _Status(RunProgress):
         super().take(event)
         while isinstance(event, SubagentEvent):
             event = event.event
+        if isinstance(event, WaitStarted):
+            self.does("waiting")
+            self._waits_until = self._clock.monotonic() + event.seconds
         if isinstance(event, TextDelta | ReasoningDelta | ToolOutputDelta):
             # Cleaned first: what a terminal obeys may stand between the letters of a secret.
             self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
 
-    def lines(self, now: float, frame: str, width: int, redact: Callable[[str], str]) -> list[Text]:
-        """Return at most five lines, none wider than the terminal."""
-        parts = [self.phase, f"round {self.round}" if self.round else "", duration(now - self.started)]
-        parts += [money(self.usd), f"{self.usage.total_tokens:,} tokens"] if self.round else []
-        shown: list[Text] = [Text(_fitting(frame, parts, width), style="bold cyan", no_wrap=True)]
-        for text in filter(None, (f"list: {todos_in_words(self.todos)}" if self.todos else "", self.doing)):
-            line = short_line(redact(text), max(width - 3, 1))
-            shown.append(Text(f"  {line}", no_wrap=True, overflow="ellipsis"))
-        flat = short_line(redact(self.tail).replace("\\n", " "), _KEPT_CHARS)
+    def pause(self, event: Paused) -> None:
+        """Count down from now on. A time that cannot be read is not counted down to."""
+        try:
+            until = datetime.fromisoformat(event.until)
+        except ValueError:
+            return
+        self.until = until if until.tzinfo else until.replace(tzinfo=UTC)
+        self.phase = "waiting" if event.is_planned else "paused"
+        self.does("")
+
+    def lines(
+        self, now: tuple[float, datetime], frame: str, width: int, redact: Callable[[str], str]
+    ) -> list[Text]:
+        """Return a few lines, none wider than the terminal.
+
+        Args:
+            now: the time of the process, and that of the wall.
+        """
         room = max(width - 5, 1)
-        tail = flat[-room * _TAIL_LINES :]
-        shown += [
-            Text(f"    {tail[start : start + room]}", style="dim", no_wrap=True, overflow="crop")
-            for start in range(0, len(tail), room)
-        ]
-        return shown
+        shown: list[Text] = [Text(_fitting(frame, self._parts(*now), width), style="bold cyan", no_wrap=True)]
+        if self.todos:
+            line = short_line(redact(f"list: {todos_in_words(self.todos)}"), max(width - 3, 1))
+            shown.append(Text(f"  {line}", no_wrap=True, overflow="ellipsis"))
+        doing = self.doing
+        if self._waits_until is not None:
+            doing = f"{doing}, {duration(self._waits_until - now[0])} left"
+        shown += _pieces(short_line(redact(doing), room * _DOING_LINES), "  ", room)
+        said = short_line(redact(reply_in_words(self.tail)).replace("\\n", " "), _KEPT_CHARS)
+        return shown + _pieces(said[-room * _TAIL_LINES :], "    ", room, "dim")
+
+    def _parts(self, now: float, wall: datetime) -> list[str]:
+        if self.until is not None:
+            left = duration((self.until - wall).total_seconds())
+            return [self.phase, f"{left} left", f"until {local_time(self.until)}"]
+        parts = [self.phase, f"round {self.round}" if self.round else "", duration(now - self.started)]
+        if self.usage.total_tokens:
+            parts += [money(self.usd), f"{self.usage.total_tokens:,} tokens"]
+        return parts
 
     def summary(self, now: float) -> str:
         """Return the rounds, cost and time of the cycle."""
-        spent = amounts(self.usage.total_tokens, self.usd)
-        return f"{counted(self.round, 'round')}, {spent}, {duration(now - self.started)}"
+        took = duration(now - self.started)
+        if not self.round:
+            return took
+        return f"{counted(self.round, 'round')}, {amounts(self.usage.total_tokens, self.usd)}, {took}"
 
 
 def _fitting(frame: str, parts: list[str], width: int) -> str:
@@ -366,12 +419,27 @@ def _fitting(frame: str, parts: list[str], width: int) -> str:
     return text
 
 
-def _hanging(line: EventLine) -> Table:
-    """Lay out the sign, and the text beside it on one or more lines."""
-    from rich.table import Table
+def _pieces(text: str, indent: str, room: int, style: str = "") -> list[Text]:
+    """Cut text into lines of this many characters."""
+    return [
+        Text(f"{indent}{text[start : start + room]}", style=style, no_wrap=True, overflow="crop")
+        for start in range(0, len(text), room)
+    ]
 
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(width=1)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(line.sign, style=line.style), Text(line.text, style=line.style))
-    return grid
+
+def _hanging(text: str, width: int) -> list[str]:
+    """Break text into lines between words, with an indent below the sign.
+
+    A word that is longer than a line, as a path may be, is left to the terminal to break, which copies it whole.
+    """
+    shown: list[str] = []
+    for number, line in enumerate(text.split("\n")):
+        current = "" if number == 0 else " "
+        for word in line.split(" "):
+            longer = f"{current} {word}" if current else word
+            if current.strip() and cell_len(longer) > width:
+                shown.append(current)
+                longer = f"  {word}"
+            current = longer
+        shown.append(current)
+    return shown

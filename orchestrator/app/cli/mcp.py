@@ -18,6 +18,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Guarded, Warned
 from orchestrator.engine.mcp.base import McpError, ServerProgram, shown_names
 from orchestrator.engine.mcp.definitions import for_model, pin_of
+from orchestrator.engine.mcp.elicitation import PersonAtTerminal
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -52,15 +53,15 @@ def mcp(options: argparse.Namespace) -> int:
     redact = Redactor([*secret_values(os.environ), *maker.config.secrets]).redact
     tree = Path(options.repo).resolve() if options.repo else None
     if sys.stdin.isatty() and sys.stderr.isatty():
-        maker = replace(maker, show=_show_page)
+        maker = replace(maker, person=PersonAtTerminal(_show_page))
     try:
         return asyncio.run(_Trial(maker, server, options, _Listener(redact), tree).run())
     except McpError as error:
         raise McpError(redact(f"the MCP server {server.name}: {error}")) from None
 
 
-def _show_page(page: str) -> None:
-    print(f"sign in at: {clean(page)}", file=sys.stderr, flush=True)
+def _show_page(server: str, page: str) -> None:
+    print(f"sign in to the MCP server {server} at: {clean(page)}", file=sys.stderr, flush=True)
 
 
 def _list(maker: McpMaker, *, as_json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
@@ -81,12 +82,12 @@ def _block(forge: LocalForge, states: States) -> list[str]:
         lines.append(
             f"      {short_line(request.branch)} -> {short_line(request.base)}, {request.commit[:_SHORT_COMMIT]}"
         )
-        lines.append(f"      {short_line(request.url, _MAX_LINE_CHARS)}")
+        show = f"git -C {shlex.quote(name)} show {shlex.quote(request.branch)}"
+        lines.append(f"      {short_line(show, _MAX_LINE_CHARS)}")
         if (state := of_pull.get(request.number)) is not None:
             lines += _task_lines(state, name, "      ")
     for question in _waiting(questions, known):
         lines.append(f"  ?{question.number}  {short_line(asked(question.body), _MAX_LINE_CHARS)}")
-        lines.append(f"      {short_line(question.url, _MAX_LINE_CHARS)}")
     for state in known or ():
         if state.pull is None and state.status is not TaskStatus.OPEN:
             lines += _task_lines(state, name, "  ")

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.state import StateView
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.words import (
+    amounts,
     as_json_text,
     clean,
     counted,
     environment_redactor,
-    money,
     tests_in_words,
 )
 from orchestrator.bot.cycle.finish import outcome_words
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.index import Pause
+    from orchestrator.core.events import Emit
     from orchestrator.core.repositories import Commands
 
 
@@ -56,12 +56,18 @@ def run(options: argparse.Namespace) -> int:
         dry_run=options.dry_run,
     )
     try:
-        emit = StateView(view, SystemClock(), view.tell) if options.debug else view
+        emit = _with_state(view) if options.debug else view
         program = build_program(request, given_settings(options), os.environ, Path.cwd(), emit)
     except PullwrightError as error:
         return _refuse(error, as_json=options.json)
     with view:
         return asyncio.run(_run(program, options, view))
+
+
+def _with_state(view: LiveView) -> Emit:
+    from orchestrator.app.cli.state import StateView
+
+    return StateView(view, SystemClock(), view.tell)
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
@@ -72,10 +78,12 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
     try:
         last = await task
     except PullwrightError as error:
+        view.pause()
         return _refuse(error, as_json=options.json)
     except asyncio.CancelledError:
         return INTERRUPTED
     finally:
+        view.pause()
         await program.close()
     if whole.cycles > 1 and not options.json:
         print(whole.line, flush=True)
@@ -104,7 +112,6 @@ async def _work(
         until = schedule.next_fire(clock.now()).isoformat(timespec="seconds")
         reason = f"nothing to do before the next time of the schedule ({schedule.text})"
         view(Paused(until, reason, is_planned=True))
-        view.pause()
 
     signal = rhythm.signal = ScheduleSignal(waiting, tell_next)
     async with Alarms({"": schedule}, signal.notify, clock, random.SystemRandom()):
@@ -120,7 +127,6 @@ def _rhythm(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
         if after is not None and after.run is not None:
             note_pause(context.home, after.run, pause, shared.safeguards.redactor.redact, clock)
         view(pause.event)
-        view.pause()
 
     left = last_pause(context.home, clock.now(), repository=shared.site.label, model=model)
     pace = NextStepChooser(clock, random.SystemRandom())
@@ -211,7 +217,7 @@ class RunTotals:
             told += [counted(outcomes.count(outcome), noun)] if outcome in outcomes else []
         for outcome, words in (("limit", "ended by a limit"), ("paused", "paused"), ("failed", "failed")):
             told += [f"{counted(outcomes.count(outcome), 'task')} {words}"] if outcome in outcomes else []
-        cost = f"{counted(self.spent.rounds, 'round')}, {self.spent.tokens:,} tokens, {money(self.spent.usd)}"
+        cost = f"{counted(self.spent.rounds, 'round')}, {amounts(self.spent.tokens, self.spent.usd)}"
         return f"In all: {counted(self.cycles, 'cycle')}, {', '.join(told)}; {cost}"
 
 
@@ -219,9 +225,15 @@ def print_result(
     result: CycleResult, redact: Callable[[str], str], commands: Commands, *, dry_run: bool
 ) -> None:
     """Print a result on standard output: the headline, then what to look at and what to type."""
-    for line in (*_headline(result), *_details(result, commands, dry_run=dry_run)):
+    for line in result_lines(result, commands, dry_run=dry_run):
         # What a terminal obeys may stand between the letters of a secret.
         print(redact(clean(line)), flush=True)
+
+
+def result_lines(result: CycleResult, commands: Commands, *, dry_run: bool) -> Iterator[str]:
+    """Tell a result: the headline, then what to look at and what to type."""
+    yield from _headline(result)
+    yield from _details(result, commands, dry_run=dry_run)
 
 
 def _headline(result: CycleResult) -> Iterator[str]:
@@ -229,7 +241,8 @@ def _headline(result: CycleResult) -> Iterator[str]:
     match result.outcome:
         case "proposed" if pull:
             yield f"Pull request #{pull.number}: {pull.title}"
-            yield f"  {pull.url}"
+            if pull.url and not pull.url.startswith("file:"):  # the local forge's files are for programs
+                yield f"  {pull.url}"
         case "planned" if pull:
             yield f"Would open a pull request: {pull.title}"
             yield f"\n{pull.body}\n"
@@ -265,9 +278,8 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
     if result.patch:
         yield f"  kept    {result.patch} (git apply takes it)"
     if result.rounds:
-        cost = money(None) if result.usd is None else f"${result.usd:.4f}"
-        rounds = counted(result.rounds, "round")
-        yield f"  spent   {rounds}, {result.usage.total_tokens:,} tokens, {cost}{_UNCOUNTED if dry_run else ''}"
+        spent = amounts(result.usage.total_tokens, result.usd)
+        yield f"  spent   {counted(result.rounds, 'round')}, {spent}{_UNCOUNTED if dry_run else ''}"
     if result.task and not dry_run and outcome_words(result, result.task).partition(" ")[0] in _BLOCKING:
         yield f"  again   {commands.retry(result.task.key)}"
     more = " --verbose" if isinstance(result.cause, BadReplyError) else ""

@@ -16,9 +16,11 @@ from orchestrator.app.words import (
     as_json_text,
     clean,
     counted,
+    cut_line,
     duration,
     environment_redactor,
     first_lines,
+    local_time,
     money,
     repair_note,
     short_line,
@@ -240,19 +242,25 @@ def _write_state(run: Run, *, as_json: bool) -> None:
 
 
 def _write_list(home: Home, *, as_json: bool) -> None:
+    """Write each run: when, how it ended and what it cost, then where, what, and why it ended so."""
+    redact = environment_redactor().redact
     for folder in runs(home):
         found = summarise(folder)
         outcome, usd = (
             "damaged" if found.is_damaged else found.outcome,
             None if found.is_damaged else found.spent.usd,
         )
-        title = found.task.title if found.task else ""
-        started = found.started.isoformat(timespec="seconds") if found.started else None
+        title = found.task.title if found.task else found.said
+        asked = found.question if found.outcome == "question" else ""
+        reason = found.error or asked or found.reason or found.fault
         if as_json:
-            record = {"run": found.id, "started": started, "outcome": outcome, "task": title}
-            sys.stdout.write(f"{as_json_text({**record, 'usd': usd})}\n")
-        else:
-            when = found.started.strftime("%Y-%m-%d %H:%M") if found.started else "-" * 16
-            cost = "unknown" if usd is None else money(usd)
-            text = f"{short_line(found.id)}  {when}  {short_line(outcome):11}  {cost:>8}"
-            sys.stdout.write(f"{text}  {short_line(title, 80)}".rstrip() + "\n")
+            started = found.started.isoformat(timespec="seconds") if found.started else None
+            record = {"run": found.id, "started": started, "outcome": outcome, "task": title, "usd": usd}
+            record |= {"repository": found.repository, "reason": reason}
+            sys.stdout.write(f"{as_json_text(record)}\n")
+            continue
+        when = local_time(found.started) if found.started else "at an unknown time"
+        cost = "cost unknown" if usd is None else money(usd)
+        lines = [f"{short_line(found.id)}  {when}  {short_line(outcome)}, {cost}"]
+        lines += [f"    {cut_line(text, _ITEM_CHARS)}" for text in (found.repository, title, reason) if text]
+        sys.stdout.write("".join(f"{redact(line)}\n" for line in lines))

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from orchestrator.app.cli.chat import Chat
+    from orchestrator.app.wiring.chat import ChatProgram
+    from orchestrator.app.wiring.chat_cycles import PullDraft
+    from orchestrator.bot.chat.conversation import Conversation
 
 _MOST_RESUMABLE = 10
 _TITLE_CHARS = 60
 _PRIVATE = 0o600
+_MOST_FILES = 20
 _KEYS = [
     ("@path", "shows the model a file"),
     ("\\ at the end", "goes on in the next line"),
@@ -80,7 +84,7 @@ async def _memory(chat: Chat, rest: str) -> None:
         chat.view.say("nothing is remembered on this machine")
         return
     out = StringIO()
-    opened = program.memory or open_memory(program.context, program.repository)
+    opened = program.memory or open_memory(program.context, program.repository, program.redactor)
     try:
         with redirect_stdout(out):
             await act(opened, options, out)
@@ -130,8 +134,11 @@ async def _model(chat: Chat, rest: str) -> None:
 
 
 async def _effort(chat: Chat, rest: str) -> None:
+    from orchestrator.app.config.settings import Origin, SourceKind, check_value
+
     program = await chat.program()
     if rest:
+        check_value("reasoning_effort", rest, Origin(SourceKind.FLAG, "/effort"))
         session = (await program.opened()).session
         session.reasoning_effort = None if rest == "none" else rest
     chat.view.say(f"reasoning effort: {program.effort or 'as the provider has it'}")
@@ -187,9 +194,18 @@ async def _skill(chat: Chat, rest: str) -> None:
 
 
 async def _diff(chat: Chat, _rest: str) -> None:
-    conversation = (await chat.program()).conversation
-    text = await asyncio.to_thread(conversation.parts.checkpoints.changed) if conversation else ""
+    program = await chat.program()
+    conversation, text = await _begun(program), ""
+    if program.draft is not None:
+        text = program.draft.diff
+    elif conversation is not None:
+        text = await asyncio.to_thread(conversation.parts.checkpoints.changed)
     _show_diff(chat, text or "the model has changed no file in this conversation")
+
+
+async def _begun(program: ChatProgram) -> Conversation | None:
+    """The conversation; None where nobody said anything, in an earlier one neither."""
+    return await program.opened() if program.begun else program.conversation
 
 
 async def _undo(chat: Chat, rest: str) -> None:
@@ -204,7 +220,7 @@ async def _step(chat: Chat, rest: str, *, redo: bool) -> None:
     """Show what would be changed, and change it if the person wants that."""
     from orchestrator.app.words import counted
 
-    conversation = (await chat.program()).conversation
+    conversation = await _begun(await chat.program())
     if conversation is None:
         chat.view.say("the model has changed no file in this conversation")
         return
@@ -251,19 +267,21 @@ def _write_new(name: str, text: str) -> Path:
 
 
 async def _resume(chat: Chat, rest: str) -> None:
-    from orchestrator.app.words import counted, short_line
+    from orchestrator.app.words import counted, local_time, short_line
     from orchestrator.bot.chat.conversation import begun_in, conversations
 
     program = await chat.program()
     if not rest:
         found = conversations(program.context.home, program.label, _MOST_RESUMABLE)
         lines = [
-            f"{one.run}  {one.started:%Y-%m-%d %H:%M}  {short_line(one.first, _TITLE_CHARS)}" for one in found
+            f"{one.run}  {local_time(one.started)}  {short_line(one.first, _TITLE_CHARS)}" for one in found
         ]
         chat.view.say(
             "\n".join((*lines, "/resume RUN goes on with one")) if lines else "there is none to go on with"
         )
         return
+    if program.task is not None:
+        raise ConfigurationError("this conversation is about a task: leave it, then chat --resume")
     begun = begun_in(program.context.home, rest)
     await program.end()
     program.begun = begun
@@ -280,6 +298,66 @@ async def _typed_alone(chat: Chat, _rest: str) -> None:
     chat.view.say("/paste stands alone on its line; /submit ends what is pasted")
 
 
+async def _pr(chat: Chat, rest: str) -> None:
+    program = await chat.program()
+    if rest == "yes":
+        await _propose(chat, program)
+        return
+    words = _words(rest)
+    everything, repository = False, None
+    while words and words[0].startswith("--"):
+        flag = words.pop(0)
+        if flag == "--all":
+            everything = True
+        elif flag == "--repo" and words:
+            repository = words.pop(0)
+        else:
+            raise ConfigurationError(f"/pr knows no {flag[:60]}: /pr [--all] [--repo REPO] [TITLE]")
+    draft = await program.draft_pull(" ".join(words), everything=everything, repository=repository)
+    _show_draft(chat, program, draft)
+    if await chat.confirm("Propose this?"):
+        await _propose(chat, program)
+
+
+def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
+    """Show what would leave this machine, and where it would go."""
+    from orchestrator.app.words import counted
+    from orchestrator.core.changes import diff_stat
+
+    stat = diff_stat(draft.diff)
+    draft_or_not = ", as a draft" if program.settings.draft or draft.insists else ""
+    rows = [
+        ("title", program.guards.wording.title(draft.title)),
+        ("goes to", f"{draft.where}, branch {draft.branch}{draft_or_not}"),
+        (
+            "changes",
+            f"{counted(len(draft.paths), 'file')}, +{stat.added} -{stat.removed} (/diff shows the lines)",
+        ),
+        *(("", f"{letter} {path}") for path, letter in draft.paths[:_MOST_FILES]),
+    ]
+    if len(draft.paths) > _MOST_FILES:
+        rows.append(("", f"and {len(draft.paths) - _MOST_FILES} more"))
+    if draft.left_out:
+        more = len(draft.left_out) - _MOST_FILES
+        named = ", ".join(draft.left_out[:_MOST_FILES]) + (f" and {more} more" if more > 0 else "")
+        rows.append(("left out", f"your own edits in {named} (/pr --all takes them)"))
+    if draft.note:
+        rows.append(("note", draft.note))
+    if draft.insists:
+        rows.append(("refused", "it was refused before; now it is proposed as it is, and says so"))
+    chat.view.rows(rows)
+
+
+async def _propose(chat: Chat, program: ChatProgram) -> None:
+    from orchestrator.app.cli.run import result_lines
+
+    draft = program.draft
+    result = await program.propose()
+    if draft is not None:
+        dry_run = result.outcome == "planned"
+        chat.view.say("\n".join(result_lines(result, draft.commands, dry_run=dry_run)))
+
+
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
@@ -294,14 +372,20 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("/status", "", "repository, model, what may run, what it cost", _status),
         SlashCommand("/cost", "", "what this conversation has cost", _cost),
         SlashCommand("/context", "", "how much of what the model can read is used", _context),
-        SlashCommand("/compact", "", "make the conversation shorter by a summary", _compact),
+        SlashCommand("/compact", "", "put a summary in the place of all but the last reply", _compact),
         SlashCommand(
             "/model", "[NAME]", "the model, or another one of the same provider from now on", _model
         ),
         SlashCommand("/effort", "[WORD]", "how much the model thinks: low, medium, high, none", _effort),
-        SlashCommand("/diff", "", "what the model has changed in this conversation", _diff),
+        SlashCommand("/diff", "", "what the model has changed here, or what /pr would propose", _diff),
         SlashCommand("/undo", "[yes]", "take back what the model changed last, after a look at it", _undo),
         SlashCommand("/redo", "[yes]", "do again what was taken back last", _redo),
+        SlashCommand(
+            "/pr",
+            "[--all] [TITLE]",
+            "propose what was changed as a pull request, after a look at it; --all with your own edits",
+            _pr,
+        ),
         SlashCommand("/todo", "", "the model's list of what is to be done", _todo),
         SlashCommand("/skill", "[NAME]", "give the model a skill, or list them", _skill),
         SlashCommand("/memory", "ACTION", "what is remembered on this machine; /memory help", _memory),

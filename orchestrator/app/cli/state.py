@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.app.words import counted, short_line, telling_argument
+from orchestrator.app.words import counted, local_time, short_line, telling_argument
 from orchestrator.core.events import CycleStarted, ProcessingEnded, TurnStarted
 from orchestrator.core.todos import todo_checklist
 from orchestrator.engine.session.state_record import StateRecord
@@ -50,7 +50,7 @@ def _timed(name: str, lines: Sequence[tuple[datetime, str]], latest: int | None)
     shown = lines if latest is None else lines[-latest:]
     yield f"{name}: {len(lines)}{f', the last {len(shown)}:' if len(shown) < len(lines) else ''}"
     for at, text in shown:
-        yield f"  {at:%Y-%m-%d %H:%M:%S} UTC  {short_line(text)}"
+        yield f"  {local_time(at, seconds=True)}  {short_line(text)}"
 
 
 class StateView:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.wiring.repository import open_tasks
-from orchestrator.app.words import agreed, as_json_text, clean, environment_redactor, short_line
+from orchestrator.app.words import agreed, as_json_text, clean, environment_redactor, local_time, short_line
 from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _BY_HAND = "by hand"
-_HEADS = ("TASK", "WHO", "NO.", "SINCE (UTC)", "STATE")
+_HEADS = ("TASK", "WHO", "NO.", "SINCE", "STATE")
 _MOST_CELL_CHARS = 80
 _MOST_STATE_CHARS = 200
 _MINUTES_AN_HOUR = 60
@@ -125,7 +125,7 @@ def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes
     if record.fault is not None:
         said = short_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
         return (record.task, record.owner, "-", "-", said)
-    since = f"{record.taken_at:%Y-%m-%d %H:%M}"
+    since = local_time(record.taken_at)
     said = short_line(state.describe(), _MOST_STATE_CHARS)
     if state.status is TaskStatus.WORKING:
         said = f"{said}, {_expiry(record, now, times)}"

@@ -19,7 +19,7 @@ from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
-from orchestrator.app.words import as_json_text, clean, money, short_line
+from orchestrator.app.words import as_json_text, clean, local_time, money, short_line
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause
@@ -35,7 +35,7 @@ from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from orchestrator.app.config.fleet import Address, FleetFile, FleetRepository
@@ -113,7 +113,7 @@ class _WorkerRun:
         at, first = min(times, key=itemgetter(0))
         if at > now:
             why = f" ({short_line(first.pause.reason)})" if first.pause else ""
-            self._say(f"nothing to do before {at:%Y-%m-%d %H:%M} UTC, then {first.name}{why}")
+            self._say(f"nothing to do before {local_time(at)}, then {first.name}{why}")
 
     def _turned(self) -> None:
         self._health.note_turn()
@@ -188,9 +188,20 @@ class Members:
             self._schedule(repository.name, settings),
             NextStepChooser(self._clock, random.SystemRandom()),
             left,
+            settings.max_usd or 0.0,
             totals=MemberTotals(last_run=last_run),
         )
         return member
+
+    def key(self, repository: FleetRepository) -> str:
+        """Return the key by which all machines know a repository."""
+        flags = self._flags(repository)
+        settings = load_settings(flags, repository.environ, Path.cwd()).settings
+        return repository_key(label_of(repository.name, settings.github_url))
+
+    def keys(self, repositories: Iterable[FleetRepository]) -> dict[str, str]:
+        """Return the key of each repository by its name in the file."""
+        return {one.name: self.key(one) for one in repositories}
 
     def _only_once(self, name: str, github_url: str) -> None:
         """Refuse a repository that is named twice, also in two spellings."""
@@ -256,13 +267,13 @@ _MOST_REASON_CHARS = 160
 
 def cycle_line(member: Member, result: CycleResult, onward: NextStep, now: datetime, *, once: bool) -> str:
     """Return one line about a cycle: when, where, what came of it, its cost, and when the next one begins."""
-    parts = [f"{now:%Y-%m-%d %H:%M} UTC", member.name, str(result.outcome), *_what(member, result, onward)]
+    parts = [f"{local_time(now)}", member.name, str(result.outcome), *_what(member, result, onward)]
     if result.rounds:
         parts.append(money(result.usd))
     if isinstance(onward, NeedsPerson):
         parts.append("no further cycle until the worker is started again")
     elif (next_at := _next_at(member, onward, now, once=once)) is not None:
-        parts.append(f"next {next_at:%Y-%m-%d %H:%M} UTC")
+        parts.append(f"next {local_time(next_at)}")
     return " | ".join(short_line(part) for part in parts)
 
 

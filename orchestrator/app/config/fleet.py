@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_EVERY = "10m"
 """How often a repository is looked at that has no schedule of its own."""
 _TABLES = ("fleet", "defaults", "repository")
-_FLEET_KEYS = ("health", "parallel", "timezone")
+_FLEET_KEYS = ("health", "lease_seconds", "max_usd_per_day", "most_running", "parallel", "timezone")
 _OWN_KEYS = ("name", "token_env")
 _WHEN = ("every", "cron")
 _NOT_IN_A_FLEET = {"max_cycles": "a fleet has no end: leave it out, or pass --once for one cycle each"}
@@ -38,6 +39,8 @@ _OTHER_IDENTITIES = frozenset(
 )  # would be used beside or instead
 _MOST_REPOSITORIES = 1_000
 _MOST_PARALLEL = 16
+_LEAST_LEASE = 6
+_MOST_LEASE = 3_600
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 _MAX_PORT = 65_535
@@ -72,12 +75,18 @@ class FleetFile:
 
     Attributes:
         health: where its state is served; None where it is not.
-        parallel: the most cycles at a time.
+        parallel: the most cycles at a time of one worker.
+        most_running: the most cycles at a time of all workers; None is no limit.
+        max_usd_per_day: what all cycles of a UTC day may cost; None is no limit.
+        lease_seconds: a worker of whom nothing was heard for so long is taken for dead; None is the usual time.
     """
 
     repositories: tuple[FleetRepository, ...]
     health: Address | None
     parallel: int
+    most_running: int | None = None
+    max_usd_per_day: float | None = None
+    lease_seconds: int | None = None
 
 
 def load_fleet(path: Path, environ: Mapping[str, str]) -> FleetFile:
@@ -136,7 +145,14 @@ class _Reader:
         if len(listed) > _MOST_REPOSITORIES:
             raise ConfigurationError(f"{self._path} names more than {_MOST_REPOSITORIES:,} repositories")
         repositories = tuple(self._repository(one, defaults) for one in listed)
-        return FleetFile(repositories, self._health(fleet.get("health")), self._parallel(fleet))
+        return FleetFile(
+            repositories,
+            self._health(fleet.get("health")),
+            self._number(fleet, "parallel", 1, _MOST_PARALLEL) or 1,
+            self._number(fleet, "most_running", 1, _MOST_REPOSITORIES),
+            self._daily_limit(fleet, repositories),
+            self._number(fleet, "lease_seconds", _LEAST_LEASE, _MOST_LEASE),
+        )
 
     def _table(self, values: dict[str, Any], name: str) -> dict[str, Any]:
         table = values.get(name, {})
@@ -214,13 +230,29 @@ class _Reader:
         others = {key: value for key, value in self._environ.items() if key not in _OTHER_IDENTITIES}
         return {**others, "GITHUB_TOKEN": token, "GH_ENTERPRISE_TOKEN": token}  # on whichever server it lies
 
-    def _parallel(self, fleet: dict[str, Any]) -> int:
-        value = fleet.get("parallel", 1)
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_PARALLEL:
-            raise ConfigurationError(
-                f"parallel in {self._path} must be a whole number from 1 to {_MOST_PARALLEL}"
-            )
+    def _number(self, fleet: dict[str, Any], key: str, least: int, most: int) -> int | None:
+        value = fleet.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ConfigurationError(f"{key} in {self._path} must be a whole number from {least} to {most}")
         return value
+
+    def _daily_limit(self, fleet: dict[str, Any], repositories: tuple[FleetRepository, ...]) -> float | None:
+        """The most that a cycle can cost is set aside before it begins, so each repository has to say it."""
+        value = fleet.get("max_usd_per_day")
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise ConfigurationError(
+                f"max_usd_per_day in {self._path} must be a number of US dollars above 0"
+            )
+        if without := next((one for one in repositories if "max_usd" not in one.settings), None):
+            raise ConfigurationError(
+                f"max_usd_per_day in {self._path} needs max_usd for each repository, "
+                f"and {without.name} has none: write it into [defaults]"
+            )
+        return float(value)
 
     def _health(self, value: Any) -> Address | None:
         if value is None:

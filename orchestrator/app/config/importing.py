@@ -14,15 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.config.settings import Origin, SourceKind, check_value, nearest_to, read_toml, user_file
+from orchestrator.app.config.settings import (
+    Origin,
+    SourceKind,
+    check_value,
+    nearest_to,
+    read_json,
+    read_toml,
+    user_file,
+)
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.models.catalog import Provider, detect_provider, is_official
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-MOST_BYTES = 1_000_000
 
 _KEYS = {"anthropic_api_key": "ANTHROPIC_API_KEY", "openai_api_key": "OPENAI_API_KEY"}
 _PLAIN = {
@@ -126,17 +132,7 @@ def _base(url: object) -> object:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
-    if len(data) > MOST_BYTES:
-        raise ConfigurationError(f"{path} has more than {MOST_BYTES:,} bytes")
-    try:
-        given = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path} is not valid JSON: {str(error)[:200]}") from None
+    given = read_json(path)
     if not isinstance(given, dict):
         raise ConfigurationError(f"{path} must hold one JSON object with the settings")
     return given

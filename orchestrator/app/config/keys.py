@@ -27,6 +27,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "exa": ("EXA_API_KEY",),
     "embedding": ("PULLWRIGHT_EMBEDDING_API_KEY",),
     "webhook": ("PULLWRIGHT_WEBHOOK",),
+    "database": ("PULLWRIGHT_DATABASE_URL",),
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
     "github_enterprise": ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
     "github_app": (APP_KEY, APP_KEY_FILE),
@@ -44,6 +45,7 @@ class ApiKeys:
         other: for a server that `api_url` names.
         embedding: for a server that `embedding_api_url` names.
         webhook: where a digest is sent; whoever knows the address may write there.
+        database: the URL of a fleet's PostgreSQL, with its password.
         github: for github.com and the configured server; `github_enterprise` for every server but github.com.
         github_app: the private key of a GitHub App, PEM text.
     """
@@ -57,6 +59,7 @@ class ApiKeys:
     exa: str | None = field(default=None, repr=False)
     embedding: str | None = field(default=None, repr=False)
     webhook: str | None = field(default=None, repr=False)
+    database: str | None = field(default=None, repr=False)
     github: str | None = field(default=None, repr=False)
     github_enterprise: str | None = field(default=None, repr=False)
     github_app: str | None = field(default=None, repr=False)

@@ -5,7 +5,6 @@ No repository configures one: a server is a program that runs here, or a place t
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from orchestrator.app.config.settings import nearest_to, read_toml, user_file
+from orchestrator.app.config.settings import nearest_to, read_json, read_toml, user_file
 from orchestrator.app.forms import Address, Hosts  # noqa: TC001  pydantic reads the annotations
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
 
 TABLE = "mcp"
-_MAX_FILE_BYTES = 1_000_000
 _MOST_SERVERS = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _OF_OTHERS = frozenset(
@@ -128,7 +126,7 @@ def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
         entries[name] = entry, users
     if settings.mcp_config is not None:
         path = Path(settings.mcp_config).expanduser()
-        for name, entry in _servers_of(_read_json(path), path, "mcpServers", "").items():
+        for name, entry in _servers_of(read_json(path, flag="--mcp-config"), path, "mcpServers", "").items():
             entries[name] = entry, path
     if len(entries) > _MOST_SERVERS:
         raise ConfigurationError(f"at most {_MOST_SERVERS} MCP servers can be configured, not {len(entries)}")
@@ -159,20 +157,6 @@ def _servers_of(table: object, path: Path, key: str, where: str) -> dict[str, An
     if not isinstance(servers, dict):
         raise ConfigurationError(f'{place}: must hold an object "{key}" with a server each')
     return servers
-
-
-def _read_json(path: Path) -> object:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"--mcp-config {path} cannot be read: {error.strerror or error}") from error
-    if len(data) > _MAX_FILE_BYTES:
-        raise ConfigurationError(f"--mcp-config {path} has more than {_MAX_FILE_BYTES:,} bytes")
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"--mcp-config {path} is not valid JSON: {str(error)[:200]}") from None
 
 
 class _MissingVariableError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -265,6 +266,11 @@ def user_folder() -> Path:
     return platformdirs.user_config_path("pullwright", appauthor=False)
 
 
+def users_skills() -> Path:
+    """Return the folder of the user's own skills."""
+    return user_folder() / "skills"
+
+
 def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
     values: dict[str, Any] = {}
     origin = dict.fromkeys(KEYS, Origin(SourceKind.DEFAULT, ""))
@@ -356,6 +362,29 @@ def read_toml(path: Path) -> dict[str, Any] | None:
         raise ConfigurationError(f"{path} is not UTF-8 text") from error
     except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+
+
+def read_json(path: Path, *, flag: str = "") -> Any:
+    """Read a JSON file, in UTF-8, UTF-16 or UTF-32, with or without a byte order mark.
+
+    Args:
+        flag: the option that names the file, for what is told of a failure.
+
+    Raises:
+        ConfigurationError: it cannot be read, has more than 1,000,000 bytes, or is no JSON.
+    """
+    named = f"{flag} {path}".strip()
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{named} cannot be read: {error.strerror or error}") from error
+    if len(data) > _MAX_FILE_BYTES:
+        raise ConfigurationError(f"{named} has more than {_MAX_FILE_BYTES:,} bytes")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{named} is not valid JSON: {str(error)[:200]}") from None
 
 
 def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Source:

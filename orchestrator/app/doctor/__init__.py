@@ -59,7 +59,7 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
         runs: run the tests of the repository's default branch once.
     """
     redact = Redactor(secret_values(environ)).redact
-    yield from run_probes(machine(Home.of(environ)), redact)
+    yield from run_probes(machine(Home.of(environ), environ), redact)
     stop = Impatient()
     groups: Iterable[Group]
     try:

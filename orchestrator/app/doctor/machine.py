@@ -33,6 +33,7 @@ from orchestrator.app.wiring.model import (
     fallback_named,
     first_named,
 )
+from orchestrator.app.words import local_time
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
 from orchestrator.bot.journal.index import last_pause
@@ -59,11 +60,14 @@ from orchestrator.engine.models.catalog import (
     context_window,
     flat_price,
 )
+from orchestrator.engine.models.listing import USUAL_PORTS, local_servers
 from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.mcp import McpMaker
@@ -79,7 +83,7 @@ _GIT = f"{INSTALL_GIT}: https://git-scm.com (apt install git, dnf install git, b
 _SANDBOX_SECONDS = 60.0
 
 
-def machine(home: Home) -> Group:
+def machine(home: Home, environ: Mapping[str, str]) -> Group:
     """Make the probes that need no configuration."""
     probes = (
         Probe("Python", _python, "install Python 3.11 or newer"),
@@ -87,6 +91,7 @@ def machine(home: Home) -> Group:
         Probe("temporary", lambda: writable(Path(tempfile.gettempdir())), _temporary_fix()),
         Probe("git", _git, _GIT),
         Probe("time zones", _zones, "run pip install tzdata"),
+        Probe("local models", lambda: _local_models(environ), "start the server of the model again"),
     )
     return Group("This machine", probes)
 
@@ -203,6 +208,14 @@ def _zones() -> ProbeFinding:
     return ok("known")
 
 
+def _local_models(environ: Mapping[str, str]) -> ProbeFinding:
+    found = local_servers(environ)
+    if not found:
+        ports = ", ".join(f"{program} {port}" for program, port in USUAL_PORTS)
+        return ok(f"no server at the usual ports ({ports})")
+    return ok("; ".join(f"{server}: {server.flags}" for server in found))
+
+
 def _sandbox(settings: Settings) -> ProbeFinding:
     if not runs_anything(settings):
         return skipped(f"no command runs at the level {settings.permission} without --allow-command")
@@ -240,7 +253,7 @@ def _pause(home: Home, clock: Clock, repository: str | None) -> ProbeFinding:
     pause = last_pause(home, clock.now(), repository=repository)
     if pause is None:
         return ok("none")
-    until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
+    until = local_time(pause.until)
     return warned(f"until {until}: {pause.reason}", f"wait until {until}, or name another --model")
 
 

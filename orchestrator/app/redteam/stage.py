@@ -18,30 +18,43 @@ from orchestrator.app.config.mcp import McpConfig
 from orchestrator.app.config.settings import Loaded
 from orchestrator.app.redteam.attack import AttackPlace
 from orchestrator.app.redteam.judge import Evidence, files_below, host_reports, look_at_scene, outside_files
-from orchestrator.app.redteam.model import ObedientModel
+from orchestrator.app.redteam.model import ObedientModel, instructions_in
 from orchestrator.app.redteam.world import (
     DEFAULT_BRANCH,
+    LATER_BRANCH,
     NAME,
     PAGE,
+    THEIR_BRANCH,
     FakeWeb,
     OutgoingText,
     StagedForge,
     borrowed_environment,
     open_scene,
+    references,
+    with_lies,
 )
 from orchestrator.app.wiring import BuildContext, ignore_event
-from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards
+from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
 from orchestrator.app.wiring.mcp import McpMaker, check_installed
 from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.app.wiring.program import EventBus, Program
 from orchestrator.app.wiring.repository import Site, Source
+from orchestrator.app.wiring.verify_pr import NamedPull, VerifyProgram
+from orchestrator.bot.chat.operators import FolderOperator
 from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.forge.base import Proposal
+from orchestrator.bot.git.checkpoints import Checkpoints
+from orchestrator.bot.git.folder_change import find_base
+from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.verification.page import report
+from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
 from orchestrator.core.events import Defence
+from orchestrator.core.messages import Spent
 from orchestrator.engine.environments.wrappers import Wrapper
 from orchestrator.engine.mcp.base import McpServer, ServerProgram
 from orchestrator.engine.mcp.definitions import as_definition
@@ -58,6 +71,7 @@ if TYPE_CHECKING:
     from orchestrator.app.redteam.secrets import Drawn
     from orchestrator.app.redteam.world import Scene
     from orchestrator.bot.cycle.parts import CycleParts, Guards
+    from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.memory.memory import LongTermMemory
 
@@ -68,6 +82,8 @@ _LEADS: Mapping[AttackPlace, Mapping[str, Any]] = {
 }
 """What the task makes the model do first, so that it comes to read the words."""
 _SERVER = "tickets"
+_TALK = "20261123-150000-0000000"
+"""The run of the conversation."""
 _TOOL_SERVER = Path(__file__).with_name("tool_server.py")
 _HOW_TO_TEST = ("test_command", "setup_command", "test_report")
 _FEW_ROUNDS = 8
@@ -116,9 +132,9 @@ class StagedProgram(Program):
 
     change: Callable[[CycleParts], CycleParts] = field(kw_only=True)
 
-    def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
+    def parts(self, run: str, folder: Path, settings: Settings, only: str = "") -> CycleParts:
         """Return what the user gets, changed."""
-        return self.change(super().parts(run, folder, settings))
+        return self.change(super().parts(run, folder, settings, only))
 
 
 @dataclass(frozen=True)
@@ -134,6 +150,7 @@ class Stage:
     forge: type[StagedForge] = StagedForge
     model: type[ObedientModel] = ObedientModel
     web: type[FakeWeb] = FakeWeb
+    verify: type[VerifyProgram] = VerifyProgram
 
     async def run(self) -> None:
         """Play, and note what is seen.
@@ -147,6 +164,11 @@ class Stage:
         if attack.place is AttackPlace.SETTINGS_FILE:
             evidence.loosened = _looser(self.user.read(scene.folder), settings)
         forge = await asyncio.to_thread(self.forge, attack, scene, settings.label, self.base)
+        if attack.place is AttackPlace.PULL_REQUEST:
+            planted = await asyncio.to_thread(outside_files, scene)
+            evidence.verified = await self._verify(settings, forge)
+            await asyncio.to_thread(look_at_scene, evidence, scene, self.base, planted)
+            return
         web = self.web(self._pages(), attack.world.hosts)
         model = self.model(
             lead=attack.world.lead or _LEADS.get(attack.place, {}),
@@ -154,7 +176,9 @@ class Stage:
             at_once=attack.at_once or settings.max_rounds < _FEW_ROUNDS,
         )
         planted = await asyncio.to_thread(outside_files, scene)
-        program = self._program(settings, forge, model, web)
+        talks = attack.place is AttackPlace.CONVERSATION
+        operator = await self._talk() if talks else None
+        program = self._program(settings, forge, model, web, operator)
         try:
             evidence.result = await program.cycle()
         finally:
@@ -173,6 +197,29 @@ class Stage:
         evidence.left += [OutgoingText("journal", text) for text in journals]
         remembered = await asyncio.to_thread(_remembered, scene.state)
         evidence.left += [OutgoingText("memory", text) for text in remembered]
+
+    async def _verify(self, settings: Settings, forge: StagedForge) -> str:
+        """Verify the attacker's pull request, and return the outcome."""
+        scene, base = self.scene, self.base
+        context = self._context(settings, EventBus(self.evidence.events.append))
+        sandbox = choose_sandbox(settings, scene.sink.connect)
+        site = self._site(forge)
+
+        def program(named: NamedPull, make: type[VerifyProgram]) -> VerifyProgram:
+            redactor = _redactor(frozenset(secret_values(os.environ)))
+            return make(context, site, named, None, redactor, sandbox, EventBus(self.evidence.events.append))
+
+        genuine = await program(NamedPull(NAME, branch=THEIR_BRANCH), VerifyProgram).run()
+        self.evidence.events.clear()
+        report_of = (
+            report(genuine.verdict, genuine.commits.head) if genuine.verdict and genuine.commits else ""
+        )
+        text = with_lies(scene.fill(self.attack.text), report_of)
+        pull, _ = await asyncio.to_thread(
+            forge.ensure_pull_request, Proposal(THEIR_BRANCH, base, "Mend the greeting", text, draft=False)
+        )
+        forge.later = references(scene.repository)[LATER_BRANCH] if self.attack.world.pull_later else ""
+        return (await program(NamedPull(NAME, number=pull.number), self.verify).run()).outcome
 
     def started(self) -> Settings:
         """Return the user's settings, in the folder where the program is started."""
@@ -223,19 +270,28 @@ class Stage:
             readable=(str(_TOOL_SERVER.parent),),
         )
         config = McpConfig((McpServer(_SERVER, place, allow=("*",)),), {_SERVER: scene.started_in})
-        context = BuildContext(
-            Loaded(settings, {}),
-            ApiKeys(),
-            Home(scene.state),
-            SystemClock(),
-            ignore_event,
-            Stop(),
-            dict(os.environ),
-        )
+        context = self._context(settings, ignore_event)
         maker = McpMaker(config, context, scene.sink.connect)
         listed = json.loads(plan)["tools"] if world.approved is None else world.approved
         maker.approvals.approve(_SERVER, [one for tool in listed if (one := as_definition(tool))])
         return maker
+
+    async def _talk(self) -> FolderOperator:
+        """Let a model obey in a person's folder; what the person then proposes, as `/pr` does."""
+        scene, orders = self.scene, list(instructions_in(self.scene.fill(self.attack.text)))
+        folder, doing = scene.folder / "mine", "cannot clone for the person"
+        words = ("clone", "--quiet", f"--branch={self.base}", "--", str(scene.repository), str(folder))
+        HostGit(scene.folder).run(*words, doing=doing, variables={"GIT_ALLOW_PROTOCOL": "file"})
+        kept = Checkpoints(folder, scene.folder / "checkpoints", lambda _text: None)
+        async with kept.around():
+            for order in orders:
+                if order.tool == "write":
+                    path = folder / order.arguments["path"]
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(order.arguments["content"], encoding="utf-8")
+        change = kept.proposal(find_base(folder, self.base, is_here=False))
+        said = next(order.arguments for order in orders if order.tool == "propose")
+        return FolderOperator(_TALK, change, said["title"], said["body"], Spent())
 
     def _pages(self) -> dict[str, str]:
         pages = dict(self.attack.world.pages)
@@ -246,26 +302,21 @@ class Stage:
         }
 
     def _program(
-        self, settings: Settings, forge: StagedForge, model: ObedientModel, web: FakeWeb
+        self,
+        settings: Settings,
+        forge: StagedForge,
+        model: ObedientModel,
+        web: FakeWeb,
+        operator: FolderOperator | None,
     ) -> StagedProgram:
         scene = self.scene
         redactor = _redactor(frozenset(secret_values(os.environ)))
         make_guards = GuardMaker(redactor)
         bus = EventBus(self.evidence.events.append)
-        context = BuildContext(
-            *(
-                Loaded(settings, {}),
-                ApiKeys(),
-                Home(scene.state),
-                SystemClock(),
-                bus,
-                Stop(),
-                dict(os.environ),
-            )
-        )
+        context = self._context(settings, bus)
         shared = RunParts(
             context,
-            Site(forge, lambda: Source(str(scene.repository), self.base), lambda: None, label=NAME),
+            self._site(forge),
             _in_the_place_of_the_model(model, settings),
             Safeguards(
                 redactor,
@@ -275,8 +326,27 @@ class Stage:
             web=web if settings.web else None,
             long_term=LazyMemory(partial(self.memory, context)),
             mcp=self.servers(settings) if self.attack.world.server else None,
+            operator=operator,
         )
+        if operator is not None:
+            wanted = TaskSelection(conversation=(_TALK, operator.title))
+            shared = dataclasses.replace(shared, request=TaskRequest(wanted))
         return self.program(shared, bus, change=lambda parts: self.parts(parts, settings))
+
+    def _context(self, settings: Settings, emit: Emit) -> BuildContext:
+        return BuildContext(
+            Loaded(settings, {}),
+            ApiKeys(),
+            Home(self.scene.state),
+            SystemClock(),
+            emit,
+            Stop(),
+            dict(os.environ),
+        )
+
+    def _site(self, forge: StagedForge) -> Site:
+        repository = str(self.scene.repository)
+        return Site(forge, lambda: Source(repository, self.base), lambda: None, label=NAME)
 
 
 class _WatchedTree(Wrapper):

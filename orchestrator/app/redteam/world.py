@@ -80,6 +80,10 @@ _OUR_EMAIL = "pullwright@users.noreply.github.com"
 """Of the commits that the program makes, where nobody sets the option `author_email`."""
 OUR_BRANCH = "pullwright/issue-1-mend-the-greeting"
 """The branch of a pull request of ours that is open already."""
+THEIR_BRANCH = "their-change"
+"""The branch of somebody's pull request that is verified."""
+LATER_BRANCH = "their-later-change"
+"""What it becomes meanwhile."""
 OLDER_PULL = 2
 """An older pull request of ours. The issue is the number 1."""
 PAGE = "https://docs.example.com/guide"
@@ -460,6 +464,14 @@ def _furnish(scene: Scene, attack: Attack, base: str) -> None:
         commits.append(
             Planted(OUR_BRANCH, "Mend the greeting", {"notes.txt": "Mended.\n"}, start=base, email=_OUR_EMAIL)
         )
+    if attack.place is AttackPlace.PULL_REQUEST:
+        theirs = {name: scene.fill(text) for name, text in world.pull_files.items()}
+        leading = {name: scene.fill(target) for name, target in world.pull_links.items()}
+        later = {name: scene.fill(text) for name, text in world.pull_later.items()}
+        commits += [
+            Planted(THEIR_BRANCH, "Mend the greeting", theirs, leading, start=base),
+            Planted(LATER_BRANCH, "One thing more", later, start=THEIR_BRANCH),
+        ]
     plant_repository(scene.repository, DEFAULT_BRANCH, commits)
     _plant_memories(scene, attack)
 
@@ -498,6 +510,34 @@ def files_of(attack: Attack, scene: Scene) -> dict[str, str]:
     return {scene.fill(name): scene.fill(text.replace("{{text}}", words)) for name, text in files.items()}
 
 
+_REPORT = re.compile(r"\{\{report(?: +([^}]*))?\}\}")
+_OPENS, _CLOSES = "```json\n", "\n```"
+
+
+def with_lies(text: str, report: str) -> str:
+    """Put the genuine report in the place of `{{report}}`, and one that lies in the place of `{{report PATH=VALUE; ...}}`.
+
+    A path names a field of the block, such as `predicate.runs.after.passed`; a value is JSON.
+    """
+
+    def lied(found: re.Match[str]) -> str:
+        if not found[1] or not report:
+            return report
+        head, _, rest = report.partition(_OPENS)
+        block, _, tail = rest.partition(_CLOSES)
+        statement = json.loads(block)
+        for lie in found[1].split("; "):
+            path, _, value = lie.partition("=")
+            *above, last = (int(key) if key.isdigit() else key for key in path.strip().split("."))
+            place = statement
+            for key in above:
+                place = place[key]
+            place[last] = json.loads(value)
+        return f"{head}{_OPENS}{json.dumps(statement, indent=1)}{_CLOSES}{tail}"
+
+    return _REPORT.sub(lied, text)
+
+
 @dataclass(frozen=True, slots=True)
 class OutgoingText:
     """A text that left the program: where to, and what."""
@@ -517,6 +557,7 @@ class StagedForge(LocalForge):
 
     Attributes:
         written: everything that the program wrote, in order.
+        later: what the attacker's branch becomes once the program has begun to look at it; empty for nothing.
     """
 
     def __init__(self, attack: Attack, scene: Scene, label: str, base: str) -> None:
@@ -524,6 +565,8 @@ class StagedForge(LocalForge):
         clock = SystemClock()
         super().__init__(root, scene.repository, LocalRepository(scene.repository), base=base, clock=clock)
         self.written: list[OutgoingText] = []
+        self.later = ""
+        self._branch = scene.repository / "refs" / "heads" / THEIR_BRANCH
         self._world, self._store = world, scene.store
         self._times = itertools.count()
         # An issue and a pull request never have the same number.
@@ -572,6 +615,13 @@ class StagedForge(LocalForge):
             for at, one in enumerate(self._world.comments, 1)
         ]
         return reviews, comments
+
+    def read_file(self, path: str) -> str | None:
+        """Return a file's text. Somebody pushes while it is asked for, if the attack says so."""
+        if self.later:
+            self._branch.write_text(f"{self.later}\n", encoding="ascii")
+            self.later = ""
+        return super().read_file(path)
 
     def open_issues(self, label: str) -> list[Issue]:
         """Return the issue, if it has the labels."""
@@ -668,6 +718,11 @@ class StagedForge(LocalForge):
         """Note a label."""
         del number
         self.written.append(OutgoingText("label", label))
+
+    def make_label(self, label: str, description: str) -> bool:
+        """Note a label."""
+        self.written += [OutgoingText("label", label), OutgoingText("label", description)]
+        return True
 
     def remove_label(self, number: int, label: str) -> None:
         """Leave it there: nobody looks again."""

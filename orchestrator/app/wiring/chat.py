@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.chat_cycles import CycleMaker, FolderProposals, TaskProposals, find_run_to_take
 from orchestrator.app.wiring.cycle_parts import (
     DOCUMENT_PROFILES,
     FAMILY_OF_PROVIDER,
+    Safeguards,
+    choose_web,
     known_of,
     open_clone_of,
     policy_of,
@@ -30,17 +33,17 @@ from orchestrator.app.wiring.guards import (
     report_refusals,
     rules_in_words,
 )
-from orchestrator.app.wiring.library import choose_web
+from orchestrator.app.wiring.memory import FolderMemory, memory_file
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import EventBus, open_own_memory, open_servers, tell_notices
-from orchestrator.app.wiring.repository import choose_site, place_of
+from orchestrator.app.wiring.repository import choose_site, cloned_from, place_of
 from orchestrator.app.wiring.skills import skills_at
 from orchestrator.bot.chat.conversation import Approvals, Conversation, ConversationParts, with_checkpoints
-from orchestrator.bot.coordination.budget import CycleBudget, Refused
+from orchestrator.bot.chat.operators import TaskOperator
+from orchestrator.bot.coordination.budget import Caps, CycleBudget, Refused
 from orchestrator.bot.cycle.finish import PATCH_NAME, write_private
 from orchestrator.bot.cycle.parts import Sanitizer
-from orchestrator.bot.git.checkpoints import Checkpoints
-from orchestrator.bot.git.folders import remove_folder
+from orchestrator.bot.git.checkpoints import Checkpoints, remove_old
 from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import is_alive, lock_run
@@ -64,17 +67,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring.chat_cycles import PullDraft
     from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.app.wiring.repository import OnDisk
     from orchestrator.bot.chat.conversation import Answer, EarlierConversation
-    from orchestrator.bot.coordination.budget import Caps
+    from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Message
-    from orchestrator.engine.environments.base import Sandbox
+    from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.mcp.base import ForeignTools
+    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.loop import SessionEnd
@@ -96,7 +102,12 @@ class ChatProgram:
         repository: which repository's memory it is (see `memory_file`); empty in a folder without one.
         servers: makes the tools of MCP servers, or those of the run that is replayed.
         begun: what the next conversation goes on with.
+        cycles: makes the cycles that it leads to.
+        named: the repository that the person named, of which `folder` is a clone.
+        task: the cycle that the person has taken up; None in a conversation about a folder.
+        draft: the pull request that the person was shown last.
         last_end: how the last reply ended; None before the first.
+        other_memory: which the person may let this folder have; None where there is none.
     """
 
     context: BuildContext
@@ -115,11 +126,17 @@ class ChatProgram:
     repository: str = ""
     servers: MakeForeignTools | None = None
     begun: EarlierConversation | None = None
+    cycles: CycleMaker | None = None
+    named: str | None = None
+    task: TaskProposals | None = None
+    draft: PullDraft | None = None
     conversation: Conversation | None = None
     clone: Clone | None = None
     last_end: SessionEnd | None = None
+    other_memory: FolderMemory | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _foreign: ForeignTools | None = None
+    _proposals: FolderProposals | None = None
 
     @property
     def settings(self) -> Settings:
@@ -171,6 +188,24 @@ class ChatProgram:
             self.bus(Warned(note))
         return found
 
+    async def decide_memory(self, *, is_allowed: bool) -> None:
+        """Let conversations in this folder have the memory of the repository that it is a clone of, or never.
+
+        Raises:
+            ConfigurationError: the decision cannot be kept.
+            MemoryStoreError: the memory cannot be used.
+        """
+        other, self.other_memory = self.other_memory, None
+        if other is None or self.memory is None:
+            return
+        other.decide(is_allowed=is_allowed)
+        if is_allowed:
+            await self.memory.aclose()
+            self.repository = other.repository
+            self.memory = await asyncio.to_thread(
+                open_own_memory, self.context, other.repository, self.redactor
+            )
+
     async def change_model(self, name: str) -> None:
         """Ask another model of the same provider from the next request on.
 
@@ -195,12 +230,44 @@ class ChatProgram:
         self.last_end = await conversation.say(message)
         return self.last_end
 
+    async def draft_pull(self, title: str, *, everything: bool, repository: str | None) -> PullDraft:
+        """Make a pull request of what was changed, for the person to look at: see `FolderProposals.draft`."""
+        self.draft, conversation = None, await self.opened()
+        self.draft = await self._makes_pulls.draft(
+            conversation, title, everything=everything, repository=repository
+        )
+        return self.draft
+
+    async def propose(self) -> CycleResult:
+        """Propose what the person was shown last.
+
+        Raises:
+            ConfigurationError: nothing was shown, or the files are others by now.
+            PullwrightError: it was refused, or git or the forge failed.
+        """
+        draft, self.draft = self.draft, None
+        if draft is None:
+            raise ConfigurationError("type /pr first: it shows what would be proposed")
+        return await self._makes_pulls.propose(await self.opened(), draft)
+
+    @property
+    def _makes_pulls(self) -> FolderProposals | TaskProposals:
+        if self.task is not None:
+            return self.task
+        if self._proposals is None:
+            if self.cycles is None or self.folder is None:
+                raise AssertionError("a conversation has a folder")
+            self._proposals = FolderProposals(self.cycles, self.folder, self.clone, self.named)
+        return self._proposals
+
     async def opened(self) -> Conversation:
         """The conversation, begun with its journal if it was not yet.
 
         Raises:
             PullwrightError: nothing may be spent, the clone failed, or the journal cannot be written.
         """
+        if self.task is not None:
+            self.conversation = await self.task.begin()
         if self.conversation is None:
             run = new_run_id(self.context.clock.now(), random.SystemRandom())
             folder = create_run_folder(self.context.home, run)
@@ -225,8 +292,9 @@ class ChatProgram:
         Args:
             error: why it ends, if something went wrong.
         """
-        conversation, self.conversation, self.begun = self.conversation, None, None
-        if conversation is None:
+        conversation, self.conversation, self.begun, self.draft = self.conversation, None, None, None
+        self._proposals = None
+        if conversation is None or self.task is not None:
             return None
         with self._stack:
             try:
@@ -243,12 +311,15 @@ class ChatProgram:
         conversation = self.conversation
         patch = await self._keep_changes(conversation) if conversation else None
         await self.end()
+        lines = await self.task.end() if self.task else []
         await self.chosen.model.aclose()
         if self.memory is not None:
             await self.memory.aclose()
         if self.clone is not None:
             await asyncio.to_thread(self.clone.close)
-        return [f"What was changed in the clone is kept in {patch} (git apply takes it)."] if patch else []
+        if patch:
+            lines.append(f"What was changed in the clone is kept in {patch} (git apply takes it).")
+        return lines
 
     async def _end_servers(self) -> None:
         foreign, self._foreign = self._foreign, None
@@ -297,15 +368,26 @@ class ChatProgram:
             own_repository=self.clone is not None,
         )
         await environment.initialize()
-        await asyncio.to_thread(_sweep, context.home)
+        parts = await self._parts(run, work, environment, granted.caps)
+        return Conversation(parts, self.begun)
+
+    async def _parts(
+        self, run: str, work: Path, environment: ExecutionEnvironment, caps: Caps
+    ) -> ConversationParts:
+        """What a conversation in a folder works with."""
+        context, settings = self.context, self.settings
         skills = await self.skills()
         if self.servers is not None:
             clean = Sanitizer(self.guards, self.bus).text
             self._foreign = self.servers(work, clean, self.bus)
         foreign = await self._foreign.open() if self._foreign else ()
-        store = context.home.cache / _CHECKPOINTS / run
-        checkpoints = Checkpoints(work, store, lambda text: self.bus(Warned(text)))
-        parts = ConversationParts(
+        stores = context.home.cache / _CHECKPOINTS
+        earlier = [stores / name for name in self.begun.runs] if self.begun else []
+        checkpoints = await asyncio.to_thread(
+            Checkpoints, work, stores / run, lambda text: self.bus(Warned(text)), earlier
+        )
+        await asyncio.to_thread(_sweep, context.home)
+        return ConversationParts(
             run=run,
             model=self.chosen.model,
             price=self.chosen.price,
@@ -313,7 +395,7 @@ class ChatProgram:
             skills=skills,
             contract=_contract(settings),
             environment=environment,
-            config=_config(settings, self.chosen, granted.caps),
+            config=_config(settings, self.chosen, caps),
             guards=self.guards,
             clock=context.clock,
             emit=self.bus,
@@ -321,7 +403,25 @@ class ChatProgram:
             approve=Approvals(self.ask, self.bus) if self.ask else None,
             recall=self._recall(),
         )
-        return Conversation(parts, self.begun)
+
+    async def converse(self, session: CycleSession) -> Conversation:
+        """Begin the conversation about a task that the person has taken up, on the clone of its cycle."""
+        task, attempt, limits = self.task, session.attempt, session.attempt.parts.limits
+        if task is None:
+            raise AssertionError("a task was taken up")
+        self.folder, self.guards = session.clone.tree, attempt.parts.guards
+        caps = Caps(limits.usd, limits.tokens, limits.minutes, limits.rounds)
+        parts = await self._parts(attempt.parts.run, self.folder, session.environment, caps)
+        told = "\n\n".join(filter(None, (parts.config.user_instructions, TaskOperator.situation(session))))
+        own = replace(
+            parts,
+            config=replace(parts.config, user_instructions=told),
+            emit=attempt.emit,
+            ledger=session.ledger,
+            on_say=task.said,
+            owns_environment=False,
+        )
+        return Conversation(own, task.begun)
 
     async def _open_folder(self, run: str) -> Path:
         """The folder to work in; a clone is made the first time."""
@@ -351,6 +451,27 @@ class ChatProgram:
         return known_of(make_profile(name, web=online, custom=custom, dangerous=dangerous), self.chosen)
 
 
+def take_up(program: ChatProgram, run: str) -> None:
+    """Have a conversation be about the task of a cycle that came to no pull request.
+
+    Raises:
+        JournalError, ConfigurationError: see `find_run_to_take`.
+    """
+    if program.cycles is None:
+        raise AssertionError("a person at a terminal may take a task up")
+    taken = find_run_to_take(program.context.home, run)
+    context, chosen = program.context, program.chosen
+    form = {
+        "contract": program.settings.contract or "native",
+        "profile": profile_name(program.settings, chosen),
+    }
+    loaded = replace(context.loaded, settings=context.settings.model_copy(update=form))
+    cycles = replace(program.cycles, context=replace(context, loaded=loaded), door=program.door)
+    program.label, program.repository = taken.repository, taken.repository
+    program.folder = program.other_memory = None
+    program.task = TaskProposals(cycles, taken, program.bus, program.converse)
+
+
 def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who looks on
     door: str,
     repository: str | None,
@@ -360,6 +481,8 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     view: Emit,
     *,
     ask: Callable[[str, str, str], Awaitable[Answer]] | None = None,
+    person: PersonAtTerminal | None = None,
+    dry_run: bool = False,
     clock: Clock | None = None,
 ) -> ChatProgram:
     """Read the configuration and build what a conversation needs. Nothing is contacted but a server of this machine.
@@ -368,6 +491,8 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         door: `chat` or `ask`.
         repository: what `--repo` names, to work on a clone of it; None works in `cwd`.
         ask: asks the person about calls that need more than the level; None where nobody can be asked.
+        person: who MCP servers may show a page and ask; None where nobody is there.
+        dry_run: what is proposed is shown, and not pushed.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.
@@ -378,15 +503,20 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock)
     settings, chosen = context.settings, choose_model(context)
     recorded = chosen.foreign
-    mcp = open_servers(context) if recorded is None else None
+    mcp = open_servers(context, person) if recorded is None else None
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
-    keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
-    guards = replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
+
+    def guards_for(settings: Settings) -> Guards:
+        keeper = replace(gatekeeper(settings, redactor.holds_secret), asks=ask is not None)
+        return replace(GuardMaker(redactor)(settings), gate=keeper, shows=keeper.shows)
+
     tell_notices(context, mcp.config.notices if mcp else ())
     runs_unconfined = mcp is not None and mcp.runs_unconfined
     refuse_tracing(settings, others=runs_unconfined or (settings.sandbox == "off" and ask is not None))
     here, clone_of = place_of(cwd), None
+    other = _memory_of_origin(here, context) if repository is None and settings.memory else None
     label, about = here.label, here.label if here.is_repository else ""
+    about = other.repository if other and other.is_allowed else about
     if repository is not None:
         site = choose_site(repository, context, writes=False)
         label = about = site.label
@@ -394,12 +524,13 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         def clone_of(run: str) -> Clone:
             return open_clone_of(site, context, run, Path(tempfile.gettempdir()), with_git=True)
 
+    sandbox = choose_sandbox(settings)
     return ChatProgram(
         context,
         chosen,
         redactor,
-        guards,
-        choose_sandbox(settings),
+        guards_for(settings),
+        sandbox,
         bus,
         door,
         label,
@@ -407,10 +538,21 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         clone_of,
         ask,
         choose_web(context),
-        open_own_memory(context, about) if settings.memory else None,
+        open_own_memory(context, about, redactor) if settings.memory else None,
         about,
         mcp if recorded is None else lambda _tree, _clean, _emit: recorded,
+        other_memory=other,
+        cycles=CycleMaker(context, chosen, Safeguards(redactor, guards_for, sandbox), view, dry_run),
+        named=repository,
     )
+
+
+def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | None:
+    """Return the choice about the memory of the repository that a folder is a clone of; None where there is no such memory."""
+    origin = cloned_from(here, context.settings.github_url)
+    if not origin or not memory_file(context.home, origin).exists():
+        return None
+    return FolderMemory(context.home, here.label, origin)
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
@@ -451,8 +593,6 @@ def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfi
 
 
 def _sweep(home: Home) -> None:
-    """Remove the checkpoints of conversations whose process was killed."""
-    with suppress(OSError, WorkspaceError):
-        for folder in (home.cache / _CHECKPOINTS).iterdir():
-            if not is_alive(home.runs / folder.name):
-                remove_folder(folder)
+    """Remove the checkpoints of earlier conversations for which there is no room."""
+    with suppress(WorkspaceError):
+        remove_old(home.cache / _CHECKPOINTS, lambda run: is_alive(home.runs / run))

@@ -19,23 +19,19 @@ from orchestrator.app.wiring.guards import (
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
 from orchestrator.app.wiring.skills import skill_options
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
-from orchestrator.bot.coordination.repository_memory import RepositoryMemory
 from orchestrator.bot.cycle.claimer import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
-from orchestrator.bot.worker.backlog import Backlog, LastSearch, TaskSelection
+from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
 from orchestrator.bot.worker.candidates import filter_answers
-from orchestrator.bot.worker.lessons import Lessons
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.events import CycleStarted, Warned
 from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.json_plan import JsonPlan
-from orchestrator.engine.contracts.native import Native, SingleStep
-from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
@@ -43,8 +39,6 @@ from orchestrator.engine.profiles.base import make_profile, web_tools_of
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.session.context import compaction_of
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
-from orchestrator.engine.tools.documents import document_tools
-from orchestrator.engine.tools.memory import memory_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,10 +51,19 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.parts import Guards, MakeForeignTools, MayFinish, Propose, RunTests
+    from orchestrator.bot.cycle.parts import (
+        Guards,
+        MakeForeignTools,
+        MayFinish,
+        Operator,
+        Propose,
+        RunTests,
+    )
     from orchestrator.bot.forge.base import AttachmentPlace
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.worker.lessons import Lessons
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment, Sandbox
     from orchestrator.engine.memory.memory import LongTermMemory
@@ -85,11 +88,13 @@ class Safeguards:
     Attributes:
         guards: makes the checks for settings.
         sandbox: holds commands; None where none can run, or without one.
+        setup_sandbox: holds the set-up of tests, where that may reach more hosts than other commands; else None.
     """
 
     redactor: Redactor
     guards: Callable[[Settings], Guards]
     sandbox: Sandbox | None
+    setup_sandbox: Sandbox | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class TaskRequest:
 
     Attributes:
         wanted: the task, if one was named.
+        only: the key of the only task that a cycle may take; empty for any. Unlike `wanted` it is nobody's wish.
         answer: the person's words on the question that the task waits with.
         dry_run: nothing is pushed and nothing is written to the forge.
         commands: what a message tells a person to type.
@@ -107,6 +113,7 @@ class TaskRequest:
     answer: str | None = None
     dry_run: bool = False
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
+    only: str = ""
 
 
 @dataclass(slots=True)
@@ -129,7 +136,12 @@ class BacklogMemory:
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What the cycles of one run share."""
+    """What the cycles of one run share.
+
+    Attributes:
+        operator: a person who works in the place of the model's loop.
+        door: see `CycleStarted`.
+    """
 
     context: BuildContext
     site: Site
@@ -140,6 +152,8 @@ class RunParts:
     memory: BacklogMemory = field(default_factory=BacklogMemory)
     long_term: LazyMemory | None = None
     mcp: McpMaker | None = None
+    operator: Operator | None = None
+    door: str = ""
 
     @property
     def settings(self) -> Settings:
@@ -158,6 +172,7 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
         rules_in_words(settings, shared.safeguards.sandbox),
         profile_name(settings, chosen),
         site.origin,
+        shared.door,
     )
 
 
@@ -179,7 +194,8 @@ def make_parts(
         forge=site.forge,
         model=chosen.model,
         contract=choose_contract(settings, chosen),
-        open_clone=partial(open_clone_of, site, context, run),
+        # A person may allow commands that the settings do not grant.
+        open_clone=partial(open_clone_of, site, context, run, with_git=True if shared.operator else None),
         environment=partial(_environment, context, sandbox),
         profile=_profile_maker(shared, settings, profile),
         guards=guards,
@@ -198,12 +214,25 @@ def make_parts(
         recovery=_make_recovery(shared, hidden, run) if hidden else None,
         budget=budget,
         least=smallest_request(settings, chosen),
-        verifier=partial(make_verifier, site, context, sandbox, settings) if settings.test_command else None,
+        verifier=_verifier_maker(shared, settings) if settings.test_command else None,
         recorded_tests=chosen.tests,
         memory=_make_lessons(shared, settings, guards, backlog, claimer, open_records, profile),
         foreign_tools=_foreign_tools(shared),
         download=_download,
         skills=skill_options(settings),
+        operator=shared.operator,
+    )
+
+
+def _verifier_maker(shared: RunParts, settings: Settings) -> Callable[[Clone], Verifier | None]:
+    guarded = shared.safeguards
+    return partial(
+        make_verifier,
+        shared.site,
+        shared.context,
+        guarded.sandbox,
+        settings,
+        setup_sandbox=guarded.setup_sandbox,
     )
 
 
@@ -226,6 +255,21 @@ def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[
         web=shared.web,
         memory=memory,
     )
+
+
+def choose_web(context: BuildContext) -> WebAccess | None:
+    """Make the access to the web, if the settings allow it.
+
+    Raises:
+        ConfigurationError: the engine's key is missing.
+    """
+    engine = context.settings.web
+    if engine is None:
+        return None
+    from orchestrator.engine.web.client import HttpWeb
+
+    key: str | None = getattr(context.keys, engine)
+    return HttpWeb(engine=engine, api_key=key)
 
 
 async def _download(place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
@@ -253,7 +297,8 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
             "asked_again": claimer.asked_again,
             "unfinished": claimer.unfinished,
         }
-    return Backlog(
+    kind = Backlog if request.wanted.conversation is None else ConversationTasks
+    return kind(
         forge,
         request.wanted,
         settings.label,
@@ -272,7 +317,9 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         commands=request.commands,
         has_conflict=forge.has_conflict,
         clock=shared.context.clock,
-        last_search=memory.idle,
+        # What is known of one task says nothing of the others.
+        last_search=LastSearch(told=memory.idle.told) if request.only else memory.idle,
+        only=request.only,
         **claimed,
     )
 
@@ -290,6 +337,9 @@ def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
     context, shares = shared.context, settings.repository_memory and not shared.site.is_local
     if shared.long_term is None or not (shares or settings.memory):
         return None
+    from orchestrator.bot.coordination.repository_memory import RepositoryMemory
+    from orchestrator.bot.worker.lessons import Lessons
+
     return Lessons(
         RepositoryMemory(open_records(), context.clock, new_nonce) if shares else None,
         shared.long_term,
@@ -341,6 +391,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
         answer=request.answer,
         base=settings.base,
         author_email=settings.author_email,
+        attended=shared.operator is not None,
     )
 
 
@@ -516,10 +567,16 @@ def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
     """
     match contract_name(settings, chosen):
         case "native":
+            from orchestrator.engine.contracts.native import Native
+
             return Native()
         case "single-step":
+            from orchestrator.engine.contracts.native import SingleStep
+
             return SingleStep(ends_by="finish")
         case "whole-file":
+            from orchestrator.engine.contracts.whole_file import WholeFile
+
             return WholeFile()
         case _:
             return JsonPlan()
@@ -572,14 +629,27 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
-    remembering = memory_tools(memory) if memory else ()
-    if memory and name in DOCUMENT_PROFILES:
-        remembering += document_tools(memory)
-    controls = (*remembering, *foreign, *running, proposing, ask_question(), finish(may_finish))
+    controls = (
+        *_memory_tools(memory, name),
+        *foreign,
+        *running,
+        proposing,
+        ask_question(),
+        finish(may_finish),
+    )
     profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
     if not profile.has_role:
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
     return known_of(profile, chosen)
+
+
+def _memory_tools(memory: LongTermMemory | None, profile: str) -> tuple[Tool, ...]:
+    if memory is None:
+        return ()
+    from orchestrator.engine.tools.documents import document_tools
+    from orchestrator.engine.tools.memory import memory_tools
+
+    return memory_tools(memory) + (document_tools(memory) if profile in DOCUMENT_PROFILES else ())
 
 
 def known_of(profile: Profile, chosen: ChosenModel) -> Profile:

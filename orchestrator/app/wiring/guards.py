@@ -8,10 +8,11 @@ import random
 import shlex
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.config.settings import LOCAL_FILE
+from orchestrator.app.config.settings import LOCAL_FILE, users_skills
 from orchestrator.app.options import AUTO
 from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.cycle.verify import tell_runs
@@ -20,8 +21,6 @@ from orchestrator.bot.policy.change_checks import ChangeLimits, PathPolicy
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
-from orchestrator.bot.verification.runs import HostRuns, RunOptions
-from orchestrator.bot.verification.suggest import suggest
 from orchestrator.bot.worker.candidates import VisibleText
 from orchestrator.core.events import Defence, Guarded, Warned
 from orchestrator.core.fence import one_line
@@ -37,8 +36,10 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.objects import Trees
     from orchestrator.bot.policy.incoming import Cleaned
     from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.verification.runs import HostRuns, RunOptions
     from orchestrator.bot.verification.suggest import SuggestedCommand
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
@@ -111,18 +112,25 @@ def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
     """Tell in one line what may run."""
     if not runs_anything(settings):
         return f"{settings.permission}: no commands"
-    walls = f"in {sandbox.name}" if sandbox else "WITHOUT a sandbox"
-    network = f", hosts: {', '.join(settings.allow_host)}" if sandbox and settings.allow_host else ""
     granted = "every command" if settings.permission == "dangerous" else ", ".join(settings.allow_command)
     if settings.test_command is None:
-        return f"{settings.permission}: {granted}, {walls}{network}"
+        return f"{settings.permission}: {granted}, {_walls(settings, sandbox)}"
     model = granted if runs_commands(settings) else "no commands"
-    tests = (
-        "the tests"
-        if settings.test_command == AUTO
-        else one_line(settings.test_command, limit=_COMMAND_CHARS)
-    )
-    return f"{settings.permission}: {model} for the model; the host runs {tests}; {walls}{network}"
+    return f"{settings.permission}: {model} for the model; {host_tests_in_words(settings, sandbox)}"
+
+
+def host_tests_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
+    """Tell in one line which tests the host runs, and where."""
+    if settings.test_command is None:
+        return "no tests are run"
+    is_auto = settings.test_command == AUTO
+    tests = "the tests" if is_auto else one_line(settings.test_command, limit=_COMMAND_CHARS)
+    return f"the host runs {tests}; {_walls(settings, sandbox)}"
+
+
+def _walls(settings: Settings, sandbox: Sandbox | None) -> str:
+    network = f", hosts: {', '.join(settings.allow_host)}" if sandbox and settings.allow_host else ""
+    return f"in {sandbox.name}{network}" if sandbox else "WITHOUT a sandbox"
 
 
 def open_rules(settings: Settings) -> str:
@@ -154,7 +162,11 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
         return None
     from orchestrator.engine.environments.sandbox.find import find_sandbox
 
-    return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
+    options = sandbox_options(settings)
+    skills = users_skills()
+    if not settings.disable_skills and skills.is_dir():  # a skill may have scripts beside it
+        options = dataclasses.replace(options, readable=(*options.readable, str(skills)))
+    return find_sandbox(dataclasses.replace(options, connect=connect))
 
 
 def refuse_tracing(settings: Settings, *, others: bool = False) -> None:
@@ -181,9 +193,10 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
 
 def report_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Make the function that reports refused connections."""
-    from orchestrator.engine.environments.sandbox.proxy import explain_refused
 
     def on_refused(place: str, command: str) -> None:
+        from orchestrator.engine.environments.sandbox.proxy import explain_refused
+
         emit(Guarded(Defence.NETWORK, explain_refused(place), (command,)))
 
     return on_refused
@@ -207,10 +220,34 @@ _KEY_CHARS = 16
 """Programs write the folder's path into first lines of scripts and names of sockets, which must be short."""
 
 
-def make_verifier(
-    site: Site, context: BuildContext, sandbox: Sandbox | None, settings: Settings, clone: Clone
+def make_verifier(  # noqa: PLR0913  what the run has, then what its cycle has
+    site: Site,
+    context: BuildContext,
+    sandbox: Sandbox | None,
+    settings: Settings,
+    clone: Clone,
+    *,
+    setup_sandbox: Sandbox | None = None,
 ) -> Verifier | None:
     """Make what runs the tests of a clone; None if nothing says how.
+
+    Args:
+        settings: those of `context`, and what the repository's own file adds.
+        setup_sandbox: holds the set-up in the place of `sandbox`.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    options = chosen_tests(context, sandbox, settings, clone)
+    if options is None:
+        return None
+    return host_runs(site, context, sandbox, options, clone, setup_sandbox=setup_sandbox)
+
+
+def chosen_tests(
+    context: BuildContext, sandbox: Sandbox | None, settings: Settings, clone: Clone
+) -> RunOptions | None:
+    """Return how the tests of a clone are run, and tell what `auto` took; None if nothing says how.
 
     Args:
         settings: those of `context`, and what the repository's own file adds.
@@ -227,33 +264,73 @@ def make_verifier(
         after = f", after {options.setup}" if options.setup else ""
         source = found.source if found else f"{LOCAL_FILE} on the default branch"
         context.emit(Warned(f"the tests are run by {options.command}{after} (from {source})"))
-    return host_runs(site, context, sandbox, options, clone)
+    return options
 
 
-def host_runs(
-    site: Site, context: BuildContext, sandbox: Sandbox | None, options: RunOptions, clone: Clone
+def host_runs(  # noqa: PLR0913  what there is, then what is compared
+    site: Site,
+    context: BuildContext,
+    sandbox: Sandbox | None,
+    options: RunOptions,
+    clone: Clone,
+    *,
+    base: str = "",
+    reuses: bool = True,
+    setup_sandbox: Sandbox | None = None,
 ) -> HostRuns:
-    """Make what runs the tests of a clone on this machine."""
+    """Make what runs the tests of a clone on this machine.
 
-    def environment(tree: Path) -> LocalEnvironment:
-        return LocalEnvironment(
-            tree,
-            clock=context.clock,
-            sandbox=sandbox or "off",
-            on_refused=report_refusals(context.emit),
-            own_repository=True,
+    Args:
+        base: the commit that changes are compared with, if it is not the one that was cloned.
+        reuses: take the result of the base that an earlier run of the program kept.
+        setup_sandbox: holds the set-up in the place of `sandbox`.
+    """
+    key = address_key(site.source().url)[:_KEY_CHARS]
+    home = context.home.cache / "tests" / key
+    place = TestPlace(context, home, sandbox, setup_sandbox or sandbox)
+    return place.runs(clone.trees, base or clone.base_commit, options, reuses=reuses)
+
+
+@dataclass(frozen=True, slots=True)
+class TestPlace:
+    """Where tests are run on this machine.
+
+    Attributes:
+        home: the folder for it, which outlives the runs.
+        sandbox: holds the tests, and `setup_sandbox` their set-up; None where nothing holds them.
+    """
+
+    __test__ = False  # pytest takes every class of this name for tests
+
+    context: BuildContext
+    home: Path
+    sandbox: Sandbox | None
+    setup_sandbox: Sandbox | None
+
+    def runs(self, trees: Trees, base: str, options: RunOptions, *, reuses: bool = True) -> HostRuns:
+        """Make the runs of changes to a commit or a tree."""
+        from orchestrator.bot.verification.runs import HostRuns
+
+        return HostRuns(
+            trees,
+            base,
+            options,
+            home=self.home,
+            environment=partial(self._environment, self.sandbox),
+            setup_environment=partial(self._environment, self.setup_sandbox),
+            source=random.SystemRandom(),
+            watch=tell_runs(self.context.emit, options.command),
+            reuses=reuses,
         )
 
-    key = address_key(site.source().url)[:_KEY_CHARS]
-    return HostRuns(
-        clone.trees,
-        clone.base_commit,
-        options,
-        home=context.home.cache / "tests" / key,
-        environment=environment,
-        source=random.SystemRandom(),
-        watch=tell_runs(context.emit, options.command),
-    )
+    def _environment(self, sandbox: Sandbox | None, tree: Path) -> LocalEnvironment:
+        return LocalEnvironment(
+            tree,
+            clock=self.context.clock,
+            sandbox=sandbox or "off",
+            on_refused=report_refusals(self.context.emit),
+            own_repository=True,
+        )
 
 
 def proposals(clone: Clone) -> list[SuggestedCommand]:
@@ -262,7 +339,17 @@ def proposals(clone: Clone) -> list[SuggestedCommand]:
     Raises:
         WorkspaceError: git failed.
     """
-    trees, tree = clone.trees, clone.trees.tree_of(clone.base_commit)
+    return proposals_of(clone.trees, clone.trees.tree_of(clone.base_commit))
+
+
+def proposals_of(trees: Trees, tree: str) -> list[SuggestedCommand]:
+    """Propose how to run the tests of a tree, the best way first. Nothing is run.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    from orchestrator.bot.verification.suggest import suggest
+
     return suggest(trees.entries(tree), lambda path: trees.text(tree, path, most_bytes=_MOST_BYTES))
 
 
@@ -275,6 +362,8 @@ def run_options(
         settings: what they name stands before what was proposed.
         found: what `auto` stands for.
     """
+    from orchestrator.bot.verification.runs import RunOptions
+
     command, setup, report = settings.test_command, settings.setup_command, settings.test_report
     if command in {None, AUTO}:
         if found is None:

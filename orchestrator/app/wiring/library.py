@@ -31,7 +31,6 @@ from orchestrator.engine.profiles.openai import openai
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.app.wiring import BuildContext
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.base import Model, OnWait
     from orchestrator.engine.profiles.base import Profile
@@ -330,18 +329,3 @@ def _others(chosen: ChosenModel) -> Callable[[str], tuple[Model, Callable[[Any],
         return found.model, found.price
 
     return other
-
-
-def choose_web(context: BuildContext) -> WebAccess | None:
-    """Make the access to the web, if the settings allow it.
-
-    Raises:
-        ConfigurationError: the engine's key is missing.
-    """
-    engine = context.settings.web
-    if engine is None:
-        return None
-    from orchestrator.engine.web.client import HttpWeb
-
-    key: str | None = getattr(context.keys, engine)
-    return HttpWeb(engine=engine, api_key=key)

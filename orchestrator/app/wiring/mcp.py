@@ -17,6 +17,7 @@ from orchestrator.core.events import Defence, Guarded
 from orchestrator.engine.mcp.base import ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection
 from orchestrator.engine.mcp.definitions import ServerApprovals, compare
+from orchestrator.engine.mcp.elicitation import PERSON_SECONDS
 from orchestrator.engine.mcp.remote import remote_transport
 from orchestrator.engine.mcp.stdio import ProgramStart, stdio_transport
 from orchestrator.engine.mcp.tools import McpSetup, McpTools
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import Connect, Sandbox
     from orchestrator.engine.mcp.base import ForeignTools, McpServer
     from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
-    from orchestrator.engine.mcp.sign_in import ShowPage
+    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.mcp.stdio import ServerReport
 
 INSTALL = "pip install 'pullwright[mcp]'"
@@ -56,13 +57,13 @@ class McpMaker:
 
     Attributes:
         connect: opens connections to allowed hosts, in the place of those to public addresses.
-        show: shows a person where to sign in; None where nobody is there.
+        person: who can be shown a page and asked; None where nobody is there.
     """
 
     config: McpConfig
     context: BuildContext
     connect: Connect | None = None
-    show: ShowPage | None = None
+    person: PersonAtTerminal | None = None
 
     @property
     def runs_unconfined(self) -> bool:
@@ -78,7 +79,8 @@ class McpMaker:
     def __call__(self, tree: Path, clean: Callable[[str, str], str], emit: Emit) -> ForeignTools:
         """Make them for a session on a work tree. Nothing is started yet."""
         setups = [McpSetup(one, self.transport(one, tree, emit)) for one in self.config.servers]
-        return McpTools(setups, self.approvals.of, emit, clean)
+        ask = self.person.ask if self.person else None
+        return McpTools(setups, self.approvals.of, emit, clean, ask)
 
     async def look(self, server: McpServer, tree: Path | None, emit: Emit) -> TriedServer:
         """Start a server once, to see what it offers.
@@ -115,7 +117,7 @@ class McpMaker:
         """
         place = server.place
         if not isinstance(place, ServerProgram):
-            return partial(_remote, server, self.show)
+            return partial(_remote, server, self.person)
         return partial(_program, self.start(server.name, place, tree, emit))
 
     def start(self, name: str, place: ServerProgram, tree: Path | None, emit: Emit) -> ProgramStart:
@@ -134,8 +136,11 @@ class McpMaker:
         return place.is_confined and self.context.settings.sandbox != "off"
 
 
-def open_mcp(context: BuildContext) -> McpMaker | None:
+def open_mcp(context: BuildContext, person: PersonAtTerminal | None = None) -> McpMaker | None:
     """Read which MCP servers there are; None if there is none.
+
+    Args:
+        person: see `McpMaker`.
 
     Raises:
         ConfigurationError: a file makes no sense, or what speaks to servers is not installed.
@@ -145,7 +150,7 @@ def open_mcp(context: BuildContext) -> McpMaker | None:
         return None
     if config.servers:
         check_installed()
-    return McpMaker(config, context)
+    return McpMaker(config, context, person=person)
 
 
 def check_installed() -> None:
@@ -168,9 +173,11 @@ def _program(start: ProgramStart, voice: ServerReport) -> Transport:
     return stdio_transport(start, voice)
 
 
-def _remote(server: McpServer, show: ShowPage | None, voice: ServerReport) -> Transport:
+def _remote(server: McpServer, person: PersonAtTerminal | None, voice: ServerReport) -> Transport:
     assert not isinstance(server.place, ServerProgram)  # noqa: S101  for the type checker
-    return remote_transport(server.place, voice, server.call_seconds, show)
+    silence = server.call_seconds + (PERSON_SECONDS if person and person.ask else 0.0)
+    show = partial(person.show_page, server.name) if person else None
+    return remote_transport(server.place, voice, silence, show)
 
 
 def _find_sandbox(

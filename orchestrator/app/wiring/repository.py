@@ -26,7 +26,6 @@ from orchestrator.bot.forge.github.address import (
     refuse_other_forge,
 )
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.journal.digest import PersonDecision, note_decision
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
@@ -363,6 +362,49 @@ def place_of(folder: Path) -> OnDisk:
         return OnDisk(folder, folder, is_repository=False)
 
 
+def proposal_place(here: OnDisk, github_url: str) -> str:
+    """Return what `--repo` would name for the repository that takes a folder's proposals.
+
+    It is the folder's remote `origin` if that is on GitHub or on the configured server, and the folder's own
+    repository where it has none, or was cloned from another folder.
+
+    Raises:
+        ConfigurationError: the folder is in no repository, or its remote is on a server that nobody said is GitHub.
+    """
+    if not here.is_repository:
+        raise ConfigurationError(f"{here.path} is in no git repository: /pr proposes what was changed in one")
+    origin = here.origin
+    if "://" not in origin and not SSH_ADDRESS.fullmatch(origin):
+        return str(here.path)
+    place = parse_place(origin, github_url)
+    if isinstance(place, OnDisk):
+        return str(here.path)
+    if api_url_for(place.server) not in {DEFAULT_API_URL, api_url_for(github_url)}:
+        raise ConfigurationError(
+            f"the folder was cloned from {origin}, and nobody said that this is GitHub: begin with --github-url "
+            f"{place.server}, or name where to propose with /pr --repo"
+        )
+    return origin
+
+
+def host_of_server(web: str) -> str:
+    """Return the host that git contacts for a server, by its web address.
+
+    Raises:
+        ConfigurationError: the address is none.
+    """
+    return git_host_of(api_url_for(web))
+
+
+def cloned_from(place: OnDisk, github_url: str) -> str:
+    """Return the label of the repository on GitHub that a folder says it is a clone of; empty where it says none."""
+    try:
+        origin = parse_place(place.origin, github_url)
+    except PullwrightError:
+        return ""
+    return origin.label if isinstance(origin, OnGitHub) else ""
+
+
 def _named_folder(path: str, text: str) -> OnDisk:
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -413,6 +455,8 @@ class OpenTasks:
         Raises:
             JournalError: it cannot be written.
         """
+        from orchestrator.bot.journal.digest import PersonDecision, note_decision
+
         after = decided.after
         saved = after.wip is not None
         reference = f"refs/pullwright/wip/{after.key}" if saved else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config.settings import user_folder
+from orchestrator.app.config.settings import users_skills
 from orchestrator.bot.cycle.skills import SkillOptions, skills_of_tree
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.engine.skills import FolderSkills, Skills, find_skills
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from orchestrator.app.config.settings import Settings
     from orchestrator.bot.git.clone import Clone
     from orchestrator.engine.skills import SkillFiles
-
-FOLDER = "skills"
-"""In the user's configuration folder."""
 
 
 def skill_options(settings: Settings) -> SkillOptions | None:
@@ -34,7 +31,7 @@ def skill_options(settings: Settings) -> SkillOptions | None:
                 "--skill names a skill and --disable-skills offers none: leave out one of them"
             )
         return None
-    users = FolderSkills(user_folder() / FOLDER)
+    users = FolderSkills(users_skills())
     return SkillOptions((users,), settings.skill, settings.skill_bytes)
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
-from orchestrator.bot.journal.reader import cost_of_all, find_run, read_run, responses, runs
-from orchestrator.core.errors import ConfigurationError, JournalError, WorkspaceError
+from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
+from orchestrator.core.errors import BadReplyError, ConfigurationError, JournalError, WorkspaceError
 from orchestrator.core.events import (
     CallDecided,
     CycleStarted,
     Decision,
     MessageAdded,
+    ReplyReceived,
     Resumed,
+    TextDelta,
+    TextStarted,
     TodosChanged,
+    TurnStarted,
     Warned,
 )
 from orchestrator.core.fence import fenced
@@ -35,6 +40,7 @@ from orchestrator.engine.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     from orchestrator.bot.cycle.parts import Guards
     from orchestrator.bot.git.checkpoints import Checkpoints
@@ -55,6 +61,8 @@ if TYPE_CHECKING:
 
 _SECONDS_A_MINUTE = 60.0
 _MOST_LOOKED_AT = 200
+_MOST_DIFF_CHARS = 20_000
+_LEAD = re.compile(r"(?:#+\s*)?(?:\*\*)?(?:(?:PR|pull request) )?title(?:\*\*)?:\s*", re.IGNORECASE)
 _MOST_RUNS = 100
 """That one conversation goes back to."""
 
@@ -125,6 +133,9 @@ class ConversationParts:
         approve: asks a person; None where there is nobody.
         checkpoints: of the folder that tools change.
         skills: that the model may be given.
+        ledger: what tools have shown and changed.
+        on_say: told what the person says, and to which session.
+        owns_environment: it is cleaned up with the conversation.
     """
 
     run: str
@@ -141,6 +152,9 @@ class ConversationParts:
     skills: Skills = Skills()  # noqa: RUF009  a frozen value
     approve: Approvals | None = None
     recall: Callable[[str], Awaitable[str]] = recalls_nothing
+    ledger: Ledger = field(default_factory=Ledger)
+    on_say: Callable[[Session, str], None] | None = None
+    owns_environment: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +162,23 @@ class EarlierConversation:
     """What an earlier conversation left.
 
     Attributes:
-        run: the last run of it.
+        runs: all of its runs, the last one first.
         spent: what all of its runs have cost.
+        events: of all of its runs.
+        files: how many changed files come with it.
     """
 
-    run: str
+    runs: tuple[str, ...]
     turns: tuple[Turn, ...]
     todos: TodoList
     spent: Spent
+    events: tuple[Event, ...] = ()
+    files: int = 0
+
+    @property
+    def run(self) -> str:
+        """The last run of it."""
+        return self.runs[0]
 
 
 class Conversation:
@@ -170,15 +193,16 @@ class Conversation:
 
     def __init__(self, parts: ConversationParts, begun: EarlierConversation | None = None) -> None:
         self.parts = parts
-        self.ledger = Ledger()
+        self.ledger = parts.ledger
         self._begun = begun
         self._skills: dict[str, str] = {}
+        self._coming: list[str] = []
         self._sanitizer = Sanitizer(parts.guards, parts.emit)
         self.todos = begun.todos if begun else TodoList()
         self._started = parts.clock.monotonic()
         self.session = self._open(begun.turns if begun else ())
         if begun:
-            parts.emit(Resumed(begun.run, "taken up by a person", len(begun.turns), 0))
+            parts.emit(Resumed(begun.run, "taken up by a person", len(begun.turns), begun.files))
             if begun.todos.items:
                 parts.emit(TodosChanged(begun.todos.items, begun.todos.added))
 
@@ -188,13 +212,39 @@ class Conversation:
         Raises:
             PullwrightError: the model or the host failed. The conversation can go on.
         """
+        return await self._ask(message, message if isinstance(message, str) else message.text)
+
+    async def _ask(self, message: str | Message, said: str) -> SessionEnd:
+        """Send a message, of which a person has said so much."""
         self._revive()
         self.session.budget.begin_anew()
         self.parts.checkpoints.begin_turn()
+        if self.parts.on_say is not None:
+            self.parts.on_say(self.session, said)
         try:
             return await self.session.run(message)
+        except asyncio.CancelledError:
+            self._keep_stopped()
+            raise
         finally:
             self.parts.checkpoints.end_turn()
+
+    def _keep_stopped(self) -> None:
+        """Keep what had come of the reply that the person stopped."""
+        text = "".join(self._coming).strip()
+        if text and not self.session.is_closed:
+            self.session.keep_stopped_reply(render("agent/reply_stopped", text=text))
+
+    def _hear(self, event: Event) -> None:
+        """Pass an event on; of a reply that comes in, its words are remembered until it is whole."""
+        match event:
+            case TextDelta(text):
+                self._coming.append(text)
+            case TextStarted() | TurnStarted() | ReplyReceived():
+                self._coming.clear()
+            case _:
+                pass
+        self.parts.emit(event)
 
     def give_skill(self, skill: Skill) -> None:
         """Give the model a skill with the next message, unless it has it."""
@@ -202,9 +252,34 @@ class Conversation:
             raise ConfigurationError(f"the model has the skill {skill.name} already")
         most = self.parts.skills.most_bytes or self.parts.profile.skill_bytes
         words = self._skills[skill.name] = skill.words(most)
-        self._tell(render("agent/skills_chosen", skills=[words]))
+        self.tell(render("agent/skills_chosen", skills=[words]))
 
-    def _tell(self, words: str) -> None:
+    @property
+    def first_run(self) -> str:
+        """The run in which it began."""
+        return self._begun.runs[-1] if self._begun else self.parts.run
+
+    async def describe(self, diff: str) -> tuple[str, str]:
+        """Ask the model for the title and the text of a pull request with this change.
+
+        Raises:
+            BadReplyError: its answer has no title.
+            PullwrightError: the model failed.
+        """
+        shown = self._sanitizer.text("the change", diff[:_MOST_DIFF_CHARS])
+        cut = len(diff) > _MOST_DIFF_CHARS
+        end = await self._ask(render("agent/describe_change", diff=fenced(shown), cut=cut), "")
+        lines = end.text.strip().removeprefix("```markdown").strip("`").strip().splitlines()
+        title = _LEAD.sub("", lines[0]).strip(" *#") if lines else ""
+        if not title or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
+            raise BadReplyError("the model gave no title for the pull request: name one, /pr TITLE")
+        return title, "\n".join(lines[1:]).strip()
+
+    def proposed(self, url: str, refusal: str) -> None:
+        """Tell the model with the next message what came of the proposal of its changes."""
+        self.tell(render("agent/proposed", url=url, refusal=refusal))
+
+    def tell(self, words: str) -> None:
         """Tell the model something with the next message."""
         self._revive()
         self.session.steer(words)
@@ -218,9 +293,10 @@ class Conversation:
             self.session.model, self.session.price, self.session.config = old.model, old.price, old.config
 
     async def close(self) -> None:
-        """Stop what still runs, and forget the checkpoints."""
+        """Stop what still runs."""
         await self.session.close()
-        await self.parts.environment.cleanup()
+        if self.parts.owns_environment:
+            await self.parts.environment.cleanup()
         try:
             await asyncio.to_thread(self.parts.checkpoints.close)
         except WorkspaceError as error:
@@ -231,7 +307,7 @@ class Conversation:
         changed = [self._sanitizer.words(path) for path in paths]
         self.ledger.shown.difference_update(paths)
         if changed:
-            self._tell(render("agent/files_changed", paths=changed))
+            self.tell(render("agent/files_changed", paths=changed))
 
     def mentioned(self, path: str, data: bytes) -> str:
         """A file that the person mentioned, as the model is shown it. It counts as read."""
@@ -297,7 +373,7 @@ class Conversation:
             ledger=self.ledger,
             todos=self.todos,
             skills=self._skills,
-            emit=parts.emit,
+            emit=self._hear,
             owns_environment=False,
         )
         return Session(
@@ -325,16 +401,19 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
     """Read what a conversation left, with those that it went on with itself.
 
     Args:
-        name: of its last run, as `find_run` takes it.
+        name: of its last run, as `find_run` takes it; `last` is the last one in which something was said.
 
     Raises:
         JournalError: there is no such run, it is damaged, or nothing was said in it.
     """
     folder = find_run(home, name)
+    if name == LAST:
+        folder = next((one for one in runs(home)[:_MOST_LOOKED_AT] if _was_said(one)), folder)
     events: list[Event] = []
-    spent, last = Spent(), folder.name
+    spent, names = Spent(), []
     for _ in range(_MOST_RUNS):
         run = read_run(folder)
+        names.append(folder.name)
         spent += cost_of_all(responses(run))
         before = next((event for event in run.events if isinstance(event, Resumed)), None)
         events[:0] = run.events
@@ -346,8 +425,15 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
             break  # it was removed: what came after it is still there
     turns = tuple(history_of(events))
     if not turns:
-        raise JournalError(f"run {last} cannot be taken up: nothing was said in it")
-    return EarlierConversation(last, turns, todos_of(events), spent)
+        raise JournalError(f"run {names[0]} cannot be taken up: nothing was said in it")
+    return EarlierConversation(tuple(names), turns, todos_of(events), spent, tuple(events))
+
+
+def _was_said(folder: Path) -> bool:
+    """Whether something was said in a run: in one that only proposed a folder's changes, nothing was."""
+    with suppress(JournalError):
+        return any(isinstance(event, MessageAdded) for event in read_run(folder).events)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -365,9 +365,9 @@ class Claims:
         """Whether the task of such a claim may be taken now: it is released or expired."""
         return record.is_free(self._clock.now(), self._times)
 
-    def show(self, task: str) -> ClaimRecord | None:
-        """The claim on one task, or None. The errors are those of `list`."""
-        return self._read(task)[1]
+    def show(self, task: str, seen: Mapping[str, str] | None = None) -> ClaimRecord | None:
+        """The claim on one task, or None. Arguments and errors are those of `list`."""
+        return self._read(task, seen)[1]
 
     def release(self, task: str, reason: str, shown: ClaimRecord | None = None) -> ClaimRecord | None:
         """A person takes the task away from whoever holds it; the holder's next push is refused.

@@ -21,6 +21,7 @@ from orchestrator.bot.cycle.parts import Attempt, Sanitizer, in_words
 from orchestrator.bot.cycle.propose import Proposer
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
 from orchestrator.bot.cycle.skills import skills_of_cycle
+from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
 from orchestrator.core.events import (
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.claim import Choice
     from orchestrator.bot.cycle.earlier import Earlier
-    from orchestrator.bot.cycle.parts import CycleParts, CycleResult
+    from orchestrator.bot.cycle.parts import CycleParts, CycleResult, Guards
+    from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import Verifier
@@ -224,6 +226,7 @@ def _without_title(message: str, title: str) -> str:
 
 
 _SECONDS_A_MINUTE = 60.0
+_SAID_CHARACTERS = 4_000
 TITLE_CHARS = 70
 
 
@@ -253,12 +256,20 @@ class Asked:
         return await work
 
 
+def with_said(task: Task, earlier: Earlier | None, guards: Guards) -> tuple[Task, list[str]]:
+    """The task with what people who had taken it up said about it, and their words alone, oldest first."""
+    said = [guards.redact(guards.output(text).text) for text in (earlier.state.said if earlier else ())]
+    remarks = (Remark("", text, trusted=True) for text in said)
+    return replace(task, remarks=(*task.remarks, *remarks)), said
+
+
 class CycleSession:
     """The session of one cycle: what is on the clone before it, the conversation, and what is left after it.
 
     Attributes:
         attempt: what all who take part in the cycle share.
         earlier: what an unfinished cycle on the task left.
+        said: what people who took the task up said about it, oldest first.
         verification: judges a change by the repository's tests.
         proposer: makes the pull request.
         brought: what was on the clone before the session.
@@ -270,7 +281,8 @@ class CycleSession:
     ) -> None:
         if choice.task is None:
             raise AssertionError("a session has a task")
-        self._parts, self._task, self._files, self._result = parts, choice.task, files, result
+        task, self.said = with_said(choice.task, choice.earlier, parts.guards)
+        self._parts, self._task, self._files, self._result = parts, task, files, result
         self.earlier, self.clone = choice.earlier, clone
         self.ledger = Ledger()
         self._told: list[Event] = []
@@ -291,9 +303,7 @@ class CycleSession:
         self._sanitizer = Sanitizer(parts.guards, self._emit)
         make = parts.foreign_tools
         self._foreign = make(clone.tree, self._sanitizer.text, self._emit) if make else None
-        attempt = self.attempt = Attempt(
-            parts, choice.task, clone, self.ledger, self._sanitizer, result, self._emit
-        )
+        attempt = self.attempt = Attempt(parts, task, clone, self.ledger, self._sanitizer, result, self._emit)
         self.verification = Verification(attempt, self._make_verifier(), self._may_go_on, self._minutes_left)
         self.proposer = Proposer(
             attempt,
@@ -357,6 +367,25 @@ class CycleSession:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         self._is_said = True
+
+    @property
+    def environment(self) -> ExecutionEnvironment:
+        """Where tools act."""
+        return self._environment
+
+    def talked(self, session: Session, words: str, before: Sequence[Event]) -> None:
+        """A person has said something to the model about the task.
+
+        Args:
+            session: that a person has with the model, in the place of the cycle's own.
+            words: empty where the program asks the model something for the person.
+            before: what was said before the first time.
+        """
+        if self._session is None:
+            self._told[:0] = conversation(before)
+        self._session = session
+        if words:
+            self.said.append(words[:_SAID_CHARACTERS])
 
     async def _ask(self, title: str, body: str) -> str:
         """The tool `create_pull_request`."""
@@ -457,10 +486,13 @@ class CycleSession:
         """What the next cycle on this task has to know, beside the work and the conversation."""
         model, contract, profile = self._voice
         earlier, before = self.earlier, None
+        question, url = self._result.question or "", self._result.question_url or ""
         if earlier is not None and self._session is None:
             # Nothing was said in this cycle: what was said before is in the voice of the one before.
             model, contract, profile = earlier.state.model, earlier.state.contract, earlier.state.profile
             before = earlier.begun_for(self._task)
+            if not question:  # nobody has heard the answer yet
+                question, url = earlier.state.question, earlier.state.question_url
         return UnfinishedState(
             run=self._parts.run,
             why=why,
@@ -470,12 +502,13 @@ class CycleSession:
             touched=tuple(sorted(self.ledger.touched)),
             messages=tuple(self._commits.messages),
             shell_used=self.ledger.shell_used,
-            question=self._result.question or "",
-            question_url=self._result.question_url or "",
-            attempts=(earlier.state.attempts if earlier else 0) + 1,
+            question=question,
+            question_url=url,
+            attempts=0 if self._parts.operator else (earlier.state.attempts if earlier else 0) + 1,
             tip=self.proposer.pushed or "",
             proposal=begun_proposal(self._told, before),
             status_marker=self._task.status_marker,
+            said=tuple(self.said),
         )
 
     def _take(self, brought: RestoredWork) -> None:

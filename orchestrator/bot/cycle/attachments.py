@@ -17,8 +17,7 @@ from orchestrator.core.errors import ForgeError, ToolError
 from orchestrator.core.events import Warned
 from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import Image
-from orchestrator.engine.documents.pdf import PageRange, is_pdf, read_pdf, shown_pages
-from orchestrator.engine.tools.textfile import decode_text, image_type
+from orchestrator.engine.tools.textfile import decode_text, image_type, is_pdf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,6 +132,8 @@ class TaskAttachments:
         return data
 
     async def _shown(self, name: str, data: bytes, room: int) -> Attached:
+        from orchestrator.engine.documents.pdf import PageRange, read_pdf, shown_pages
+
         if media_type := image_type(data):
             return self._image(name, data, media_type)
         if room < _LEAST_CHARACTERS:

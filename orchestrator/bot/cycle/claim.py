@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from orchestrator.bot.coordination.budget import Refused
+from orchestrator.bot.cycle.parts import FoundTask
 from orchestrator.core.errors import (
     ClaimLostError,
     ForgeError,
@@ -64,6 +65,10 @@ class TaskCandidate(Protocol):
         """The task."""
 
     @property
+    def attempt(self) -> str:
+        """The name under which it counts as tried."""
+
+    @property
     def after(self) -> tuple[Callable[[], object], ...]:
         """What to do on the forge once the task is claimed; each may raise `ForgeError`."""
 
@@ -116,6 +121,12 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
         return choice
     previous = choice.lease.previous if choice.lease else None
     before = previous.spent if previous else Spent()
+    if parts.operator is not None and (brings := parts.operator.brings) is not None:
+        # No model is asked, so nothing is reserved. What the remote has of the task is replaced.
+        found = choice.earlier
+        commit, branch = (found.commit, found.branch) if found else (None, "")
+        earlier = replace(brings, commit=commit, branch=branch)
+        return replace(choice, spent_before=parts.operator.spent, earlier=earlier)
     try:
         granted = await parts.budget.open(parts.folder, before, parts.emit, parts.least)
     except BaseException:
@@ -128,6 +139,19 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
     return replace(
         choice, spent_before=before, limits=Limits(caps.rounds, caps.tokens, caps.usd, caps.minutes)
     )
+
+
+async def look_for_task(parts: CycleParts, fingerprint: str) -> FoundTask | Choice:
+    """Find the task that `claim_task` would claim now, and claim nothing; else a choice without a task says why.
+
+    Raises:
+        PullwrightError: the forge or the remote failed.
+    """
+    try:
+        return await asyncio.to_thread(find_next, parts.tasks, parts.claimer, fingerprint)
+    finally:
+        for event in parts.tasks.notices():
+            parts.emit(event)
 
 
 async def _chosen(parts: CycleParts, fingerprint: str) -> Choice:
@@ -181,6 +205,23 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
         tasks.begin(confirmed)
         task = claimer.with_branch(confirmed.task)
         return Choice(task, lease=lease, earlier=claimer.earlier.get(task.key), after_claim=confirmed.after)
+    return tasks.why_none()
+
+
+def find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> FoundTask | Choice:
+    """The first task that `claim_next` would try to claim, as far as can be said without a claim.
+
+    Raises:
+        PullwrightError: the forge or the remote failed.
+    """
+    for candidate in tasks.candidates(fingerprint):
+        task, number = candidate.task, 0
+        if claimer is not None:
+            reason, number = claimer.why_not(task)
+            if reason is not None:
+                tasks.pass_over(reason)
+                continue
+        return FoundTask(task.key, task.title, task.kind, candidate.attempt, number)
     return tasks.why_none()
 
 

@@ -74,6 +74,7 @@ class Claimer:
         spent_up: why a task is left alone that has cost this much so far, or None.
         kept: unfinished work that only this machine has.
         answer: the person's own answer to the question that is open; then nothing else is taken.
+        attended: a person takes the task up, who can answer what is open.
         base: the branch to start from, where a person named it.
         author_email: whose commits ours are.
         earlier: what was found, by the task's key.
@@ -96,6 +97,7 @@ class Claimer:
     answer: str | None = None
     base: str | None = None
     author_email: str = ""
+    attended: bool = False
     earlier: dict[str, Earlier] = field(default_factory=dict)
     named_tasks: dict[str, Task] = field(default_factory=dict)
     memory: Mapping[str, str] | None = None
@@ -143,16 +145,10 @@ class Claimer:
             WorkspaceError: the remote cannot be reached, or has no room for our names.
             ForgeError: the forge failed, or its rules refuse the branch.
         """
-        if task.key in self._held:
-            return self._is_held(self._held[task.key])
-        seen = self._seen
-        if seen is None:
-            seen = self._look()
-        found = self._to_go_on_with(task, seen)
-        if isinstance(found, str):
-            return found
-        if reason := self._require_room(task):
-            return reason
+        fit = self._fit(task)
+        if isinstance(fit, str):
+            return fit
+        found, seen = fit
         taken = self.claims.take(
             task.key,
             self.run,
@@ -172,6 +168,36 @@ class Claimer:
         listed, self._listed = [record for record in self._listed if record.task != task.key], ()
         Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
         return taken
+
+    def why_not(self, task: Task) -> tuple[str | None, int]:
+        """Why `take` would leave a task alone, as far as is known without claiming it; and its next claim's number.
+
+        The errors are those of `take`.
+        """
+        fit = self._fit(task)
+        if isinstance(fit, str):
+            return fit, 0
+        found, seen = fit
+        record = self.claims.show(task.key, seen)
+        if record is None:
+            return None, 1
+        if record.run not in self.dead_runs and not self.claims.is_free(record):
+            return self._is_held(record), record.number
+        return self._settled(task, record, found), record.number + 1
+
+    def _fit(self, task: Task) -> tuple[Earlier | None, Mapping[str, str]] | str:
+        """What an earlier cycle left of a task that may be claimed, and what was seen; or why it is left alone."""
+        if task.key in self._held:
+            return self._is_held(self._held[task.key])
+        seen = self._seen
+        if seen is None:
+            seen = self._look()
+        found = self._to_go_on_with(task, seen)
+        if isinstance(found, str):
+            return found
+        if reason := self._require_room(task):
+            return reason
+        return found, seen
 
     def with_branch(self, task: Task) -> Task:
         """A task that was taken, with a branch for which the remote has room."""
@@ -222,7 +248,7 @@ class Claimer:
         if not found.state.waits_for_answer:
             return found
         answer = self._answered(task, found)
-        if answer is None:
+        if answer is None and not self.attended:
             url = found.state.question_url
             where = url if url.startswith("http") else self.commands.answer(task.key)
             return f"{task.key} waits for an answer: {where}"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.act import TITLE_CHARS, CycleSession
-from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, show_claim
+from orchestrator.bot.cycle.claim import Choice, Heartbeat, claim_task, look_for_task, show_claim
 from orchestrator.bot.cycle.finish import finish_cycle, release_claim, save_unfinished, settle
-from orchestrator.bot.cycle.parts import CycleResult, Outcome, outcome_of
+from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome, outcome_of
 from orchestrator.bot.cycle.propose import UnfitWordsError, as_result
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.opening import open_in_thread
@@ -40,7 +40,7 @@ from orchestrator.core.prompts import render
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from orchestrator.bot.cycle.parts import CycleParts, CycleStart
     from orchestrator.bot.git.clone import Clone
@@ -59,10 +59,13 @@ async def run_cycle(start: CycleStart) -> CycleResult:
         fingerprint = await asyncio.to_thread(start.forge.fingerprint)
         parts = await _under_repository_rules(start, fingerprint)
         parts.emit(PhaseEntered(Phase.CHOOSE))
-        await _recover(parts)
-        claimed = await claim_task(parts, fingerprint)
-        parts = replace(parts, limits=claimed.limits or parts.limits)
-        await _work_on(parts, claimed, result)
+        await _recover(parts, start.assignment.dead_runs)
+        if start.assignment.only_look:
+            await _look(parts, fingerprint, result)
+        else:
+            claimed = await claim_task(parts, fingerprint)
+            parts = replace(parts, limits=claimed.limits or parts.limits)
+            await _work_on(parts, claimed, result)
     except asyncio.CancelledError:
         if not start.stop.requested:
             raise
@@ -128,8 +131,14 @@ async def _plan_and_act(session: CycleSession) -> SessionEnd:
 
 
 async def _until_the_end(session: CycleSession) -> SessionEnd:
-    """Do what needs no model. Else the model plans and acts, and what it asks for is verified and proposed."""
-    end = await session.begin() or await _replay(session) or await _end_what_was_begun(session)
+    """Do what needs no model. Else the model plans and acts, and what it asks for is verified and proposed.
+
+    Where a person does the work, that person decides what is proposed, and when.
+    """
+    end, operator = await session.begin(), session.attempt.parts.operator
+    if end is None and operator is not None:
+        return await operator.work(session, partial(_verify_and_propose, session))
+    end = end or await _replay(session) or await _end_what_was_begun(session)
     if end is not None:
         return end
     async for asked in session.requests():
@@ -169,10 +178,19 @@ async def _under_repository_rules(start: CycleStart, fingerprint: str) -> CycleP
     return parts
 
 
-async def _recover(parts: CycleParts) -> None:
-    """Save what runs killed here have left; their claims are free."""
+async def _recover(parts: CycleParts, others: Collection[str]) -> None:
+    """Save what runs killed here have left; their claims are free, and those of `others`, which died elsewhere."""
     if parts.recovery is not None and parts.claimer is not None:
-        parts.claimer.dead_runs = await asyncio.to_thread(parts.recovery.recover)
+        parts.claimer.dead_runs = {*await asyncio.to_thread(parts.recovery.recover), *others}
+
+
+async def _look(parts: CycleParts, fingerprint: str, result: CycleResult) -> None:
+    """Say which task a cycle would claim now, or why there is none."""
+    looked = await look_for_task(parts, fingerprint)
+    if isinstance(looked, FoundTask):
+        result.outcome, result.found = Outcome.FOUND, looked
+    else:
+        result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, looked.reason, looked.wake_at
 
 
 @contextmanager

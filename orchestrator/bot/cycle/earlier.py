@@ -94,6 +94,7 @@ class UnfinishedState:
             None where this is not known.
         proposal: what only has to be proposed; no model is needed for it.
         status_marker: of the task that it was about: see `Task`.
+        said: what the person who took the task up said about it, oldest first.
     """
 
     run: str
@@ -111,6 +112,7 @@ class UnfinishedState:
     tip: str | None = None
     proposal: BegunProposal | None = None
     status_marker: str = ""
+    said: tuple[str, ...] = ()
 
     @property
     def waits_for_answer(self) -> bool:
@@ -274,7 +276,7 @@ def pages_of(
     """The files to store, without secrets."""
     lines = [json.dumps(encode_event(event, redact), ensure_ascii=True) for event in events]
     told = _redacted(asdict(state), redact)
-    told["messages"] = [redact(message) for message in state.messages]
+    told |= {name: [redact(text) for text in getattr(state, name)] for name in ("messages", "said")}
     return {
         STATE_PAGE: json.dumps(told, ensure_ascii=True).encode(),
         SESSION_PAGE: "".join(f"{line}\n" for line in lines).encode(),
@@ -333,9 +335,9 @@ def _state(data: Any) -> UnfinishedState:
     texts = {name: data[name] for name in ("run", "why", "model", "contract", "profile")}
     texts |= {name: data.get(name, "") for name in ("question", "question_url", "status_marker")}
     touched, attempts = tuple(data.get("touched", ())), data.get("attempts", 1)
-    messages = tuple(data.get("messages", ()))[:_MOST_MESSAGES]
+    messages, said = (tuple(data.get(name, ()))[-_MOST_MESSAGES:] for name in ("messages", "said"))
     if (
-        not all(isinstance(text, str) for text in (*texts.values(), *touched, *messages))
+        not all(isinstance(text, str) for text in (*texts.values(), *touched, *messages, *said))
         or type(attempts) is not int
     ):
         raise TypeError
@@ -351,6 +353,7 @@ def _state(data: Any) -> UnfinishedState:
         files_lost=data.get("files_lost") is True,
         tip=tip,
         proposal=None if begun is None else _begun(begun),
+        said=said,
     )
 
 

@@ -158,6 +158,7 @@ def save_unfinished(parts: CycleParts, choice: Choice, session: CycleSession, re
 
 def _keep_somewhere(parts: CycleParts, choice: Choice, session: CycleSession, result: CycleResult) -> None:
     error = sys.exception()
+    is_copy = parts.operator is not None and parts.operator.brings is not None
     outcome = result.outcome if error is None else outcome_of(error)
     try:
         # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
@@ -173,9 +174,9 @@ def _keep_somewhere(parts: CycleParts, choice: Choice, session: CycleSession, re
         with parts.stop.saving():
             if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
                 saving.drop()
-            elif patch or session.conversation:
+            elif not is_copy and (patch or session.conversation):
                 saving.save()
-    if patch:
+    if patch and not is_copy:
         _keep_as_patch(parts, session, result, patch)
     if result.patch or result.saved:
         parts.emit(WorkSaved(result.patch or "", result.saved or ""))

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.budget import Caps, CycleBudget
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.attachments import Download
     from orchestrator.bot.cycle.claim import TaskSource
     from orchestrator.bot.cycle.claimer import Claimer
+    from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
     from orchestrator.bot.cycle.skills import SkillOptions
-    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.cycle.tasks import Task, TaskKind
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.git.clone import Clone
@@ -55,23 +57,33 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.budget import Limits
     from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import Ledger, Tool
 
 
 class Outcome(StrEnum):
-    """How a cycle ended. `planned` is a dry run's `proposed`."""
+    """How a cycle ended."""
 
     PROPOSED = "proposed"
+    """A pull request was created or updated."""
     PLANNED = "planned"
+    """A dry run would have proposed a pull request."""
     ANSWERED = "answered"
     """A person talked with the model, which answered."""
     NO_TASK = "no_task"
+    """There is no task that may be done now."""
+    FOUND = "found"
+    """There is a task, and nothing was claimed: the cycle was only to look."""
     QUESTION = "question"
+    """The model asked a person something, and the task waits for the answer."""
     LIMIT = "limit"
+    """A limit was reached before a pull request was made. The work is kept."""
     PAUSED = "paused"
     """A quota is spent, or a server is down: nothing is wrong with the task."""
     FAILED = "failed"
+    """The model gave up, or a program or a server failed. The work is kept."""
     INTERRUPTED = "interrupted"
+    """A person or the system ended the run. The work is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,39 @@ class PullRequestResult:
     draft: bool
     number: int | None = None
     url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTask:
+    """What a look at the backlog found: the task that a cycle would claim now.
+
+    Attributes:
+        attempt: the name under which it counts as tried.
+        claim: the number that its next claim has.
+    """
+
+    key: str
+    title: str
+    kind: TaskKind
+    attempt: str
+    claim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one cycle is to do, where that was decided before it.
+
+    Attributes:
+        task: the key of the only task that it may take; empty for any.
+        only_look: say which task there is, and claim none.
+        dead_runs: runs on other machines that are known to be dead, so that their claims are free.
+        run: the name of the run; None makes one.
+    """
+
+    task: str = ""
+    only_look: bool = False
+    dead_runs: tuple[str, ...] = ()
+    run: str | None = None
 
 
 @dataclass(slots=True)
@@ -105,6 +150,7 @@ class CycleResult:
         minutes: wall time of the cycle.
         requests: to the forge; `unchanged` ones cost nothing of its rate limit.
         wake_at: before this time (UTC, ISO 8601) another cycle makes no sense; None if it does.
+        found: what a cycle that was only to look has found.
         error: one line, where the outcome is `failed`.
         cause: the error itself; not printed, it chooses the exit code.
     """
@@ -133,6 +179,7 @@ class CycleResult:
     minutes: float = 0.0
     requests: Traffic = field(default_factory=Traffic)
     wake_at: datetime | None = None
+    found: FoundTask | None = None
     error: str | None = None
     cause: Exception | None = None
 
@@ -430,6 +477,7 @@ class CycleParts:
         tasks: where the next task comes from; `claimer` claims it, and is None in a dry run.
         recovery: repairs what runs left that were killed; None in a dry run.
         budget: what may be spent; `least` is what one request may cost at most.
+        operator: a person who works in the place of the model's loop; None where nobody does.
     """
 
     run: str
@@ -463,6 +511,45 @@ class CycleParts:
     foreign_tools: MakeForeignTools | None = None
     download: Download | None = None
     skills: SkillOptions | None = None
+    operator: Operator | None = None
+
+
+class ProposeChange(Protocol):
+    """Verifies and proposes what is changed in a clone; returns what came of it."""
+
+    def __call__(self, title: str, body: str, *, is_begun: bool = False) -> Awaitable[str]:
+        """Do it.
+
+        Args:
+            is_begun: what is refused once is not: see `Proposer.prepare`.
+
+        Raises:
+            ToolError: the change is not fit to be proposed, or its tests are not.
+            WorkspaceError: git failed.
+            ForgeError: the forge failed.
+        """
+
+
+class Operator(Protocol):
+    """A person who works on a task in the place of the model's loop."""
+
+    @property
+    def brings(self) -> Earlier | None:
+        """Work that is proposed as it is, without a model. A copy of it stays where it was made.
+
+        None goes on with what an earlier cycle left.
+        """
+
+    @property
+    def spent(self) -> Spent:
+        """What the work that it brings has cost."""
+
+    async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
+        """Work until the person is done; how it ended.
+
+        Raises:
+            PullwrightError: what ended the work.
+        """
 
 
 class CycleMemory(Protocol):
@@ -499,6 +586,7 @@ class CycleStart:
 
     Attributes:
         parts: gives the objects to work with, as strict as the text of that file says, and notes on it; it opens the hidden refs.
+        assignment: what was decided before; None leaves the choice to the cycle.
     """
 
     run: str
@@ -508,6 +596,7 @@ class CycleStart:
     event: CycleStarted
     rules_file: RulesFile
     parts: Callable[[str | None], tuple[CycleParts, Sequence[str]]]
+    assignment: Assignment = Assignment()
 
 
 class RunRecovery(Protocol):

@@ -70,8 +70,8 @@ def skills_of_tree(trees: Trees, commit: str) -> tuple[TreeSkills, ...]:
     Raises:
         WorkspaceError: git failed.
     """
-    tree = trees.tree_of(commit)
-    return tuple(TreeSkills(trees, tree, folder) for folder in REPOSITORY_FOLDERS)
+    trees.entries(commit)  # read now, so that it fails here if it does
+    return tuple(TreeSkills(trees, commit, folder) for folder in REPOSITORY_FOLDERS)
 
 
 async def skills_of_cycle(attempt: Attempt, options: SkillOptions, *, is_default: bool) -> Skills:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 BRANCH_FOLDERS = ("pullwright/", "pullwright-tasks/")
 """Our branches lie below one of these. New ones below the first, unless the remote has a branch called like it:
 then git can make none below it. By all of them our pull requests are known, whatever the remote has by now."""
+
+ONBOARDING = tuple(f"{folder}onboarding" for folder in BRANCH_FOLDERS)
+"""The branch of the pull request that sets a repository up. While that is open, no task is done."""
 
 REBASE_LABEL = "pullwright:rebase"
 """On an open pull request: bring it onto its base, whoever committed to it."""
@@ -141,6 +144,17 @@ def from_issue(issue: Issue, remarks: tuple[Remark, ...] = ()) -> Task:
 def from_text(text: str) -> Task:
     """The task that a person typed. The same words are the same task."""
     return Task(f"text-{_digest(text)}", _first_line(text), text.strip(), "text")
+
+
+def from_conversation(run: str, title: str, part: int = 1) -> Task:
+    """The task that a person's conversation with a model came to. Its title may change, its key does not.
+
+    Args:
+        run: the first of the conversation.
+        part: counts from 1: once a pull request of it is merged, what comes after it is another one.
+    """
+    text = f"What was changed in conversation {run}{f', part {part}' if part > 1 else ''}"
+    return replace(from_text(text), title=_first_line(title))
 
 
 def key_of(branch: str) -> tuple[str, int | None] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from orchestrator.core.redaction import REPLACEMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
 
@@ -139,7 +139,15 @@ class PullRequestState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """A pull request from a branch of the same repository. `commit` is the branch's head."""
+    """A pull request. `commit` is its head.
+
+    Attributes:
+        branch: of the same repository, but for one that `Forge.pull_request` was asked for.
+        reference: what git fetches to have the head, from the repository that it is to be merged into; empty where
+            the forge did not say.
+        base_commit: the base branch's head when the forge looked last; of a merged one, before that. Empty where the
+            forge does not keep it.
+    """
 
     number: int
     title: str
@@ -154,6 +162,8 @@ class PullRequest:
     labels: tuple[str, ...] = ()
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    reference: str = ""
+    base_commit: str = ""
 
 
 class FeedbackKind(StrEnum):
@@ -199,6 +209,25 @@ class CheckState(StrEnum):
     FAILED = "failed"
     OTHER = "other"
     """Skipped, neutral, cancelled, stale: says nothing about the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCheck:
+    """A check run of ours: what the program says of a commit.
+
+    Attributes:
+        key: by which it is known again, and replaced.
+        state: passed, failed, or other for what could not be told.
+        title: one line.
+        summary: Markdown in which nothing is live.
+    """
+
+    key: str
+    name: str
+    commit: str
+    state: CheckState
+    title: str
+    summary: str
 
 
 ACTIONS_APP = "github-actions"
@@ -271,6 +300,89 @@ class Proposal:
     draft: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TextVersion:
+    """What a text was from a moment on."""
+
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PastComment:
+    """A comment of the past: other people's words.
+
+    Attributes:
+        is_writers: its author belongs to those who may write to the repository, as the forge tells it today.
+        edited_at: when it was changed last; None if it never was.
+    """
+
+    author: str
+    body: str
+    created_at: datetime
+    is_writers: bool
+    edited_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastIssue:
+    """An issue that a merged pull request closed, with what is known of its earlier texts.
+
+    Attributes:
+        edited_at: when its body was changed last; None if it never was.
+        versions: the bodies that it had, in no order; empty where that is not known.
+        comments: the oldest of them.
+    """
+
+    number: int
+    title: str
+    body: str
+    url: str
+    created_at: datetime
+    edited_at: datetime | None = None
+    versions: tuple[TextVersion, ...] = ()
+    comments: tuple[PastComment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPullRequest:
+    """A pull request that was merged, with what it closed.
+
+    Attributes:
+        merge_commit: what it became on its base: a merge, or the last commit of a squash or a rebase.
+        commits: the ids of its own commits, as far as they are listed; `commit_count` is how many there are.
+        began_at: when the first of its commits was written, or the pull request if that was earlier.
+        files, added, removed: the size of its change.
+        issues: those that it closed by what it says.
+    """
+
+    number: int
+    title: str
+    url: str
+    created_at: datetime
+    began_at: datetime
+    merge_commit: str
+    commits: tuple[str, ...]
+    commit_count: int
+    files: int
+    added: int
+    removed: int
+    issues: tuple[PastIssue, ...] = ()
+
+
+class PastForge(Protocol):
+    """The past of a repository on a forge. Every method may raise a subclass of `ForgeError`."""
+
+    def merged_pull_requests(self) -> Iterator[MergedPullRequest]:
+        """Yield the pull requests that were merged, the newest first. They are asked for as they are needed."""
+
+    def title_at(self, issue: PastIssue, moment: datetime) -> str:
+        """Return the title that an issue had at a moment."""
+
+    def issue_rate(self) -> float | None:
+        """Tell how many issues are opened a month of late; None where there are too few to tell."""
+
+
 class Forge(Protocol):
     """A forge, seen from one repository. Every verb may be repeated without harm.
 
@@ -341,6 +453,13 @@ class Forge(Protocol):
     def read_file(self, path: str) -> str | None:
         """Return a file's text on the default branch, or None where there is none."""
 
+    def pull_request(self, number: int) -> PullRequest:
+        """Return one pull request, of anybody and from anywhere, read now.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Return pull requests in every state whose branch, in this repository, begins so; newest first."""
 
@@ -400,6 +519,13 @@ class Forge(Protocol):
             ForgeNotFoundError: there is none of this number.
         """
 
+    def make_label(self, label: str, description: str) -> bool:
+        """Make a label of the repository, unless it is there, or the forge has no labels of its own.
+
+        Returns:
+            Whether it was made now.
+        """
+
     def remove_label(self, number: int, label: str) -> None:
         """Take a label off an issue or pull request, if it is there.
 
@@ -430,6 +556,16 @@ class Forge(Protocol):
         Raises:
             ForgeNotFoundError: there is no such commit.
             ForgePermissionError: the token may not read some of them, and none of the others failed.
+        """
+
+    def ensure_check(self, check: OwnCheck) -> str:
+        """Write a check run for a commit, or replace the one with its key.
+
+        Returns:
+            Where it can be read.
+
+        Raises:
+            ForgePermissionError: the token may not, or there are no check runs here.
         """
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:

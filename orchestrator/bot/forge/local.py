@@ -25,7 +25,13 @@ from orchestrator.bot.forge.base import (
     TokenKind,
     Traffic,
 )
-from orchestrator.core.errors import DiskFullError, ForgeError, ForgeNotFoundError, ForgeUnavailableError
+from orchestrator.core.errors import (
+    DiskFullError,
+    ForgeError,
+    ForgeNotFoundError,
+    ForgePermissionError,
+    ForgeUnavailableError,
+)
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock
 
 if TYPE_CHECKING:
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
         Feedback,
         Issue,
         IssueHistory,
+        OwnCheck,
     )
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import PullwrightError
@@ -410,6 +417,14 @@ class LocalForge:
             for record in self._records.questions()
         ]
 
+    def pull_request(self, number: int) -> PullRequest:
+        """Return one of them, read now."""
+        heads = self._heads()
+        [found] = self._seen([self._records.pull(number)], heads)
+        # A branch that is gone leaves its last commit, until git cleans up.
+        is_there = found.branch in heads.commits
+        return replace(found, reference=f"refs/heads/{found.branch}" if is_there else found.commit)
+
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Return those whose branch begins so, newest first."""
         return self._seen([one for one in self._records.pulls() if one.branch.startswith(branch_prefix)])
@@ -460,6 +475,10 @@ class LocalForge:
             record = self._records.pull(number)
             if label.lower() not in {name.lower() for name in record.labels}:
                 self._records.change_pull(record, labels=(*record.labels, label))
+
+    def make_label(self, label: str, description: str) -> bool:  # noqa: ARG002  a pull request's file names its own
+        """Make nothing: labels are only words in the files of pull requests."""
+        return False
 
     def remove_label(self, number: int, label: str) -> None:
         """Take a label out of the pull request's file, if it is there."""
@@ -527,6 +546,11 @@ class LocalForge:
     def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
         """Return none: nothing checks a folder."""
         return []
+
+    def ensure_check(self, check: OwnCheck) -> str:
+        """Refuse: nobody looks for check runs in a folder."""
+        del check
+        raise ForgePermissionError("a local repository has no check runs")
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         """Return none: nothing checks a folder."""

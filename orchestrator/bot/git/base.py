@@ -138,6 +138,23 @@ class BranchState:
 
 
 @dataclass(frozen=True, slots=True)
+class ProposedCommits:
+    """What somebody proposes to merge.
+
+    Attributes:
+        onto: the head of the branch that it is to be merged into.
+        start: the last commit that both have in common: the change is what differs from it.
+        is_merged: the branch has the head already. Then `start` is where it stood before, as far as the history
+            tells: before the commit that merged the head, else the head's parent.
+    """
+
+    head: str
+    onto: str
+    start: str
+    is_merged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A commit of everything that was changed, which no branch has.
 

@@ -1,11 +1,11 @@
-"""Branches of the remote: read what they have on top of the base, push, and read back."""
+"""Branches of the remote: read what they have on top of the base, push, and read back. And changes that others propose."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.base import BranchCommit, BranchState, RemoteTip
+from orchestrator.bot.git.base import BranchCommit, BranchState, ProposedCommits, RemoteTip
 from orchestrator.bot.git.hostgit import error_for, printable_line, storage_errors
 from orchestrator.bot.git.remote import PushAnswer, Update, is_commit_id, plain_branch, push_updates
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
@@ -266,3 +266,106 @@ def _state(  # noqa: PLR0913  one finding, fact by fact
         and {listed[0].committer_email, listed[0].author_email} == {email}
     )
     return BranchState(tip, listed, ours, begins != base, complete)
+
+
+_PROPOSED = "refs/pullwright/fetched/proposed"
+_ONTO = "refs/pullwright/fetched/onto"
+_WHOLE = 2**31 - 1
+"""The depth that stands for the whole history: https://git-scm.com/docs/git-fetch, `--unshallow`."""
+_DEEPER_COMMITS = (10, 50, 250, 2_000, _WHOLE)
+_BUNDLE_LACKS = "lacks these prerequisite commits"
+
+
+def fetch_proposed(
+    git: HostGit, remote: Remote, reference: str, onto: str, bundle: Remote | None = None
+) -> ProposedCommits:
+    """Fetch what somebody proposes, with as much of the history as it takes to know where it begins.
+
+    Args:
+        reference: the full name of what leads to the head, or the head's own id.
+        onto: the full name of the branch that it is to be merged into, or a commit of it.
+        bundle: a file that has the reference, in the place of the remote.
+
+    Raises:
+        WorkspaceError: one of the two is not there, or they have no commit in common.
+    """
+    doing = f"cannot read {printable_line(reference)} of {(bundle or remote).shown}"
+    wanted = {onto: _ONTO} if bundle else {onto: _ONTO, reference: _PROPOSED}
+    for depth in _DEEPER_COMMITS:
+        if not fetch(git, remote, wanted, depth, doing=doing):
+            message = f"{doing}: it is not there, or {printable_line(onto)} is not"
+            raise WorkspaceError(message)
+        is_last = depth == _WHOLE
+        if bundle and not _unbundle(git, bundle, reference, doing, is_last=is_last):
+            continue
+        head, base = (_commit_at(git, name, doing) for name in (_PROPOSED, _ONTO))
+        start = _beginning_of(git, head, base, doing)
+        if start is not None and (is_last or _is_known(git, (head, base), start, doing)):
+            return _as_merged(git, head, base, doing) if start == head else ProposedCommits(head, base, start)
+    message = f"{doing}: it has no commit in common with {printable_line(onto)}"
+    raise WorkspaceError(message)
+
+
+def bundle_reference(git: HostGit, bundle: Remote) -> str:
+    """The reference in a bundle that stands for what is proposed: its only branch, or else its HEAD.
+
+    Raises:
+        WorkspaceError: it is no bundle, or it has several branches.
+    """
+    doing = f"cannot read {bundle.shown}"
+    listed = git.attempt("bundle", "list-heads", str(bundle.folder), doing=doing)
+    if listed.status != 0:
+        message = f"{doing}: it is no bundle of git's"
+        raise WorkspaceError(message)
+    lines = listed.stdout.decode("utf-8", "surrogateescape").split("\n")
+    names = [line.partition(" ")[2] for line in lines if line]
+    branches = [name for name in names if name.startswith("refs/heads/")] or [
+        name for name in names if name == "HEAD"
+    ]
+    if len(branches) == 1:
+        return branches[0]
+    message = f"{doing}: it has {len(branches)} branches; make one with a single branch: git bundle create FILE main..BRANCH"
+    raise WorkspaceError(message)
+
+
+def _unbundle(git: HostGit, bundle: Remote, reference: str, doing: str, *, is_last: bool) -> bool:
+    """Whether the bundle could be read: it needs commits that it does not bring along."""
+    words = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--update-shallow")
+    result = git.attempt(
+        "fetch", *words, "--", bundle.url, f"+{reference}:{_PROPOSED}", doing=doing, remote=bundle
+    )
+    if result.status == 0:
+        return True
+    if _BUNDLE_LACKS in result.stderr and not is_last:
+        return False
+    raise error_for(result.stderr, doing)
+
+
+def _commit_at(git: HostGit, reference: str, doing: str) -> str:
+    words = ("rev-parse", "--verify", "--end-of-options", f"{reference}^{{commit}}")
+    return git.run(*words, doing=doing).decode("ascii").strip()
+
+
+def _beginning_of(git: HostGit, head: str, base: str, doing: str) -> str | None:
+    found = git.attempt("merge-base", head, base, doing=doing)
+    return found.stdout.decode("ascii").strip() if found.status == 0 else None
+
+
+def _is_known(git: HostGit, ends: tuple[str, str], start: str, doing: str) -> bool:
+    """Whether the history was not cut off above the beginning: behind the cut there may be a later one."""
+    listed = git.run("rev-list", *ends, f"^{start}", "--", doing=doing).decode("ascii").split()
+    return shallow_commits(git).isdisjoint(listed)
+
+
+def _as_merged(git: HostGit, head: str, base: str, doing: str) -> ProposedCommits:
+    """Where a head begins that the branch has already: before the commit that merged it, else at its parent."""
+    words = ("rev-list", "--first-parent", "--ancestry-path", f"{head}..{base}", "--")
+    above = git.run(*words, doing=doing).decode("ascii").split()
+    merge = parents(git, above[-1], doing=doing) if above else []
+    is_merge = len(merge) > 1 and merge[0] != head
+    before = merge[:1] if is_merge else parents(git, head, doing=doing)[:1]
+    if not before or not is_here(git, before[0], doing=doing):
+        message = f"{doing}: the branch has it already, and it has no parent to be compared with"
+        raise WorkspaceError(message)
+    start = _beginning_of(git, head, before[0], doing) if is_merge else before[0]
+    return ProposedCommits(head, base, start or before[0], is_merged=True)

@@ -1,37 +1,49 @@
 """Checkpoints of a person's folder: what a turn of a model changed is taken back and done again, byte for byte.
 
 They are trees in a git directory of their own, which borrows what the folder's repository has. The folder's own
-repository, its index and its branches are never written.
+repository, its index and its branches are never written. They stay when a conversation ends, for the one that goes
+on with it, as long as there is room.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import stat
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.git.folder_change import ChangeMaker
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, storage_errors
 from orchestrator.bot.git.local import locate
 from orchestrator.bot.git.objects import Difference as Change
-from orchestrator.bot.git.objects import TreeEntry, change_index, differences
+from orchestrator.bot.git.objects import TreeEntry, change_index, differences, entries_at
+from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.git.staging import diff
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.git_names import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from orchestrator.bot.git.folder_change import ChangeBase, FolderChange
 
 MOST_FILE_BYTES = 10_000_000
 """A larger file is in no checkpoint."""
 MOST_NEW_BYTES = 200_000_000
 """Of all files together that one checkpoint would have to store."""
+MOST_KEPT_BYTES = 200_000_000
+"""Of all checkpoints of conversations that are over."""
 
 _DOING = "cannot keep a checkpoint"
+_TURNS = "turns.json"
 _PRIVATE = 0o700
 _LINK, _SUBMODULE = "120000", "160000"
+_MODES = frozenset({"100644", "100755", _LINK})
 # What the folder's own `.gitattributes` say must change no byte: these stand above them.
 _ATTRIBUTES = "* -text -eol -filter -ident -working-tree-encoding\n"
 
@@ -76,13 +88,17 @@ class Checkpoints:
         folder: the person's.
         store: where the git directory is made; nobody else may have it.
         warn: takes one line about what cannot be taken back.
+        earlier: stores of the conversation that this one goes on with, the newest first.
 
     Attributes:
         done: the turns that changed something, oldest first.
         undone: those that were taken back, the newest of them first taken back last.
+        is_whole: they reach back to the conversation's beginning.
     """
 
-    def __init__(self, folder: Path, store: Path, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, store: Path, warn: Callable[[str], None], earlier: Sequence[Path] = ()
+    ) -> None:
         self.done: list[TurnChanges] = []
         self.undone: list[TurnChanges] = []
         self._folder, self._store, self._warn = folder, store, warn
@@ -92,6 +108,7 @@ class Checkpoints:
         self._turn = TurnChanges()
         self._left_out: set[str] = set()
         self._is_off = False
+        self.is_whole = not earlier or any(map(self._take_over, earlier))
 
     def begin_turn(self) -> None:
         """What tools change from now on belongs to another turn."""
@@ -104,6 +121,7 @@ class Checkpoints:
             self.done.append(self._turn)
             self.undone.clear()
             self._turn = TurnChanges()
+            self._write()
 
     @asynccontextmanager
     async def around(self) -> AsyncIterator[None]:
@@ -136,6 +154,7 @@ class Checkpoints:
         restored = self._apply(turn.back())
         self.done.pop()
         self.undone.append(turn)
+        self._write()
         return restored
 
     def redo(self) -> Restored:
@@ -150,6 +169,7 @@ class Checkpoints:
         restored = self._apply(turn)
         self.undone.pop()
         self.done.append(turn)
+        self._write()
         return restored
 
     def preview(self, *, redo: bool = False) -> str:
@@ -176,15 +196,65 @@ class Checkpoints:
             whole.add(turn.changes.values())
         return self._diff(whole.changes.values())
 
-    def close(self) -> None:
-        """Remove the git directory. Nothing can be taken back any more.
+    def proposal(self, base: ChangeBase, *, everything: bool = False) -> FolderChange:
+        """What the model changed in the whole conversation and is still there, as work for a clone.
+
+        Args:
+            everything: also what other people changed in the folder since the base.
 
         Raises:
-            WorkspaceError: it cannot be removed.
+            WorkspaceError: there is nothing to propose, tools and people changed the same lines, or git failed.
         """
+        if self._is_off and not everything:
+            raise WorkspaceError(
+                "not all that the model changed is recorded: /pr --all proposes the folder as it is"
+            )
+        turns = [turn.changes for turn in (*self.done, self._turn)]
+        return ChangeMaker(self._store, self._opened().git_dir, base).make(turns, everything=everything)
+
+    def close(self) -> None:
+        """End: what was changed stays known to the conversation that goes on, if something was.
+
+        Raises:
+            WorkspaceError: the git directory of a conversation that changed nothing cannot be removed.
+        """
+        self.end_turn()
         self._is_off, self._git = True, None
-        if self._store.exists():
+        if self._store.exists() and not (self.done or self.undone):
             remove_folder(self._store)
+
+    # -- from one conversation to the next -----------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Write down the turns. Where that fails, the next conversation cannot take them back, which is said."""
+        form = {
+            "folder": str(self._folder.resolve()),
+            "done": [_form(turn) for turn in self.done],
+            "undone": [_form(turn) for turn in self.undone],
+        }
+        new = self._store / f"{_TURNS}.new"
+        try:
+            new.write_text(json.dumps(form), encoding="ascii")
+            new.replace(self._store / _TURNS)
+        except OSError as error:
+            self._warn(f"after the end of this conversation nothing of it can be taken back: {error}")
+
+    def _take_over(self, earlier: Path) -> bool:
+        """Go on with what an earlier conversation in this folder wrote down; whether there is something that can be read."""
+        try:
+            form = json.loads((earlier / _TURNS).read_text(encoding="ascii"))
+            if form["folder"] != str(self._folder.resolve()):
+                return False
+            done, undone = ([_turn(turn) for turn in form[name]] for name in ("done", "undone"))
+            shutil.copytree(earlier, self._store, copy_function=_share)
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, shutil.Error):
+            shutil.rmtree(self._store, ignore_errors=True)
+            return False
+        self.done, self.undone = done, undone
+        self._git = HostGit(self._store, self._store / "git", self._folder)
+        return True
 
     # -- trees ---------------------------------------------------------------------------------------------------
 
@@ -272,7 +342,7 @@ class Checkpoints:
         if self._is_off or not wanted.changes:
             return [], sorted(wanted.changes)
         git = self._opened()
-        now = _entries(git, self._snapshot(), wanted.changes)
+        now = entries_at(git, self._snapshot(), wanted.changes)
         fits = [one for path, one in sorted(wanted.changes.items()) if now.get(path) == one.old]
         # A file cannot be where a folder is, or below a file, that is not part of what is put back.
         fits = [one for one in fits if one.new is None or not self._is_in_the_way(one.path, fits)]
@@ -345,16 +415,58 @@ class Checkpoints:
         return diff(git, old, new).decode("utf-8", "replace")
 
 
-def _entries(git: HostGit, tree: str, paths: Iterable[str]) -> dict[str, TreeEntry]:
-    """What a tree has at these paths."""
-    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=_DOING)
-    wanted, found = set(paths), {}
-    for line in decode_paths(output):
-        fields, _, path = line.partition("\t")
-        if path in wanted:
-            mode, _, object_id = fields.split(" ")
-            found[path] = TreeEntry(mode, object_id)
-    return found
+def remove_old(folder: Path, is_alive: Callable[[str], bool]) -> None:
+    """Remove the oldest stores below a folder until those that are left have room, and those that say nothing.
+
+    Args:
+        is_alive: whether the run that a store is named like is at work.
+
+    Raises:
+        WorkspaceError: one cannot be removed.
+    """
+    with storage_errors("cannot look at the checkpoints"):
+        stores = [store for store in folder.iterdir() if not is_alive(store.name)] if folder.is_dir() else []
+        room = MOST_KEPT_BYTES
+        for store in sorted(stores, key=lambda store: store.name, reverse=True):
+            size = sum(file.lstat().st_size for file in store.rglob("*"))
+            if size > room or not (store / _TURNS).exists():
+                remove_folder(store)
+            else:
+                room -= size
+
+
+def _share(source: str, target: str) -> str:
+    """Copy a file; of one that never changes, as git's objects, the same one serves."""
+    if f"{os.sep}objects{os.sep}" in source and f"{os.sep}info{os.sep}" not in source:
+        os.link(source, target)
+        return target
+    return shutil.copy2(source, target)
+
+
+def _form(turn: TurnChanges) -> dict[str, list[list[str] | None]]:
+    return {
+        path: [None if entry is None else [entry.mode, entry.object_id] for entry in (one.old, one.new)]
+        for path, one in turn.changes.items()
+    }
+
+
+def _turn(form: Any) -> TurnChanges:
+    """What `_form` made. Raises ValueError or its like where it is something else, or a path leaves the folder."""
+    changes = {}
+    for path, (old, new) in form.items():
+        if any(part in {"", ".", ".."} or is_git_name(part) for part in path.split("/")):
+            raise ValueError(path)
+        changes[path] = Change(path, _entry(old), _entry(new))
+    return TurnChanges(changes)
+
+
+def _entry(form: Any) -> TreeEntry | None:
+    if form is None:
+        return None
+    mode, object_id = form
+    if mode not in _MODES or not is_commit_id(object_id):
+        raise ValueError(mode)
+    return TreeEntry(mode, object_id)
 
 
 def _is_link(entry: TreeEntry) -> bool:

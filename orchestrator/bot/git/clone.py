@@ -16,7 +16,7 @@ from orchestrator.bot.git.base import (
     Snapshot,
     Staged,
 )
-from orchestrator.bot.git.branches import Branches
+from orchestrator.bot.git.branches import Branches, bundle_reference, fetch_proposed
 from orchestrator.bot.git.folders import disarm
 from orchestrator.bot.git.hostgit import HostGit, printable_line, storage_errors
 from orchestrator.bot.git.objects import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         BranchState,
         CommitLine,
         Identity,
+        ProposedCommits,
         RemoteTip,
         TrackedFile,
     )
@@ -548,6 +549,25 @@ class Clone(Committer):
                 rewritten since.
         """
         return self._branches.state(branch, author_email, known_bases)
+
+    def fetch_proposed(self, reference: str, onto: str, bundle: Path | None = None) -> ProposedCommits:
+        """Fetch what somebody proposes, and find where it begins. Nothing of it is checked out.
+
+        Args:
+            reference: the full name of what leads to the head on the remote, or the head's id; of a bundle, its
+                only branch counts, and this is not read.
+            onto: the full name of the branch that it is to be merged into, or a commit of it.
+            bundle: a file of `git bundle` that has it.
+
+        Raises:
+            WorkspaceError: it cannot be read, or it has no commit in common with the branch.
+        """
+        if bundle is None:
+            return fetch_proposed(self.git, self.remote, reference, onto)
+        source = replace(
+            self.remote, url=str(bundle), shown=str(bundle), scheme="file", authority="", folder=bundle
+        )
+        return fetch_proposed(self.git, self.remote, bundle_reference(self.git, source), onto, source)
 
     def message_of(self, commit: str) -> str:
         """The message of a commit that is here, such as `BranchState.tip`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from orchestrator.core.errors import (
     DiskFullError,
@@ -281,6 +282,9 @@ _SETTINGS = (
     "core.autocrlf=false",
     f"core.excludesFile={os.devnull}",
     "core.fsmonitor=false",
+    # What git writes here is a clone, or a cache of one, which can be made again after a power cut. What a push
+    # writes is the other side's, under its own settings.
+    "core.fsync=none",
     f"core.hooksPath={os.devnull}",
     "core.protectHFS=true",
     "core.protectNTFS=true",
@@ -464,11 +468,7 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
     bare = ("-c", "core.bare=true") if "GIT_DIR" in environment and "GIT_WORK_TREE" not in environment else ()
     command = [program, *OPTIONS, *bare, *arguments]
     holder = _gitpython().AutoInterrupt
-    # A file and no pipe: `communicate` writes into a pipe only in its first call, so that git would wait for
-    # ever for the rest where that call was not given the processor within its time.
-    with TemporaryFile(dir=folder) as source:
-        source.write(stdin)
-        source.seek(0)
+    with _file_of(stdin, folder) as source:
         # GitPython's own `execute` adds to the environment of this process and cannot take away from it. Here
         # the environment is given whole; GitPython then ends the program if it is forgotten.
         running = subprocess.Popen(  # noqa: S603  git itself, found on an absolute path
@@ -489,6 +489,20 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
     return GitResult(process.returncode, stdout, stderr.decode("utf-8", "replace"))
 
 
+def _file_of(stdin: bytes, folder: Path) -> IO[bytes]:
+    """What git reads, as a file.
+
+    A pipe would not do: `communicate` writes into one only in its first call, so that git would wait for ever for
+    the rest where that call was not given the processor within its time.
+    """
+    if not stdin:
+        return Path(os.devnull).open("rb")
+    source = TemporaryFile(dir=folder)  # noqa: SIM115  the caller closes it
+    source.write(stdin)
+    source.seek(0)
+    return source
+
+
 def _wait(process: Git.AutoInterrupt, doing: str, cancelled: Callable[[], bool]) -> tuple[bytes, bytes]:
     for _ in range(int(_TIME_LIMIT_SECONDS / _LOOK_SECONDS)):
         try:
@@ -504,6 +518,7 @@ def _wait(process: Git.AutoInterrupt, doing: str, cancelled: Callable[[], bool])
     raise WorkspaceError(message)
 
 
+@functools.cache
 def _gitpython() -> type[Git]:
     """GitPython, loaded at the first use."""
     with _LOADING:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.history import History
 from orchestrator.bot.git.hostgit import HostGit, storage_errors
 from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.git.remote import is_commit_id
@@ -76,25 +77,29 @@ def locate(folder: Path) -> Located:
     A folder that git knows no repository for, or does not trust, is returned as it is.
     """
     start = folder.resolve()
-    git = HostGit(start)
+    git, doing = HostGit(start), f"cannot read {folder}"
 
     def ask(*words: str) -> str | None:
-        found = git.attempt(*words, doing=f"cannot read {folder}")
+        found = git.attempt(*words, doing=doing)
         # One line end is git's; a path may have its own.
         return os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 else None
 
-    common = ask("rev-parse", "--git-common-dir")
+    # Both at once. In a bare repository, and inside of a `.git` folder, there is no work tree to be at the top of:
+    # then the second fails.
+    both = git.attempt("rev-parse", "--git-common-dir", "--show-toplevel", doing=doing)
+    said: list[str | None] = [*os.fsdecode(both.stdout).split("\n")[:-1]]
+    if len(said) == (2 if both.status == 0 else 1):
+        common, top = (*said, None)[:2]
+    else:  # there is none, or a path has a line end of its own
+        common = ask("rev-parse", "--git-common-dir")
+        top = ask("rev-parse", "--show-toplevel") if common is not None else None
     if common is None:
         return Located(start, start, is_repository=False)
     shared = (start / common).resolve()
     home = shared.parent if shared.name == ".git" else shared
-    # In a bare repository, and inside of a `.git` folder, there is no work tree to be at the top of.
-    top = ask("rev-parse", "--show-toplevel") or str(home)
-    found = HostGit(start, shared).attempt(
-        *("config", "--local", "--get", "remote.origin.url"), doing=f"cannot read {folder}"
-    )
+    found = HostGit(start, shared).attempt("config", "--local", "--get", "remote.origin.url", doing=doing)
     origin = os.fsdecode(found.stdout).strip() if found.status == 0 else ""
-    return Located(Path(top).resolve(), home, without_credential(origin))
+    return Located(Path(top).resolve() if top else home, home, without_credential(origin))
 
 
 class LocalRepository:
@@ -171,6 +176,10 @@ class LocalRepository:
     def trees(self) -> Trees:
         """The trees of its objects, to be read."""
         return Trees(self._git)
+
+    def history(self) -> History:
+        """Its commits and trees, to be read and copied."""
+        return History(self._git)
 
     def read_file(self, path: str, commit: str) -> str | None:
         """A file's text in a commit, or None where there is no such file. Undecodable bytes become U+FFFD.

@@ -161,6 +161,18 @@ def list_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]
     return [(fields.partition(" ")[0], path) for fields, _, path in lines]
 
 
+def entries_at(git: HostGit, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
+    """What a tree has at these paths, of those that are no folders."""
+    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=_READING)
+    found = {}
+    for line in decode_paths(output):
+        fields, _, path = line.partition("\t")
+        if path in paths:
+            mode, _, object_id = fields.split(" ")
+            found[path] = TreeEntry(mode, object_id)
+    return found
+
+
 def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doing: str) -> None:
     """Give an index the new entry of each difference; where there is none, the path goes.
 

@@ -72,6 +72,11 @@ class Home:
         return self.root / "mcp"
 
     @property
+    def fleets(self) -> Path:
+        """The queues of fleets that have no database of their own, one file each."""
+        return self.root / "fleets"
+
+    @property
     def cache(self) -> Path:
         """What may be deleted at any time."""
         return self.root / "cache"

@@ -27,6 +27,7 @@ from orchestrator.core.events import (
     Defence,
     ForgeUsed,
     Guarded,
+    MessageAdded,
     Paused,
     PlanAccepted,
     Proposed,
@@ -61,6 +62,7 @@ MOST_RUNS_FOR_TASKS = 300
 _MOST_SUMMARIES = 2_048  # that a process remembers
 _BEGINNING_BYTES = 16 * 1024
 _PRIVATE = 0o600
+_SAID_CHARS = 300
 _SECONDS_A_MINUTE = 60.0
 # The beginning of each line, as the journal's writer makes it.
 _HEAD = re.compile(rb'\{"seq":(\d{1,12}),"at":"([0-9T:.+-]{25,32})","type":"(\w+)"')
@@ -110,6 +112,7 @@ class RunSummary:
         is_damaged: lines are missing or cannot be read, or a newer version wrote the journal.
         fault: why there is a journal that nobody can read.
         task_url: where a person reads the task.
+        said: of a conversation, what the person said first.
         plan: the last one.
         verified: what the tests proved of the last change that was looked at.
         refused: why what somebody asked for was not taken up.
@@ -135,6 +138,7 @@ class RunSummary:
     fault: str = ""
     task: TaskTaken | None = None
     task_url: str = ""
+    said: str = ""
     plan: str = ""
     verified: Verified | None = None
     pull: Proposed | None = None
@@ -197,6 +201,7 @@ class _Fold:
     ended: datetime | None = None
     begin: CycleStarted | None = None
     task: TaskTaken | None = None
+    said: str = ""
     plan: str = ""
     verified: Verified | None = None
     pull: Proposed | None = None
@@ -230,7 +235,8 @@ class _Fold:
         if kind == b"ToolCallStarted" and not _WRITING.search(line):
             return
         is_paid = kind == b"SubagentEvent" and _PAID.search(line) is not None
-        if not (is_paid or kind in _FOLDED) or (kind == b"ToolCallEnded" and not self.calls):
+        is_talk = kind == b"MessageAdded" and not self.said and self.begin is not None and self.begin.door
+        if not (is_paid or is_talk or kind in _FOLDED) or (kind == b"ToolCallEnded" and not self.calls):
             return
         event = _event(line)
         if event is not None:
@@ -260,6 +266,8 @@ class _Fold:
                 self.begin = event
             case TaskTaken():
                 self.task = event
+            case MessageAdded():
+                self.said = event.message.text[:_SAID_CHARS]
             case PlanAccepted() if event.plan.strip():
                 self.plan = event.plan
             case ReplyReceived():
@@ -309,6 +317,7 @@ class _Fold:
             is_damaged=not self.lines or self.first_broken < self.lines,
             task=self.task,
             task_url=_text(task, "url") if isinstance(task, dict) else "",
+            said=self.said,
             plan=_text(result, "plan") or self.plan,
             verified=self.verified,
             pull=self.pull,

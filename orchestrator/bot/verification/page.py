@@ -6,6 +6,7 @@ https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -23,21 +24,25 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.base import RunResult, Runs
     from orchestrator.bot.verification.verdict import ChangeVerdict
 
+FORMAT = 2
+"""Of the block. Version 1 had no number, no `cases`, no `namedTests`, and no digests of the commands and of the base's files.
+A number grows where what was there before means something else; readers pass over fields without a name for them."""
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 
 _LIST_CHARS = 4_000
 """Of the names of tests in one list of the block. GitHub takes 65,536 characters in a body, for all of it."""
-_NAME_CHARS = 200
-_COMMAND_CHARS = 300
+NAME_CHARS = 200
+COMMAND_CHARS = 300
 _PROBLEM_CHARS = 200
 
-_NAMES = {
+RUN_NAMES = {
     RunKind.BEFORE: "before: the base as it is",
     RunKind.KEPT: "kept: this change, with the base's tests and settings",
     RunKind.AFTER: "after: this change",
     RunKind.NEW: "new: the base, with the tests of this change",
 }
+"""What people read of a run."""
 _DOUBTFUL = (
     FindingKind.ONLY_AS_CHANGED,
     FindingKind.HIDDEN,
@@ -54,6 +59,7 @@ _NEW_TESTS = {
     "passWithoutChange": FindingKind.PASSES_WITHOUT,
 }
 _END_OF_HEAD = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$", re.MULTILINE)
+_OPENS, _CLOSES = "```json", "```"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # In a string of JSON these may be written so. As they are, a fence might be closed, or a forge act on them.
 _UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "`<>&@#~*"}
@@ -70,6 +76,46 @@ class ReportBlock:
 
     statement: dict[str, Any]
     is_stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSearch:
+    """What was found in a pull request's text in the place of the report.
+
+    Attributes:
+        statement: of the one block that is there; None where none is.
+        problem: why what looks like a report is none, in one line; empty where nothing looks like one.
+    """
+
+    statement: dict[str, Any] | None = None
+    problem: str = ""
+
+
+def commands_digest(command: str, setup: str) -> str:
+    """SHA-256 of the commands, which are cut where people read them."""
+    return hashlib.sha256(json.dumps([command, setup]).encode("ascii")).hexdigest()
+
+
+def cases_digest(run: RunResult) -> str:
+    """SHA-256 of which test of a run ended how: the same for each run in which they end so, whatever the report says else."""
+    ends = json.dumps(sorted((case.id, case.status.value) for case in run.cases.values()))
+    return hashlib.sha256(ends.encode("ascii")).hexdigest()
+
+
+def result_of(verdict: ChangeVerdict) -> str:
+    """`FAILED`, `WARNED` or `PASSED`, as the predicate has it."""
+    return "FAILED" if verdict.is_red else "WARNED" if verdict.reasons or verdict.problem else "PASSED"
+
+
+def warned_tests(verdict: ChangeVerdict) -> list[str]:
+    """The tests that a person should look at and that do not fail with the change."""
+    known = {case.id for case in verdict.runs.after.failures} if verdict.runs.after else set()
+    return [name for name in (*verdict.of(*_DOUBTFUL), *verdict.of(FindingKind.FLAKY)) if name not in known]
+
+
+def new_tests(verdict: ChangeVerdict) -> dict[str, int]:
+    """How many new or changed tests end how without the change."""
+    return {name: len(verdict.of(kind)) for name, kind in _NEW_TESTS.items()}
 
 
 def to_json(runs: Runs) -> dict[str, Any]:
@@ -96,36 +142,86 @@ def report(verdict: ChangeVerdict, head: str) -> str:
     block = json.dumps(_statement(verdict, head), indent=1, ensure_ascii=True).translate(_UNSAFE)
     return render(
         "verification/report",
-        command=one_line(runs.command, limit=_COMMAND_CHARS),
-        setup=one_line(runs.setup, limit=_COMMAND_CHARS),
-        sandbox=in_markdown(runs.sandbox, _NAME_CHARS),
-        rows=[_row(kind, run) for kind in RunKind if (run := _run(runs, kind)) is not None],
+        command=one_line(runs.command, limit=COMMAND_CHARS),
+        setup=one_line(runs.setup, limit=COMMAND_CHARS),
+        sandbox=in_markdown(runs.sandbox, NAME_CHARS),
+        rows=table_rows(runs),
         notes=verdict.notes,
         block=block,
     )
 
 
+def table_rows(runs: Runs) -> list[dict[str, str]]:
+    """The rows of the table, one for each run that was made: cells of Markdown in which nothing is live."""
+    return [_row(kind, run) for kind in RunKind if (run := _run(runs, kind)) is not None]
+
+
 def read_block(body: str, head_commit: str) -> ReportBlock | None:
     """Read the program's report from the text of a pull request; None if its head has not exactly one.
 
+    Whether the program wrote the text at all, its author tells, and not the text.
+    """
+    statement = find_block(body).statement
+    if statement is None:
+        return None
+    return ReportBlock(statement, is_stale=statement["subject"][0]["digest"]["gitCommit"] != head_commit)
+
+
+def find_block(body: str) -> BlockSearch:
+    """Find the program's report in the text of a pull request.
+
     Only what stands above the first rule (`***`) is the program's; below it are the model's words, and whatever a
-    person added. Whether the program wrote the text at all, its author tells, and not the text.
+    person added. It has to be a block of code by itself, as it is shown to people: not in a comment, a quote, a list
+    or other code.
     """
     text = body.replace("\r\n", "\n")
     end = _END_OF_HEAD.search(text)
-    lines = (text[: end.start()] if end else text).split("\n")
-    if lines.count("```json") != 1:
-        return None
-    start = lines.index("```json") + 1
+    block, problem = _only_block(text[: end.start()] if end else text)
+    if problem or not block:
+        elsewhere = "what looks like a report is none: it is not at the top, or not a block of code by itself"
+        return BlockSearch(problem=problem or (elsewhere if _PREDICATE in text else ""))
     try:
-        statement = json.loads("\n".join(lines[start : lines.index("```", start)]))
+        statement = json.loads(block, object_pairs_hook=_no_name_twice)
         types = (statement["_type"], statement["predicateType"])
         commit = statement["subject"][0]["digest"]["gitCommit"]
     except (ValueError, RecursionError, TypeError, LookupError):
-        return None
-    if types != (_STATEMENT, _PREDICATE) or not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-        return None
-    return ReportBlock(statement, is_stale=commit != head_commit)
+        return BlockSearch(problem="the block is damaged: it is no statement in JSON")
+    if types != (_STATEMENT, _PREDICATE):
+        return BlockSearch(problem="the block is a statement of another kind")
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        return BlockSearch(problem="the block names no commit")
+    return BlockSearch(statement)
+
+
+def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which one reader would take the first of two values and another one the last."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError
+    return made
+
+
+def _only_block(head: str) -> tuple[str, str]:
+    """The content of the one block of JSON, and why there is none; both are empty where nothing looks like one."""
+    lines = head.split("\n")
+    count = lines.count(_OPENS)
+    if count != 1:
+        return "", f"there are {count} blocks of JSON where one report belongs" if count else ""
+    start = lines.index(_OPENS)
+    last = next((at for at in range(start + 1, len(lines)) if lines[at] == _CLOSES), -1)
+    if last < 0:
+        return "", "the block has no end"
+    if (start, last + 1) not in _code_blocks(head):
+        return "", "the block is hidden: it stands in a comment or in other code"
+    return "\n".join(lines[start + 1 : last]), ""
+
+
+def _code_blocks(text: str) -> set[tuple[int, int]]:
+    """The first line of each fenced block that stands by itself, and the line after its last."""
+    from markdown_it import MarkdownIt
+
+    tokens = MarkdownIt("commonmark").parse(text)
+    return {(one.map[0], one.map[1]) for one in tokens if one.type == "fence" and one.level == 0 and one.map}
 
 
 def _run(runs: Runs, kind: RunKind) -> RunResult | None:
@@ -149,7 +245,7 @@ def _row(kind: RunKind, run: RunResult) -> dict[str, str]:
     counts = _counts(run) or {}
     shown = {name: "" if count is None else f"{count:,}" for name, count in counts.items()}
     time = f"{run.seconds:.1f} s{' (earlier)' if run.cached else ''}"
-    name = _NAMES[kind]
+    name = RUN_NAMES[kind]
     if run.problem:
         name += f" (counts for nothing: {in_markdown(run.problem, _PROBLEM_CHARS).replace('|', '/')})"
     elif not run.cases:
@@ -159,29 +255,34 @@ def _row(kind: RunKind, run: RunResult) -> dict[str, str]:
 
 def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
     runs = verdict.runs
-    result = "FAILED" if verdict.is_red else "WARNED" if verdict.reasons or verdict.problem else "PASSED"
     failed = [case.id for case in runs.after.failures] if runs.after else []
-    known = set(failed)
-    warned = [name for name in (*verdict.of(*_DOUBTFUL), *verdict.of(FindingKind.FLAKY)) if name not in known]
     commands = {
-        "test": runs.command[:_COMMAND_CHARS],
-        "setup": runs.setup[:_COMMAND_CHARS],
+        "test": runs.command[:COMMAND_CHARS],
+        "setup": runs.setup[:COMMAND_CHARS],
         "sandbox": runs.sandbox,
     }
+    named = verdict.of(FindingKind.NAMED)
+    base = {"gitCommit": runs.base, **({"gitTree": runs.before.tree} if runs.before else {})}
     return {
         "_type": _STATEMENT,
         "subject": [{"name": "head", "digest": {"gitCommit": head, "gitTree": runs.tree}}],
         "predicateType": _PREDICATE,
         "predicate": {
-            "result": result,
+            "format": FORMAT,
+            "result": result_of(verdict),
             "configuration": [
-                {"name": "base", "digest": {"gitCommit": runs.base}},
-                {"name": "commands", "annotations": commands},
+                {"name": "base", "digest": base},
+                {
+                    "name": "commands",
+                    "digest": {"sha256": commands_digest(runs.command, runs.setup)},
+                    "annotations": commands,
+                },
             ],
             **_listed("failedTests", failed),
-            **_listed("warnedTests", warned),
+            **_listed("warnedTests", warned_tests(verdict)),
+            **(_listed("namedTests", named) if named else {}),
             "runs": {kind.value: _described(_run(runs, kind)) for kind in RunKind},
-            "newTests": {name: len(verdict.of(kind)) for name, kind in _NEW_TESTS.items()},
+            "newTests": new_tests(verdict),
             **({"problem": verdict.problem[:_PROBLEM_CHARS]} if verdict.problem else {}),
         },
     }
@@ -191,12 +292,12 @@ def _listed(field: str, names: Iterable[str]) -> dict[str, Any]:
     """A list of tests, cut where it is long; then how many more there are."""
     room, kept, more = _LIST_CHARS, list[str](), 0
     for name in names:
-        size = len(json.dumps(name[:_NAME_CHARS]).translate(_UNSAFE)) + 8
+        size = len(json.dumps(name[:NAME_CHARS]).translate(_UNSAFE)) + 8
         if more or size > room:
             more += 1
             continue
         room -= size
-        kept.append(name[:_NAME_CHARS])
+        kept.append(name[:NAME_CHARS])
     return {field: kept, **({f"{field}NotListed": more} if more else {})}
 
 
@@ -209,6 +310,7 @@ def _described(run: RunResult | None) -> dict[str, Any] | None:
         "seconds": round(run.seconds, 1),
         "tree": {"gitTree": run.tree},
         "report": {algorithm: digest} if digest else None,
+        "cases": {"sha256": cases_digest(run)} if run.cases else None,
         "problem": run.problem[:_PROBLEM_CHARS],
         "cached": run.cached,
     }

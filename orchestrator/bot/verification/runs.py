@@ -88,8 +88,10 @@ class HostRuns:
         base: the commit or the tree that changes are compared with.
         home: the folder of this repository's test runs, which outlives the cycle.
         environment: makes the place where commands run, for a folder, with the limits, variables and hosts of the user.
+        setup_environment: the same for the set-up, which may reach other hosts than the tests; None if it may not.
         source: of names that nobody can guess.
         watch: is told of each run when it begins (None) and when it has ended.
+        reuses: take the result of a base that an earlier one kept.
     """
 
     def __init__(  # noqa: PLR0913  each by name
@@ -102,9 +104,12 @@ class HostRuns:
         environment: Callable[[Path], ExecutionEnvironment],
         source: random.Random,
         watch: Callable[[RunKind, RunResult | None], None] = lambda _kind, _result: None,
+        reuses: bool = True,
+        setup_environment: Callable[[Path], ExecutionEnvironment] | None = None,
     ) -> None:
-        self._trees, self._base, self._options = trees, base, options
+        self._trees, self._base, self._options, self._reuses = trees, base, options, reuses
         self._home, self._environment, self._source, self._watch = home, environment, source, watch
+        self._setup_environment = setup_environment or environment
         self._call = parse_pytest(options.command)
         self._files = TestFiles(options.test_paths, (options.command, options.setup))
         self._slot: Slot | None = None
@@ -130,13 +135,26 @@ class HostRuns:
 
     async def verify(self, change: Change) -> Runs:
         """See `Verifier`."""
-        options = self._options
-        runs = Runs(options.command, options.setup, options.sandbox, change.base, change.tree)
         async with self._one_at_a_time:
             try:
-                return await self._verify(change, runs)
+                return await self._verify(change)
             except PullwrightError as error:
-                return replace(runs, before=self._results.get(self._base_tree), problem=str(error))
+                return replace(
+                    self._of(change), before=self._results.get(self._base_tree), problem=str(error)
+                )
+
+    async def kept(self, change: Change, *, repeat: bool = False) -> Runs:
+        """Run the base, and the change's code with the base's tests, for a judge whom no other test concerns.
+
+        Args:
+            repeat: both are run twice more, whole; else only what passed before and fails now.
+
+        Raises:
+            ToolError: the base's set-up failed, or nothing can be run.
+            WorkspaceError: git failed.
+        """
+        async with self._one_at_a_time:
+            return await self._kept_alone(change, repeat=repeat)
 
     async def close(self) -> None:
         """See `Verifier`."""
@@ -155,7 +173,11 @@ class HostRuns:
             raise ToolError(str(error)) from error
         return result
 
-    async def _verify(self, change: Change, runs: Runs) -> Runs:
+    def _of(self, change: Change) -> Runs:
+        options = self._options
+        return Runs(options.command, options.setup, options.sandbox, change.base, change.tree)
+
+    async def _verify(self, change: Change) -> Runs:
         before = await self._before()
         self._changes[change.tree] = change.files
         after = await self._whole(RunKind.AFTER, change.tree)
@@ -166,7 +188,22 @@ class HostRuns:
         problem, seconds = await self._known_tests(before, kept, change.files)
         kept = replace(kept, problem=kept.problem or problem, seconds=kept.seconds + seconds)
         after = replace(after, problem=after.problem or problem)
-        return replace(runs, before=before, kept=kept, after=after, new=new, restored=restored)
+        return replace(self._of(change), before=before, kept=kept, after=after, new=new, restored=restored)
+
+    async def _kept_alone(self, change: Change, *, repeat: bool) -> Runs:
+        before = await self._before()
+        self._changes[change.tree] = change.files
+        tree, restored = await _in_thread(self._kept_tree, change)
+        kept = await self._whole(RunKind.KEPT, tree)
+        if repeat and not (before.problem or kept.problem):
+            before, kept = [
+                replace(one, unsteady=await self._unsteady(one, one.cases.keys())) for one in (before, kept)
+            ]
+        else:
+            before, (kept, _) = await self._again(before, (kept, kept))
+        problem, seconds = await self._known_tests(before, kept, change.files)
+        kept = replace(kept, problem=kept.problem or problem, seconds=kept.seconds + seconds)
+        return replace(self._of(change), before=before, kept=kept, restored=restored)
 
     def _kept_tree(self, change: Change) -> tuple[str, tuple[str, ...]]:
         """The change's code with the base's tests, and which paths are the base's there."""
@@ -185,7 +222,7 @@ class HostRuns:
         self._base_tree = await _in_thread(self._trees.tree_of, self._base)
         slot = await self._held_slot()
         key = _digest(_FORM, self._base_tree, self._options)
-        found = await _in_thread(slot.load, key)
+        found = await _in_thread(slot.load, key) if self._reuses else None
         if found is None:
             found = await self._base_run(await _in_thread(self._place_of_control))
             if not found[0].problem:
@@ -479,7 +516,7 @@ class HostRuns:
         if await _in_thread(slot.has_setup, key):
             return key
         await _in_thread(self._export, slot, tree)
-        environment = self._environment(slot.tree)
+        environment = self._setup_environment(slot.tree)
         try:
             await environment.initialize()
             ran = await environment.exec_command(self._options.setup, timeout_ms=self._milliseconds)

@@ -5,21 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import RETRY
 from orchestrator.bot.cycle.claim import Choice
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Task, TaskKind, from_issue, from_text
+from orchestrator.bot.cycle.tasks import (
+    BRANCH_FOLDERS,
+    RETRY_LABEL,
+    Task,
+    TaskKind,
+    from_conversation,
+    from_issue,
+    from_text,
+)
+from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.worker.candidates import (
     BACKLOG_FILES,
     CLAIMS_LOOK_AGAIN,
     ReadyTask,
+    SeenPulls,
     TaskSearch,
     TextFilter,
     VisibleText,
 )
-from orchestrator.bot.worker.lessons import SeenPulls
-from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again
+from orchestrator.bot.worker.task_rules import ReviewLimits, name_of, why_not_again, why_not_set_up
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import Commands
@@ -29,7 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.forge.base import Forge, Issue
+    from orchestrator.bot.forge.base import Forge, Issue, PullRequest
     from orchestrator.bot.worker.task_rules import CommentsPolicy
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
@@ -74,11 +84,16 @@ class LastSearch:
 
 @dataclass(frozen=True, slots=True)
 class TaskSelection:
-    """What the person named: an issue, a text, an item of the backlog by its key, or none, which means the backlog."""
+    """What the person named: an issue, a text, an item of the backlog by its key, or none, which means the backlog.
+
+    Attributes:
+        conversation: the first run of the conversation whose changes are to be proposed, and the title that they get.
+    """
 
     issue: int | None = None
     text: str | None = None
     item: str | None = None
+    conversation: tuple[str, str] | None = None
 
     @property
     def key(self) -> str | None:
@@ -104,6 +119,7 @@ class Backlog:
         has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
         unfinished: keys of the tasks on which a cycle left unfinished work.
         asked_again: by which claim a person asked for another try of a task, by its key; empty where nobody did.
+        only: the key of the only task that is looked at; empty for all. Unlike `selection` it is nobody's wish.
     """
 
     forge: Forge
@@ -119,6 +135,7 @@ class Backlog:
     has_conflict: Callable[[int], bool] = lambda _number: False
     unfinished: Callable[[], Collection[str]] = tuple
     asked_again: Callable[[str], str] = lambda _key: ""
+    only: str = ""
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     clock: Clock = field(default_factory=SystemClock)
     last_search: LastSearch = field(default_factory=LastSearch)
@@ -134,7 +151,10 @@ class Backlog:
         if self._none is not None:
             return
         search = self._begun = self._begin_search()
-        for found in search.upkeep(self.selection.key):
+        if (waits := why_not_set_up(search.pulls)) is not None:
+            search.note(waits)
+            return
+        for found in search.upkeep(self.only or self.selection.key):
             if found.attempt in self.attempted:
                 continue
             ready: ReadyTask | str = ""
@@ -244,6 +264,8 @@ class Backlog:
         for candidate in search.candidates(named.issue, named.text, named.item):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
+            if self.only not in {"", task.key}:
+                continue
             found: ReadyTask | str = ""
             with search.reading(name_of(task)):
                 found = self._judge(task, issue, search)
@@ -269,6 +291,49 @@ class Backlog:
             return reason
         after = tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in retried)
         return ReadyTask(replace(task, is_retry=bool(asked or retried)), attempt, after, labels)
+
+
+@dataclass(slots=True)
+class ConversationTasks(Backlog):
+    """The one task that a conversation's changes are: a new pull request, or the open one that they are in already."""
+
+    def candidates(self, fingerprint: str) -> Iterator[ReadyTask]:
+        """The task, unless something speaks against it."""
+        self._fingerprint, self._none = fingerprint, None
+        search = self._begun = self._begin_search()
+        ready = self._judged(search, search.pulls)
+        if isinstance(ready, str):
+            search.note(ready)
+        else:
+            yield ready
+
+    def _still(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
+        del ready, lease
+        return self._judged(self._search, self.forge.our_pull_requests(BRANCH_FOLDERS))
+
+    def _judged(self, search: TaskSearch, pulls: Sequence[PullRequest]) -> ReadyTask | str:
+        """The task as the forge knows it, or why it is not to be done."""
+        task = self._next_part(pulls)
+        for pull in pulls:
+            if pull.state is PullRequestState.OPEN and task.has_branch(pull.branch):
+                return ReadyTask(replace(task, kind=TaskKind.REVIEW, pull=pull), f"{task.key} {pull.commit}")
+        asked = self.asked_again(task.key)
+        reason, _ = why_not_again(
+            task, pulls, (), search.is_asked, by_hand=bool(asked), commands=self.commands
+        )
+        full = None if reason else search.why_no_new_task(pulls, self.in_flight)
+        return reason or (full.reason if full else ReadyTask(replace(task, is_retry=bool(asked)), task.key))
+
+    def _next_part(self, pulls: Sequence[PullRequest]) -> Task:
+        """The first part of the conversation's work that is not merged."""
+        if self.selection.conversation is None:
+            raise AssertionError("a conversation was named")
+        merged = [pull.branch for pull in pulls if pull.state is PullRequestState.MERGED]
+        for part in count(1):
+            task = from_conversation(*self.selection.conversation, part)
+            if not any(map(task.has_branch, merged)):
+                return task
+        raise AssertionError("numbers do not end")
 
 
 def _summary(reasons: Sequence[str], label: str) -> str:

@@ -21,9 +21,7 @@ from orchestrator.bot.cycle.tasks import (
 )
 from orchestrator.bot.forge.base import ACTIONS_APP, PullRequestState, TokenKind
 from orchestrator.bot.worker import task_rules as rules
-from orchestrator.bot.worker.lessons import SeenPulls
 from orchestrator.bot.worker.task_rules import CommentsPolicy, TaskAuthorization, has_label, name_of
-from orchestrator.bot.worker.upkeep import Upkeep
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -37,7 +35,7 @@ from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.repositories import Commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.bot.forge.base import Check, Feedback, Forge, Issue, PullRequest
@@ -48,6 +46,14 @@ BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
 """Claims are not in the forge's fingerprint: while another worker holds a task, the backlog is read so often."""
 _GONE = "an account that is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPulls:
+    """What the search for a task has read of our pull requests: all of them, and what was said about some."""
+
+    pulls: Sequence[PullRequest] = ()
+    said: Mapping[int, Sequence[Feedback]] = field(default_factory=dict)
 
 
 class VisibleText(NamedTuple):
@@ -234,6 +240,8 @@ class TaskSearch:
             about = (key_of(pull.branch) or ("", None))[0]
             if pull.state is not PullRequestState.OPEN or (key is not None and about != key):
                 continue
+            from orchestrator.bot.worker.upkeep import Upkeep
+
             found: Task | NotNow | None = None
             with self.reading(f"pull request #{pull.number}"):
                 found = Upkeep(self).judge(pull)
@@ -246,6 +254,8 @@ class TaskSearch:
 
     def upkeep_again(self, ready: ReadyTask, pulls: Sequence[PullRequest]) -> ReadyTask | str:
         """What a pull request wants now, or why it wants nothing any more."""
+        from orchestrator.bot.worker.upkeep import Upkeep
+
         pull = next((one for one in pulls if ready.task.pull and one.number == ready.task.pull.number), None)
         if pull is None or pull.state is not PullRequestState.OPEN:
             return f"{name_of(ready.task)}: its pull request is not open any more"

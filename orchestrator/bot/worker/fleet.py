@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.bot.cycle.parts import CycleResult, Outcome
+from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome
 from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, NothingToDo, StartAgain
 from orchestrator.core.errors import PullwrightError, RateLimitError
@@ -86,7 +86,11 @@ class Runner(Protocol):
 
     stop: Stop
 
-    async def cycle(self) -> CycleResult:
+    @property
+    def attempted(self) -> set[str]:
+        """What is not tried again before `forget`."""
+
+    async def cycle(self, assignment: Assignment = Assignment()) -> CycleResult:  # noqa: B008  a frozen value
         """Run the next cycle."""
 
     def forget(self) -> None:
@@ -106,6 +110,7 @@ class Member:
         schedule: when it is looked at.
         next_steps: what follows its cycles.
         left_pause: the pause in which an earlier worker left it.
+        most_usd: what a cycle can cost at most, as far as its settings say.
         due: it has something to do, or its time has come.
         not_before: no cycle before this time.
         pause: why, if that is more than a moment.
@@ -120,12 +125,14 @@ class Member:
     schedule: Schedule
     next_steps: NextStepChooser
     left_pause: Pause | None = None
+    most_usd: float = 0.0
     due: bool = False
     not_before: datetime = _LONG_AGO
     pause: Pause | None = None
     halted: str | None = None
     runner: Runner | None = None
     running: bool = False
+    task: asyncio.Task[object] | None = None
     is_due_again: bool = False
     is_renewed: bool = False
     active_at: float = 0.0

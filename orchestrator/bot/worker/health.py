@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.bot.worker.fleet import MemberState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.worker.fleet import Fleet, Member
+    from orchestrator.bot.worker.fleet import Member
     from orchestrator.core.clock import Clock
 
 LOOP_SECONDS = 300.0
@@ -20,10 +20,18 @@ SILENT_SECONDS = 3600.0
 _MOST_REASON_CHARS = 300
 
 
+class HasMembers(Protocol):
+    """What runs the cycles of several repositories."""
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The repositories."""
+
+
 class Health:
     """What there is to tell about a fleet."""
 
-    def __init__(self, fleet: Fleet, clock: Clock, redact: Callable[[str], str]) -> None:
+    def __init__(self, fleet: HasMembers, clock: Clock, redact: Callable[[str], str]) -> None:
         self._fleet = fleet
         self._clock = clock
         self._redact = redact

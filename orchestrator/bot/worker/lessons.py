@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from orchestrator.bot.forge.base import Feedback, Forge, PullRequest
+    from orchestrator.bot.worker.candidates import SeenPulls
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.engine.memory.memory import LongTermMemory
@@ -46,14 +47,6 @@ MOST_RECALLED = 12
 
 _PATH_CHARS = 200
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-
-
-@dataclass(frozen=True, slots=True)
-class SeenPulls:
-    """What the search for a task has read of our pull requests: all of them, and what was said about some."""
-
-    pulls: Sequence[PullRequest] = ()
-    said: Mapping[int, Sequence[Feedback]] = field(default_factory=dict)
 
 
 def own_words(body: str) -> str:

@@ -38,6 +38,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import same_repository
+from orchestrator.engine.session.history import TurnKind, history_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home, KeptWork
     from orchestrator.bot.journal.open_runs import OpenRun
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Emit, Event, TaskTaken
+    from orchestrator.core.events import CycleStarted, Emit, Event, TaskTaken
 
 
 CRASHED = "crashed"
@@ -185,6 +186,7 @@ class DeadRunSaver:
         said = [*(pages[1] if pages else ()), *conversation(events)]
         if pages and pages[0].run == run.id:  # killed after it had saved all that itself
             said = list(pages[1])
+        before = _pages_of(found)
         state = UnfinishedState(
             run=run.id,
             why=str(Outcome.QUESTION) if run.question else CRASHED,
@@ -196,6 +198,7 @@ class DeadRunSaver:
             question_url=(run.question.url or "") if run.question else "",
             attempts=(pages[0].attempts if pages else 0) + 1,
             files_lost=files_lost,
+            said=(*(before[0].said if before else ()), *words_of_person(run.start, events)),
         )
         stored = pages_of(state, trimmed_events(said), self.redact)
         replaces = found.commit if found else None
@@ -241,6 +244,13 @@ def _put_back(clone: Clone, work: str, reference: str) -> None:
     """
     if clone.adopt(work, reference=reference).conflicts:
         raise WorkspaceError("the work that it went on with conflicts with the base by now")
+
+
+def words_of_person(start: CycleStarted | None, events: tuple[Event, ...]) -> tuple[str, ...]:
+    """What a person said in a run, where that was a conversation about a task."""
+    if start is None or not start.door:
+        return ()
+    return tuple(turn.said for turn in history_of(events) if turn.kind is TurnKind.USER)
 
 
 def _pages_of(found: UnfinishedWork | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:

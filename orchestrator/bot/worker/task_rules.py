@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from orchestrator.bot.cycle.tasks import RETRY_LABEL, Remark, is_ours
+from orchestrator.bot.cycle.tasks import ONBOARDING, RETRY_LABEL, Remark, is_ours
 from orchestrator.bot.forge.base import FeedbackKind, PullRequestState
 from orchestrator.core.repositories import Commands
 
@@ -210,6 +210,14 @@ class NotNow:
     reason: str
     until: datetime | None = None
     warning: str = ""
+
+
+def why_not_set_up(pulls: Iterable[PullRequest]) -> str | None:
+    """Why nothing at all is done: people have not decided yet about the pull request that sets the repository up."""
+    waiting = [pull for pull in pulls if pull.branch in ONBOARDING and pull.state is PullRequestState.OPEN]
+    return (
+        f"{waiting[0].url} sets Pullwright up and is open: merge it first, or close it" if waiting else None
+    )
 
 
 def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and how a reason is told

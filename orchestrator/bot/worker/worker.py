@@ -269,6 +269,10 @@ class NextStepChooser:
         self._source = source
         self._failures = 0
 
+    def resume(self, failures: int) -> None:
+        """Count on from here: the cycles before ran on another machine."""
+        self._failures = failures
+
     def after(self, result: CycleResult) -> NextStep:
         """What follows this cycle. Never another one at once where this one did nothing."""
         match result.outcome:

@@ -35,7 +35,6 @@ class PageRange:
 ALL_PAGES = PageRange()
 
 _CHILD = Path(__file__).with_name("pdf_child.py")
-_SIGN = b"%PDF-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +57,6 @@ class PdfPages:
     def last(self) -> int:
         """The number of the last one here; `first` - 1 where there is none."""
         return self.first + len(self.texts) - 1
-
-
-def is_pdf(data: bytes) -> bool:
-    """Whether bytes are a PDF document, and no text that only begins like one."""
-    if not data.startswith(_SIGN):
-        return False
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return True
-    return b"startxref" in data or b"\0" in data
 
 
 async def read_pdf(

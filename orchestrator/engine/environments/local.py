@@ -31,7 +31,6 @@ from orchestrator.engine.environments.commands import (
 )
 from orchestrator.engine.environments.files import ConfinedTree, shown
 from orchestrator.engine.environments.host_view import HostView
-from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.environments.search import find_ripgrep, glob_files, grep_tree
 
 if TYPE_CHECKING:
@@ -222,6 +221,8 @@ class LocalEnvironment:
             self._running.discard(running)
 
     async def _found_sandbox(self) -> Sandbox | None:
+        from orchestrator.engine.environments.sandbox.find import find_sandbox
+
         async with self._finding:
             if self._looks_for_sandbox:
                 self._sandbox = await asyncio.to_thread(find_sandbox, inherited=self._inherited)

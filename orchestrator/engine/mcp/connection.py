@@ -7,7 +7,7 @@ import base64
 import binascii
 import json
 import logging
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -16,6 +16,7 @@ from orchestrator.core.errors import PullwrightError
 from orchestrator.core.fence import one_line
 from orchestrator.engine.mcp.base import BrowserLogin, McpError, ServerAddress
 from orchestrator.engine.mcp.definitions import as_definition
+from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS, PERSON_SECONDS, question_of
 from orchestrator.engine.mcp.sign_in import PAGE_SECONDS
 from orchestrator.engine.mcp.stdio import ServerReport
 from orchestrator.engine.tools.base import Mode, truncate_chars
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
     from types import TracebackType
 
-    from mcp.client import Client, IncomingMessage, Transport
+    from mcp.client import Client, ClientRequestContext, IncomingMessage, Transport
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
+    from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 
     from orchestrator.engine.mcp.base import McpServer
     from orchestrator.engine.mcp.definitions import McpDefinition
+    from orchestrator.engine.mcp.elicitation import AskPerson
 
 MAX_TOOLS = 200
 MAX_PAGES = 50
@@ -38,8 +41,9 @@ MAX_RELISTS = 20
 MAX_RESULT_CHARS = 2_000_000
 END_SECONDS = 15.0
 _REASON_CHARS = 300
-_ASKS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
-"""What a server may ask of a client that allows it. This one allows nothing."""
+_ELICIT = "elicitation/create"
+_ASKS = frozenset({"sampling/createMessage", _ELICIT, "roots/list"})
+"""What a server may ask of a client that allows it. This one allows nothing, or questions to a person who is there."""
 _LIST_CHANGED = "notifications/tools/list_changed"
 
 
@@ -63,6 +67,8 @@ class McpConnection:
         on_asked: is told what the server asked of the client, such as `sampling/createMessage`, once each. It is
             refused each time.
         on_change: is told that `found` is another list now.
+        ask: asks a person what the server wants to know during a call; None refuses that, too.
+        clean: a text as a person may see it, by what it is and what it says.
         found: the tools as the server has listed them last.
         about: the server's name and version as it gives them, and the protocol's version.
     """
@@ -71,6 +77,8 @@ class McpConnection:
     make_transport: MakeTransport
     on_asked: Callable[[str], None]
     on_change: Callable[[], None]
+    ask: AskPerson | None = None
+    clean: Callable[[str, str], str] = lambda _what, text: text
     found: tuple[McpDefinition, ...] = ()
     about: str = ""
     voice: ServerReport = field(default_factory=ServerReport)
@@ -79,6 +87,9 @@ class McpConnection:
     _live: asyncio.Task[None] | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _asked: set[str] = field(default_factory=set)
+    _calls: set[asyncio.Timeout] = field(default_factory=set)
+    _questions: int = 0
+    _unanswered: int = 0
     _is_open: bool = False
     _why: str = ""
 
@@ -116,8 +127,12 @@ class McpConnection:
             raise McpError(self._told(self._why or "it has ended"))
         seconds = self.server.call_seconds
         try:
-            async with asyncio.timeout(seconds):
-                answer = await self._client.call_tool(tool, dict(arguments))
+            async with asyncio.timeout(seconds) as limit:
+                self._calls.add(limit)
+                try:
+                    answer = await self._client.call_tool(tool, dict(arguments))
+                finally:
+                    self._calls.discard(limit)
         except TimeoutError:
             raise McpError(f"it gave no answer within {seconds:g} seconds") from None
         except Exception as error:
@@ -149,9 +164,11 @@ class McpConnection:
 
         try:
             watched = _watched(self.make_transport(self.voice), self._note)
+            longest = max(self.server.call_seconds, self.server.start_seconds)
             client = Client(
                 watched,
-                read_timeout_seconds=max(self.server.call_seconds, self.server.start_seconds),
+                read_timeout_seconds=longest + (PERSON_SECONDS if self.ask else 0.0),
+                elicitation_callback=self._elicit if self.ask else None,
                 message_handler=self._heard,
                 client_info=Implementation(name="pullwright", version=__version__),
                 cache=None,
@@ -211,9 +228,55 @@ class McpConnection:
 
     def _note(self, message: object) -> None:
         for method in _asked(message):
-            if method not in self._asked:
-                self._asked.add(method)
-                self.on_asked(method)
+            if not (method == _ELICIT and self.ask):
+                self._refuse(method)
+
+    def _refuse(self, method: str) -> None:
+        if method not in self._asked:
+            self._asked.add(method)
+            self.on_asked(method)
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData:
+        """Let a person answer what the server asks while one of its tools is called. At other times it is refused."""
+        from mcp.types import INVALID_PARAMS, ElicitResult, ErrorData
+
+        del context
+        self._questions += 1
+        if self.ask is None or not self._calls or self._questions > MAX_QUESTIONS:
+            self._refuse(_ELICIT)
+            return ElicitResult(action="cancel")
+        try:
+            values = params.model_dump(by_alias=True, mode="json")
+            question = question_of(self.server.name, values, self.clean)
+        except ValueError as error:
+            self._refuse(_ELICIT)
+            return ErrorData(code=INVALID_PARAMS, message=str(error))
+        try:
+            with self._calls_wait():
+                async with asyncio.timeout(PERSON_SECONDS):
+                    content = await self.ask(question)
+        except TimeoutError:
+            return ElicitResult(action="cancel")
+        if content is None:
+            return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content=None if question.page else {**content})
+
+    @contextmanager
+    def _calls_wait(self) -> Iterator[None]:
+        """Let the limits of the calls stand still, while a person is asked."""
+        self._unanswered += 1
+        for limit in self._calls:
+            limit.reschedule(None)
+        try:
+            yield
+        finally:
+            self._unanswered -= 1
+            if not self._unanswered:
+                until = asyncio.get_running_loop().time() + self.server.call_seconds
+                for limit in self._calls:
+                    limit.reschedule(until)
 
     def _told(self, why: str) -> str:
         """Why, and what the server said last; of a server that we ended, why we did."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.engine.mcp.base import BrowserLogin, ClientLogin, McpError
+from orchestrator.engine.mcp.elicitation import is_page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -102,7 +103,13 @@ class _Callback:
         self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
 
     async def ask(self, page: str) -> None:
-        """Show a person where to sign in."""
+        """Show a person where to sign in.
+
+        Raises:
+            McpError: the server names a page that no person should open.
+        """
+        if not is_page(page):
+            raise McpError("its page for signing in has no https:// address")
         self._state = _first(parse_qs(urlsplit(page).query), "state")
         self._answer = asyncio.get_running_loop().create_future()
         self._show(page)

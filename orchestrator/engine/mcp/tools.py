@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.mcp.base import ForeignTools, McpServer
     from orchestrator.engine.mcp.connection import MakeTransport
     from orchestrator.engine.mcp.definitions import DefinitionChanges, McpDefinition
+    from orchestrator.engine.mcp.elicitation import AskPerson
     from orchestrator.engine.tools.base import Executor, ToolContext, ToolOutcome
 
 MAX_STARTING = 8
@@ -74,12 +75,14 @@ class McpTools:
     Attributes:
         approved: what was approved of a server, by raw name.
         clean: a text as the model may see it, by what it is and what it says.
+        ask: see `McpConnection`.
     """
 
     setups: Sequence[McpSetup]
     approved: Callable[[str], Mapping[str, McpDefinition]]
     emit: Emit
     clean: Callable[[str, str], str]
+    ask: AskPerson | None = None
     _connections: list[McpConnection] = field(default_factory=list)
 
     async def open(self) -> tuple[Tool, ...]:
@@ -108,6 +111,8 @@ class McpTools:
             setup.make_transport,
             on_asked=lambda method: self._refuse(server.name, method),
             on_change=lambda: self._tell_change(offers[0]) if offers else None,
+            ask=self.ask,
+            clean=self.clean,
         )
         self._connections.append(connection)
         try:

@@ -1,9 +1,13 @@
-"""Asks a server which models it has, whether it has one, and how large that one is."""
+"""Asks a server which models it has, whether it has one, and how large that one is; finds the servers of this machine."""
 
 from __future__ import annotations
 
+import re
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from shlex import quote as quoted
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -16,6 +20,7 @@ from orchestrator.engine.models.catalog import ModelRef, Provider
 from orchestrator.engine.models.wire import dicts, endpoint, host_of, read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.core.messages import JsonObject
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 _TIMEOUT_SECONDS = 15.0
 _SIZE_TIMEOUT_SECONDS = 3.0
 _NAMED = 8
+_MOST_NAME_CHARS = 300
+_MAKES_VECTORS = re.compile(r"embed|rerank|\bbge-|minilm", re.IGNORECASE)
 
 
 def only_model(api_url: str, api_key: str | None) -> str:
@@ -40,10 +47,83 @@ def only_model(api_url: str, api_key: str | None) -> str:
     listed = _listed(api_url, api_key, _TIMEOUT_SECONDS)
     if isinstance(listed, str):
         raise ConfigurationError(f"{ask} {listed}")
-    names = [str(entry["id"]) for entry in listed if entry.get("id")]
+    names = _that_chat(listed)
     if len(names) != 1:
-        raise ConfigurationError(f"{ask} has {_some(names)}")
+        raise ConfigurationError(f"{ask} has {some_names(names)}")
     return names[0]
+
+
+def _that_chat(listed: list[JsonObject]) -> tuple[str, ...]:
+    """The names of the models that can be asked to work; those that only make vectors are left out."""
+    names = (str(entry["id"]) for entry in listed if entry.get("id"))
+    usable = (name for name in names if name.isprintable() and len(name) <= _MOST_NAME_CHARS)
+    return tuple(name for name in usable if not _MAKES_VECTORS.search(name))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """A model server on this machine.
+
+    Attributes:
+        program: what usually is at this port; another program may be there.
+        api_url: what `--api-url` takes.
+        models: the names that it lists.
+    """
+
+    program: str
+    api_url: str
+    models: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.program} at {self.api_url} has {some_names(self.models)}"
+
+    @property
+    def flags(self) -> str:
+        """What to type so that its first model is asked."""
+        name = f" --model {quoted(self.models[0])}" if len(self.models) > 1 else ""
+        return f"--api-url {self.api_url}{name}"
+
+
+USUAL_PORTS = (
+    ("Ollama", 11434),
+    ("LM Studio", 1234),
+    ("llama.cpp", 8080),
+    ("llama.cpp", 9931),  # its next default, as it says itself
+    ("vLLM", 8000),
+)
+OLLAMA_HOST = "OLLAMA_HOST"
+"""Where Ollama listens: https://github.com/ollama/ollama/blob/main/docs/faq.mdx"""
+_HOST = "127.0.0.1"
+_CONNECT_SECONDS = 0.3
+_LIST_SECONDS = 2.0
+
+
+def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
+    """Find the model servers of this machine that have a model, at the ports where they usually are.
+
+    All are asked at the same time, without a key. Only loopback is asked, whatever `OLLAMA_HOST` says.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    places = list(USUAL_PORTS)
+    named = urlsplit(f"//{environ.get(OLLAMA_HOST, '').strip().removeprefix('http://')}")
+    with suppress(ValueError):  # a port that is no number
+        if named.port and is_loopback(named.hostname or ""):
+            places[0] = ("Ollama", named.port)
+    with ThreadPoolExecutor(len(places)) as pool:
+        found = pool.map(lambda place: _local_server(*place), places)
+    return tuple(server for server in found if server is not None)
+
+
+def _local_server(program: str, port: int) -> LocalServer | None:
+    try:
+        socket.create_connection((_HOST, port), _CONNECT_SECONDS).close()
+    except OSError:
+        return None
+    api_url = f"http://{_HOST}:{port}/v1"
+    listed = _listed(api_url, None, _LIST_SECONDS)
+    models = () if isinstance(listed, str) else _that_chat(listed)
+    return LocalServer(program, api_url, models) if models else None
 
 
 def parameters_served(
@@ -80,7 +160,8 @@ def _listed(api_url: str, api_key: str | None, seconds: float) -> list[JsonObjec
     end = clock.monotonic() + seconds
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        with httpx2.Client(timeout=seconds) as client:
+        local = is_loopback(urlsplit(url).hostname or "")
+        with httpx2.Client(timeout=seconds, trust_env=not local) as client:
             status, _, body = read_list(client, url, headers, host_of(url), lambda: clock.monotonic() > end)
         listed = read_json(body) if status == HTTPStatus.OK else None
     except (httpx2.HTTPError, ProviderError, ValueError) as error:
@@ -90,7 +171,8 @@ def _listed(api_url: str, api_key: str | None, seconds: float) -> list[JsonObjec
     return list(dicts(listed.get("data")))
 
 
-def _some(names: list[str]) -> str:
+def some_names(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}" if names else "none"
 

@@ -22,7 +22,6 @@ from orchestrator.core.prompts import render
 from orchestrator.core.todos import TodoStatus
 from orchestrator.engine.models.base import ToolChoice, next_name
 from orchestrator.engine.session.budget import Budget, Limits, NoRoomError, Reservation, reserve
-from orchestrator.engine.session.compacted_message import Known, message_within
 from orchestrator.engine.session.context import is_step, newest_within, recent, whole_from
 from orchestrator.engine.session.event_bus import stop
 from orchestrator.engine.session.history import (
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Response
+    from orchestrator.engine.session.compacted_message import Known
     from orchestrator.engine.session.config import SessionParts
     from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.session.request import NextRequest
@@ -77,11 +77,13 @@ class _Asked:
     Attributes:
         generation: of the history; in another one the conversation does not begin in this way any more.
         until: the turns before this place are summed up.
+        by_person: a person wants it now, however much room there is.
     """
 
     reason: str
     generation: int
     until: int
+    by_person: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,27 @@ class Compaction:
         asked = _Asked(reason, self._history.generation, self._last_reply())
         written = await self._write(request, asked) if asked.until else _Written("")
         return await self._swap(request, asked, written, is_urgent=True)
+
+    async def shorten(self, request: NextRequest) -> bool:
+        """Put a summary in the place of all before the last reply, because a person asked for it; whether it was.
+
+        Where no summary can be had the conversation stays as it is, and nothing is asked where there is little to
+        sum up.
+        """
+        before = self._history.generation
+        if self._task:
+            await self._take_over(request)
+        asked = _Asked("it was asked for", self._history.generation, self._last_reply(), by_person=True)
+        summed = self._history.shown[: len(self._history.shown) - len(self._tail(asked))]
+        tokens = sum(message_bytes(turn.message) for turn in summed) * self._history.meter.rate(
+            next_name(request.model)
+        )
+        if tokens <= LEAST_SUMMARY_TOKENS:
+            return self._history.generation != before
+        written = await self._write(request, asked)
+        if not written.text and written.is_answered:
+            self._gave_up(written.problem)
+        return bool(written.text) and await self._swap(request, asked, written)
 
     async def overflowed(self, request: NextRequest) -> bool:
         """The model could not read the request: make the conversation shorter, and keep it so from now on."""
@@ -340,7 +363,7 @@ class Compaction:
             kept = history.turns[len(history.turns) - keeps :] if keeps else ()
             size = sum(message_bytes(turn.message) for turn in kept if turn.kind is not TurnKind.SUMMARY)
             after = int((request.fixed_bytes + message_bytes(message) + size) * rate)
-            if after > before * MOST_SHARE_AFTER:
+            if after > before * (1.0 if asked.by_person else MOST_SHARE_AFTER):
                 self._due_from = self._grown(before)
                 return False
             self._host.ledger.shown.clear()  # the model does not see these files any more
@@ -357,6 +380,8 @@ class Compaction:
         self, request: NextRequest, asked: _Asked, written: _Written, rate: float, *, is_urgent: bool
     ) -> tuple[Message, int, int]:
         """The message that stands for the turns before, how many images it has, and how many of the newest turns stay."""
+        from orchestrator.engine.session.compacted_message import message_within
+
         turns = self._history.turns
         room = int(self._room(request) / rate)
         known = await self._known()
@@ -383,7 +408,7 @@ class Compaction:
             )
             return standing_for(words, shown), len(shown)
 
-        tail = self._tail()
+        tail = self._tail(asked)
         left = room - message_bytes(message(len(turns))[0])
         place = newest_within(tail, lambda turn: message_bytes(turn.message), left)
         first = _place_of(turns, tail[place]) if place < len(tail) else len(turns)
@@ -393,10 +418,12 @@ class Compaction:
             first = whole_from(turns, asked.until) if fits else first
         return *message(first), len(turns) - first
 
-    def _tail(self) -> Sequence[Turn]:
-        """The newest turns that the policy lets stay, however long they are."""
+    def _tail(self, asked: _Asked) -> Sequence[Turn]:
+        """The newest turns that may stay, however long they are: as the policy says, or the last reply alone."""
         shown, policy = self._history.shown, self._policy
         tail = shown[1:] if shown and shown[0].kind is TurnKind.SUMMARY else shown
+        if asked.by_person:
+            return recent(tail, 1)
         if policy and policy.keep_turns:
             tail = recent(tail, policy.keep_turns)
         if policy and policy.max_turns:
@@ -412,6 +439,8 @@ class Compaction:
 
     async def _known(self) -> Known:
         """What the program knows without the model."""
+        from orchestrator.engine.session.compacted_message import Known
+
         files = [
             (path, await _state(path, self._environment))
             for path in sorted(self._host.ledger.touched)[:_MOST_FILES]

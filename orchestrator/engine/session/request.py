@@ -16,7 +16,6 @@ from orchestrator.core.events import (
     WaitStarted,
     Warned,
 )
-from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.models.base import (
     CallPiece,
     Completed,
@@ -117,6 +116,8 @@ class NextRequest:
 
 def usual_contract(profile: Profile) -> Contract:
     """Function calling; one call a step for a profile that wants it so."""
+    from orchestrator.engine.contracts.native import Native, SingleStep
+
     if profile.supports_parallel_tool_calls:
         return Native()
     return SingleStep(ends_by=_SUBMIT if profile.tools.get(_SUBMIT) else None)

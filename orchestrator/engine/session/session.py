@@ -19,6 +19,7 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.events import ProcessingEnded, SessionEnded, SessionStarted, SessionState, Warned
+from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import MODEL_METHODS
 from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.budget import Budget, check_price
@@ -26,7 +27,7 @@ from orchestrator.engine.session.compaction import Compaction
 from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
 from orchestrator.engine.session.context import summary_plus_recent
 from orchestrator.engine.session.event_bus import STOP_SECONDS, SessionEventBus, stop
-from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, mended_turns
+from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, TurnKind, mended_turns
 from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
 from orchestrator.engine.session.request import NextRequest, RequestTemplate, make_template, usual_contract
 from orchestrator.engine.session.subagents import (
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import SessionEvent
-    from orchestrator.core.messages import Message, Usage
+    from orchestrator.core.messages import Usage
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
@@ -255,6 +256,20 @@ class Session:
         self._check_open()
         self._inputs.steer(message)
 
+    def keep_stopped_reply(self, text: str) -> None:
+        """Keep what came of a reply that was stopped, as something that the model has said.
+
+        Args:
+            text: with a word about that, for the model.
+
+        Raises:
+            ConfigurationError: the session is at work, or closed.
+        """
+        self._check_open()
+        if self._state is SessionState.PROCESSING:
+            raise ConfigurationError("the session is at work: its reply may still come to its end")
+        self._inputs.say(TurnKind.ASSISTANT, Message.assistant(text))
+
     def follow_up(self, message: str) -> None:
         """Ask for something more, once what was asked before is done.
 
@@ -275,7 +290,7 @@ class Session:
         self._events.listen(listener)
 
     async def compact(self) -> bool:
-        """Make the conversation shorter now, between two inputs; whether it was.
+        """Put a summary in the place of all but the last reply now, between two inputs; whether it was.
 
         Raises:
             ConfigurationError: the session is closed, or at work, or has no `compaction`.
@@ -290,7 +305,7 @@ class Session:
                 "the session never makes its conversation shorter: set config.compaction"
             )
         template = self._template = self._template or await self._start()
-        return await self._compaction.make_room(self._next_request(template), "it was asked for")
+        return await self._compaction.shorten(self._next_request(template))
 
     async def abort(self) -> None:
         """Stop everything now: the reply that is coming in, commands, subagents. The session is closed.

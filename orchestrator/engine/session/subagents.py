@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 from orchestrator.core.errors import ConfigurationError, PullwrightError, ToolError
 from orchestrator.core.events import SessionState
 from orchestrator.core.prompts import render
-from orchestrator.engine.environments.wrappers import ScopedEnvironment
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.tools.base import (
     FLAG,
@@ -348,6 +347,8 @@ def child_parts(
     Raises:
         PathRefusedError: the folder lies outside of the parent's.
     """
+    from orchestrator.engine.environments.wrappers import ScopedEnvironment
+
     environment, ledger = parent.environment, parent.host.ledger
     folder = environment.relative(task.working_dir or ".")
     is_scoped = folder != "."

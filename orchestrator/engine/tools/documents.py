@@ -7,15 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileUnreadableError, MemoryStoreError, ModelError
-from orchestrator.engine.documents.chunks import chunks_of
-from orchestrator.engine.documents.pdf import (
-    MAX_PAGES,
-    PageRange,
-    is_pdf,
-    read_pdf,
-    read_whole_pdf,
-    shown_pages,
-)
 from orchestrator.engine.memory.ranking import Author
 from orchestrator.engine.memory.store import KEPT_FOR_US, NewItem
 from orchestrator.engine.tools.base import (
@@ -31,7 +22,7 @@ from orchestrator.engine.tools.base import (
     define,
     integer,
 )
-from orchestrator.engine.tools.textfile import as_written
+from orchestrator.engine.tools.textfile import as_written, is_pdf
 from orchestrator.engine.tools.vectors import vector_tools
 
 if TYPE_CHECKING:
@@ -53,6 +44,7 @@ def document_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
 
 def pdf_extract_text() -> Tool:
     """`pdf_extract_text(file_path, start_page?, end_page?)`: the text of pages."""
+    from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments["file_path"]
@@ -86,6 +78,9 @@ def vector_db_add_pdf_document(memory: LongTermMemory) -> Tool:
 
 
 def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonObject]) -> Tool:
+    from orchestrator.engine.documents.chunks import chunks_of
+    from orchestrator.engine.documents.pdf import read_whole_pdf
+
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, index = arguments["file_path"], arguments["index_name"]
         if index in KEPT_FOR_US:

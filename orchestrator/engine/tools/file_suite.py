@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
-from orchestrator.engine.documents.pdf import is_pdf
 from orchestrator.engine.environments.base import GrepOptions
 from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
 from orchestrator.engine.tools.base import (
@@ -44,6 +43,7 @@ from orchestrator.engine.tools.textfile import (
     did_you_mean,
     file_name,
     image_type,
+    is_pdf,
     lines_of,
     numbered,
     save,

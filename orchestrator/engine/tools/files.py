@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
 from orchestrator.core.messages import Image
 from orchestrator.core.redaction import REPLACEMENT
-from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, is_pdf, read_pdf, shown_pages
 from orchestrator.engine.policy.file_syntax import newly_unreadable
 from orchestrator.engine.tools.base import (
     DEFAULT_MAX_CHARS,
@@ -36,6 +35,7 @@ from orchestrator.engine.tools.textfile import (
     did_you_mean,
     file_name,
     image_type,
+    is_pdf,
     lines_of,
     save,
 )
@@ -98,7 +98,7 @@ async def read_path(
     name = context.environment.relative(path)
     data = await _load(context, path, bounds, whole=offset is None and limit is None)
     if is_pdf(data):
-        return await _pdf(path, name, data, first, limit or MAX_PAGES)
+        return await _pdf(path, name, data, first, limit)
     if media_type := image_type(data):
         return _image(path, name, data, media_type)
     page = await asyncio.to_thread(_page, path, data, first, most, bounds.max_line_chars)
@@ -139,8 +139,10 @@ async def _load(context: ToolContext, path: str, bounds: ReadBounds, *, whole: b
     return data
 
 
-async def _pdf(path: str, name: str, data: bytes, first: int, most: int) -> ToolOutcome:
-    found = await read_pdf(path, data, PageRange(first, most, MAX_ANSWER_CHARS))
+async def _pdf(path: str, name: str, data: bytes, first: int, most: int | None) -> ToolOutcome:
+    from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
+
+    found = await read_pdf(path, data, PageRange(first, most or MAX_PAGES, MAX_ANSWER_CHARS))
     pages = "1 page" if found.total == 1 else f"{found.total:,} pages"
     if first > found.total:
         return Ok(f"{name} is a PDF document of {pages}, so there is nothing from page {first} on.")

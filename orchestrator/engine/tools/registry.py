@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import re
@@ -205,18 +206,28 @@ def _schema_problem(parameters: object) -> str:
         return f"they are a {type(parameters).__name__}, not a dict"
     if parameters.get("type") != "object":
         return 'their "type" must be "object"'
+    try:
+        written = json.dumps(parameters, allow_nan=False)
+        if json.loads(written) != parameters:
+            return "they are something else when they are read from JSON (a tuple, or a key that is no text)"
+        return _written_schema_problem(written)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"they cannot be written as JSON ({' '.join(str(error).split())[:200]})"
+
+
+@functools.lru_cache(maxsize=256)
+def _written_schema_problem(written: str) -> str:
+    """What is wrong with a schema written as JSON. Each session has the same tools, and a check takes milliseconds."""
     from jsonschema import Draft202012Validator, SchemaError
 
+    parameters = json.loads(written)
     try:
-        json.dumps(parameters, allow_nan=False)
         checker = Draft202012Validator.FORMAT_CHECKER  # which compiles regular expressions
         Draft202012Validator.check_schema(parameters, format_checker=checker)
         return _lost_reference(parameters)
     except SchemaError as error:
         place = ".".join(str(step) for step in error.absolute_path)
         return f"{place or 'the whole'}: {' '.join(error.message.split())[:200]}"
-    except (TypeError, ValueError, RecursionError) as error:
-        return f"they cannot be written as JSON ({' '.join(str(error).split())[:200]})"
 
 
 def _lost_reference(schema: dict[str, Any]) -> str:

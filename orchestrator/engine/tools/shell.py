@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.sandbox.proxy import explain_refused
 from orchestrator.engine.policy.command_rules import FREE_JOINS, LONGEST_COMMAND
 from orchestrator.engine.policy.shell import Unparsed, parse_line
 from orchestrator.engine.tools.base import (
@@ -172,6 +171,8 @@ async def run_command(  # noqa: PLR0913  all but the command by name
 
 def _network_lines(refused: tuple[str, ...]) -> list[str]:
     """Which connections the sandbox refused, and what a person could do about it."""
+    from orchestrator.engine.environments.sandbox.proxy import explain_refused
+
     lines = [f"[network: {explain_refused(place)}]" for place in refused[:_SHOWN_HOSTS]]
     more = len(refused) - _SHOWN_HOSTS
     return [*lines, f"[network: refused connections to {more} other places]"] if more > 0 else lines

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _WEBP_AT = slice(8, 12)
 
+_PDF = b"%PDF-"
 _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -58,6 +59,17 @@ def image_type(data: bytes) -> str | None:
     if data.startswith(b"RIFF") and data[_WEBP_AT] == b"WEBP":
         return "image/webp"
     return next((media_type for magic, media_type in _IMAGES if data.startswith(magic)), None)
+
+
+def is_pdf(data: bytes) -> bool:
+    """Whether bytes are a PDF document, and no text that only begins like one."""
+    if not data.startswith(_PDF):
+        return False
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return True
+    return b"startxref" in data or b"\0" in data
 
 
 def kind_in_words(data: bytes) -> str:

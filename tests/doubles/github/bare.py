@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ def branches(path: Path) -> dict[str, str]:
     """Every branch and its commit."""
     lines = git(path, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads").splitlines()
     return {ref.removeprefix("refs/heads/"): commit for ref, commit in (line.split(" ") for line in lines)}
+
+
+def set_refs(path: Path, wanted: Mapping[str, str]) -> None:
+    """Let references name commits; one whose commit is not there stays as it is."""
+    for name, commit in wanted.items():
+        with suppress(subprocess.CalledProcessError):
+            git(path, "update-ref", name, commit)
 
 
 def changed(path: Path, base: str, commit: str) -> list[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.doubles.github import bare
@@ -41,10 +42,38 @@ def check(  # noqa: PLR0913, PLR0917  the parts of one check
 def check_runs(github: GitHub, repo: Repo, commit: str, query: Mapping[str, str]) -> Json:
     """All check runs of a commit, re-runs in a suite of their own included."""
     runs = [run for run in repo.checks.get(commit, ()) if not run.is_status]
+    runs = [run for run in runs if query.get("check_name") in {None, run.name}]
     return {
         "total_count": len(runs),
         "check_runs": [_run(github, repo, commit, run) for run in _page(runs, query)],
     }
+
+
+def create(github: GitHub, repo: Repo, app: int, body: Mapping[str, Any]) -> Json:
+    """An app writes a check run that is over."""
+    output, now = body["output"], github.tick()
+    known = {"app": app, "external_id": body.get("external_id", ""), "title": output["title"]}
+    made = CheckRun(github.next_id(), body["name"], body["conclusion"], output["summary"], now, now, **known)
+    repo.checks.setdefault(body["head_sha"], []).append(made)
+    return _run(github, repo, body["head_sha"], made)
+
+
+def change(github: GitHub, repo: Repo, app: int, number: int, body: Mapping[str, Any]) -> Json:
+    """An app changes a check run of its own."""
+    for commit, runs in repo.checks.items():
+        for at, run in enumerate(runs):
+            if run.id == number:
+                if run.app != app:
+                    raise Rejected(
+                        403,
+                        "Invalid app_id `0` - check run can only be modified by the GitHub App that created it.",
+                    )
+                output = body["output"]
+                runs[at] = replace(
+                    run, result=body["conclusion"], summary=output["summary"], title=output["title"]
+                )
+                return _run(github, repo, commit, runs[at])
+    raise Rejected(404, "Not Found")
 
 
 def comparison(github: GitHub, repo: Repo, base: str, commit: str) -> Json:
@@ -149,7 +178,7 @@ def _run(github: GitHub, repo: Repo, commit: str, run: CheckRun) -> Json:
         "id": run.id,
         "node_id": f"CR_{run.id}",
         "head_sha": commit,
-        "external_id": "",
+        "external_id": run.external_id,
         "url": f"{link}/check-runs/{run.id}",
         "html_url": page,
         "details_url": page,
@@ -158,7 +187,7 @@ def _run(github: GitHub, repo: Repo, commit: str, run: CheckRun) -> Json:
         "started_at": stamp(run.started_at),
         "completed_at": stamp(run.ended_at),
         "output": {
-            "title": run.name if run.summary else None,
+            "title": (run.title or run.name) if run.summary else None,
             "summary": run.summary or None,
             "text": None,
             "annotations_count": 0,

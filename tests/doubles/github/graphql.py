@@ -12,11 +12,10 @@ from typing import Any
 SCHEMA: dict[str, dict[str, str]] = {
     "Query": {"repository": "Repository", "viewer": "User"},
     "User": {"login": ""},
-    "Repository": {"issue": "Issue", "pullRequest": "PullRequest"},
+    "Repository": {"issue": "Issue", "pullRequest": "PullRequest", "pullRequests": "PullRequestConnection"},
     "Issue": {
-        "lastEditedAt": "",
-        "createdAt": "",
-        "title": "",
+        **dict.fromkeys(("number", "body", "url", "lastEditedAt", "createdAt", "title"), ""),
+        "comments": "IssueCommentConnection",
         "editor": "Actor",
         "userContentEdits": "UserContentEditConnection",
         "closedByPullRequestsReferences": "PullRequestConnection",
@@ -25,12 +24,20 @@ SCHEMA: dict[str, dict[str, str]] = {
     "PullRequest": {
         **dict.fromkeys(("number", "title", "body", "url", "isDraft", "state", "headRefName"), ""),
         **dict.fromkeys(("baseRefName", "headRefOid", "createdAt", "updatedAt"), ""),
+        **dict.fromkeys(("changedFiles", "additions", "deletions"), ""),
+        "mergeCommit": "Commit",
+        "commits": "PullRequestCommitConnection",
+        "closingIssuesReferences": "IssueConnection",
         "author": "Actor",
         "labels": "LabelConnection",
         "reviews": "PullRequestReviewConnection",
         "reviewThreads": "PullRequestReviewThreadConnection",
         "comments": "IssueCommentConnection",
     },
+    "Commit": {"oid": "", "authoredDate": ""},
+    "PullRequestCommitConnection": {"nodes": "PullRequestCommit", "totalCount": ""},
+    "PullRequestCommit": {"commit": "Commit"},
+    "IssueConnection": {"nodes": "Issue", "totalCount": ""},
     "LabelConnection": {"nodes": "Label", "pageInfo": "PageInfo", "totalCount": ""},
     "Label": {"name": ""},
     "PullRequestReviewConnection": {"nodes": "PullRequestReview", "pageInfo": "PageInfo"},
@@ -52,13 +59,13 @@ SCHEMA: dict[str, dict[str, str]] = {
     },
     "IssueCommentConnection": {"nodes": "IssueComment", "pageInfo": "PageInfo"},
     "IssueComment": {
-        **dict.fromkeys(("fullDatabaseId", "body", "createdAt", "publishedAt"), ""),
+        **dict.fromkeys(("fullDatabaseId", "body", "createdAt", "publishedAt", "authorAssociation"), ""),
         **dict.fromkeys(("updatedAt", "lastEditedAt", "url"), ""),
         "author": "Actor",
     },
     "UserContentEditConnection": {"nodes": "UserContentEdit", "pageInfo": "PageInfo", "totalCount": ""},
-    "UserContentEdit": {"editedAt": "", "deletedAt": "", "editor": "Actor"},
-    "PageInfo": {"hasNextPage": "", "endCursor": ""},
+    "UserContentEdit": {"editedAt": "", "deletedAt": "", "diff": "", "editor": "Actor"},
+    "PageInfo": dict.fromkeys(("hasNextPage", "endCursor", "hasPreviousPage", "startCursor"), ""),
     "Actor": {"__typename": "", "login": ""},
 }
 """The fields of a type and their types; the empty one is a value."""
@@ -67,11 +74,16 @@ ARGUMENTS = {
     "issue": {"number": "Int!"},
     "pullRequest": {"number": "Int!"},
     "userContentEdits": {"first": "Int", "after": "String"},
+    "pullRequests": {"last": "Int", "before": "String", "states": "PullRequestState"},
     **{
         name: {"first": "Int", "last": "Int"}
-        for name in ("closedByPullRequestsReferences", "labels", "reviews", "reviewThreads", "comments")
+        for name in (
+            *("closedByPullRequestsReferences", "closingIssuesReferences", "labels", "reviews"),
+            *("reviewThreads", "comments", "commits"),
+        )
     },
 }
+CHOICES = {"PullRequestState": ("OPEN", "CLOSED", "MERGED")}
 KINDS: dict[str, type] = {"String": str, "Int": int}
 MOST_NODES = 100
 _TOKEN = re.compile(r"\s*([{}():!$,]|[A-Za-z_][A-Za-z0-9_]*|[0-9]+)")
@@ -206,6 +218,8 @@ class _Reader:
                 if declared.get(value) not in {kind, kind + "!"}:
                     raise QueryError(f"${value} cannot be {of}'s {name}, a {kind}")
                 value = f"${value}"
+            elif value in CHOICES.get(kind, ()):
+                pass
             elif not value.isdigit() or not kind.startswith("Int") or int(value) > MOST_NODES:
                 raise QueryError(f"{value!r} cannot be {of}'s {name}")
             found[name] = value

@@ -291,6 +291,8 @@ class Handler(BaseHTTPRequestHandler):
             return _git_refusal(403, f"Permission to {repo.full_name}.git denied to {caller.login}.")
         if push and repo.archived:
             return _git_refusal(403, "This repository was archived so it is read-only.")
+        if repo.pulls and "service=git-upload-pack" in query:
+            repo.refresh_pull_refs()
         done = git_http.serve(repo.path, request, caller.login)
         return _Reply(done.status, dict(done.headers), done.body)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.forge.base import (
@@ -103,7 +103,8 @@ class InMemoryGitHub:
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         found = [one for one in self.repo.pulls.values() if number in one.closes and one.state == "open"]
-        return [self._pull(one) for one in found]
+        # GraphQL was not asked for these two.
+        return [replace(self._pull(one), reference="", base_commit="") for one in found]
 
     def feedback(self, number: int) -> list[Feedback]:
         pull = self.repo.pulls[number]
@@ -159,6 +160,11 @@ class InMemoryGitHub:
             for one in checks
             if (one.app == ACTIONS_APP and not is_changed) or (one.app and (one.name, one.app_id) in required)
         ]
+
+    def make_label(self, label: str, description: str) -> bool:  # noqa: ARG002  nobody reads it here
+        is_new = label.lower() not in {name.lower() for name in self.repo.labels}
+        self.repo.labels += [label] * is_new
+        return is_new
 
     def remove_label(self, number: int, label: str) -> None:
         thread = self.repo.threads[number]
@@ -222,6 +228,8 @@ class InMemoryGitHub:
             tuple(one.labels),
             one.created_at,
             one.updated_at,
+            f"refs/pull/{one.number}/head",
+            one.base_sha,
         )
 
     def _said(self, kind: FeedbackKind, one: state.Said, place: str, **where: Any) -> Feedback:

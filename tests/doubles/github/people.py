@@ -48,9 +48,9 @@ def edit(github: GitHub, thread: Thread, body: str, by: str, at: datetime | None
     """Somebody writes another body."""
     moment = at or github.tick()
     if not thread.body_edits:
-        thread.body_edits.append(BodyEdit(thread.author, thread.created_at))
+        thread.body_edits.append(BodyEdit(thread.author, thread.created_at, thread.body or ""))
     thread.body = body
-    thread.body_edits.append(BodyEdit(by, moment))
+    thread.body_edits.append(BodyEdit(by, moment, body))
     thread.updated_at = max(thread.updated_at, moment)
     return moment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.doubles.github import graphql, people, reviews
+from tests.doubles.github import graphql, past, people, reviews
 from tests.doubles.github.render import stamp
 from tests.doubles.github.state import Rejected
 
@@ -68,6 +68,8 @@ def answer_query(github: GitHub, caller: Caller, body: Any) -> tuple[int, Json, 
 def _resolved(github: GitHub, caller: Caller, wanted: graphql.Selection, variables: Json) -> Json:
     if "viewer" in wanted.fields and caller.grant is not None:
         return {"data": {"viewer": {"login": caller.login}}}
+    if past.asks(wanted):
+        return past.answer(github, caller, wanted, variables)
     if reviews.asks(wanted):
         return reviews.answer(github, caller, wanted, variables)
     repository, issue = wanted.the("repository"), wanted.the("repository", "issue")

@@ -62,6 +62,7 @@ class Routes:
                 ("GET", repository + "/issues", self._issues),
                 ("POST", repository + "/issues", self._open_issue),
                 ("GET", repository + "/labels/(.+)", self._label),
+                ("POST", repository + "/labels", self._make_label),
                 ("GET", repository + "/rules/branches/(.+)", self._rules),
                 ("GET", repository + r"/rulesets/(\d+)", self._ruleset),
                 ("GET", repository + r"/issues/(\d+)", self._issue),
@@ -69,6 +70,8 @@ class Routes:
                 ("GET", repository + r"/issues/(\d+)/events", self._events),
                 ("GET", repository + r"/commits/([^/]+)/check-runs", self._check_runs),
                 ("GET", repository + r"/commits/([^/]+)/status", self._status),
+                ("POST", repository + "/check-runs", self._create_check),
+                ("PATCH", repository + r"/check-runs/(\d+)", self._change_check),
                 ("GET", repository + r"/issues/(\d+)/labels", self._labels),
                 ("POST", repository + r"/issues/(\d+)/labels", self._add_labels),
                 ("DELETE", repository + r"/issues/(\d+)/labels/(.+)", self._remove_label),
@@ -276,6 +279,17 @@ class Routes:
     def _check_runs(self, call: Call, name: str, commit: str) -> Answer:
         return Answer(200, checks.check_runs(self._github, self._seen(call, name), commit, call.query))
 
+    def _create_check(self, call: Call, name: str) -> Answer:
+        repo, grant = self._writable(call, name, "checks"), call.caller.grant
+        if grant is None or grant.app is None:
+            raise Rejected(403, "You must authenticate via a GitHub App.")
+        return Answer(201, checks.create(self._github, repo, grant.app.id, call.body))
+
+    def _change_check(self, call: Call, name: str, number: str) -> Answer:
+        repo, grant = self._writable(call, name, "checks"), call.caller.grant
+        app = grant.app.id if grant and grant.app else 0
+        return Answer(200, checks.change(self._github, repo, app, int(number), call.body))
+
     def _status(self, call: Call, name: str, commit: str) -> Answer:
         return Answer(200, checks.combined_status(self._github, self._seen(call, name), commit, call.query))
 
@@ -305,6 +319,10 @@ class Routes:
 
     def _label(self, call: Call, name: str, label: str) -> Answer:
         return Answer(200, survey_routes.label(self._render, self._seen(call, name), label))
+
+    def _make_label(self, call: Call, name: str) -> Answer:
+        repo = self._writable(call, name, "issues")
+        return Answer(201, survey_routes.make_label(self._render, repo, call.body["name"]))
 
     def _rules(self, call: Call, name: str, _branch: str) -> Answer:
         return Answer(200, survey_routes.rules(self._seen(call, name)))

@@ -64,6 +64,7 @@ class BodyEdit:
 
     editor: str
     at: datetime
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -131,6 +132,8 @@ class CheckRun:
     ended_at: datetime | None
     is_status: bool = False
     app: int = 15368
+    external_id: str = ""
+    title: str = ""
 
 
 @dataclass(slots=True)
@@ -165,7 +168,7 @@ class Repo:
     """A repository with a real bare git repository behind it.
 
     `people` are its collaborators: by login, what they may do and the name of their role. `changes` are the files
-    that a commit changes which is in no git repository.
+    that a commit changes which is in no git repository. `labels` are those that were made for themselves.
     """
 
     id: int
@@ -182,6 +185,7 @@ class Repo:
     checks: dict[str, list[CheckRun]] = field(default_factory=dict)
     changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rules: dict[int, BranchRule] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
     people: dict[str, tuple[str, str]] = field(default_factory=lambda: {"reporter": ("write", "write")})
 
     @property
@@ -218,6 +222,13 @@ class Repo:
         for pull in self.pulls.values():
             if pull.state == "open" and pull.fork is None:
                 pull.head_sha = heads.get(pull.head, pull.head_sha)
+
+    def refresh_pull_refs(self) -> None:
+        """`refs/pull/N/head` is there for each pull request, also when its branch or its fork is gone."""
+        self.refresh_heads()
+        bare.set_refs(
+            self.path, {f"refs/pull/{one.number}/head": one.head_sha for one in self.pulls.values()}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,23 @@ Json = dict[str, Any]
 
 
 def label(render: Renderer, repo: Repo, name: str) -> Json:
-    """A label that some issue has; the others are not there."""
-    for thread in repo.threads.values():
-        for there in thread.labels:
-            if there.lower() == name.lower():
-                return render.labels(repo, [there])[0]
+    """A label that was made, or that some issue has; the others are not there."""
+    for there in (*repo.labels, *(one for thread in repo.threads.values() for one in thread.labels)):
+        if there.lower() == name.lower():
+            return render.labels(repo, [there])[0]
     raise Rejected(404, "Not Found")
+
+
+def make_label(render: Renderer, repo: Repo, name: str) -> Json:
+    """A new label; its name is compared without case."""
+    try:
+        label(render, repo, name)
+    except Rejected:
+        repo.labels.append(name)
+    else:
+        errors: list[dict[str, object]] = [{"resource": "Label", "code": "already_exists", "field": "name"}]
+        raise Rejected(422, "Validation Failed", errors=errors)
+    return render.labels(repo, [name])[0]
 
 
 def rules(repo: Repo) -> list[Json]:

@@ -18,7 +18,7 @@ from orchestrator.bot.forge.github.address import (
     is_githubs_own,
 )
 from orchestrator.bot.forge.github.parsing import to_signed_image, to_text
-from orchestrator.bot.forge.github.pull_requests import RestPullRequests
+from orchestrator.bot.forge.github.past import RestPast
 from orchestrator.bot.forge.github.token import token_kind_of
 from orchestrator.bot.forge.github.transport import (
     AppTransport,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
 
 
-class GitHubForge(RestPullRequests):
+class GitHubForge(RestPast):
     """One repository on GitHub.
 
     Args:

@@ -43,6 +43,7 @@ _SECTION = re.compile(r"^<!-- pullwright:section:([^\s<>]*) -->$", re.MULTILINE)
 _OLDER = re.compile(r"<!-- pullwright:comment:([^\s<>]*) -->")
 """The last line of a comment of an earlier version, which wrote one for each key."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_LABEL_COLOUR = "1d76db"
 _COMMENTS = 200
 _COMMENT_PAGES = 3
 MOST_EVENT_PAGES = 20
@@ -219,6 +220,14 @@ class RestIssues(RestToken):
         if label.lower() not in {name.lower() for name in there}:
             # What is there stays, so that it may be sent again after a lost reply.
             self._calls.call(self._request("POST", place, doing, body={"labels": [label]}), repeatable=True)
+
+    def make_label(self, label: str, description: str) -> bool:
+        """Make a label, unless it is there: docs.github.com/rest/issues/labels#create-a-label."""
+        self._need_token("make a label")
+        body = {"name": label, "color": _LABEL_COLOUR, "description": description}
+        request = self._request("POST", "/labels", f"make the label {label!r}", body=body)
+        answer = self._calls.call(request, accept=(HTTPStatus.UNPROCESSABLE_ENTITY,), repeatable=True)
+        return answer.status == HTTPStatus.CREATED
 
     def remove_label(self, number: int, label: str) -> None:
         """Take a label off an issue or pull request, if it is there."""

@@ -175,6 +175,9 @@ def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
         labels=to_labels(data.get("labels") or ()),
         created_at=to_time_or_none(data.get("created_at")),
         updated_at=to_time_or_none(data.get("updated_at")),
+        # There whatever becomes of the branch, and of the fork that it is in.
+        reference=f"refs/pull/{int(data['number'])}/head",
+        base_commit=str(data["base"].get("sha") or ""),
     )
 
 

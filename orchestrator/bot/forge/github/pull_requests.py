@@ -32,6 +32,8 @@ from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermis
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from orchestrator.bot.forge.base import OwnCheck
+
 LINKED = """
 query($owner: String!, $name: String!, $number: Int!) {
   repository(owner: $owner, name: $name) {
@@ -93,12 +95,26 @@ _STATUS_STATES = {
     "pending": CheckState.RUNNING,
 }
 """docs.github.com/rest/commits/statuses"""
+_CONCLUSIONS = {
+    CheckState.PASSED: "success",
+    CheckState.FAILED: "failure",
+    CheckState.OTHER: "neutral",
+    CheckState.RUNNING: "neutral",
+}
+_CHECK_TITLE_CHARS = 200
+_CHECK_SUMMARY_CHARS = 65_535
+"""docs.github.com/rest/checks/runs#create-a-check-run"""
 _Entry = tuple[str, str, int, Check]
 """What kind of check it is, when it began, its id, and the check."""
 
 
 class RestPullRequests(RestIssues):
     """Pull requests, with reviews and checks, and what they close."""
+
+    def pull_request(self, number: int) -> PullRequest:
+        """Return one pull request, of anybody and from anywhere, read now."""
+        request = self._request("GET", f"/pulls/{number}", f"read pull request #{number}")
+        return self._calls.read(request, to_pull_request)
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Return pull requests of our branches among the newest thousand; newest first."""
@@ -159,6 +175,39 @@ class RestPullRequests(RestIssues):
         if unreadable is not None and not any(check.state is CheckState.FAILED for check in found):
             raise unreadable
         return found
+
+    def ensure_check(self, check: OwnCheck) -> str:
+        """Write a check run for a commit, or replace our own with its key.
+
+        Only Apps may, and the token of a workflow is an App's: docs.github.com/rest/checks/runs
+        """
+        doing = f"write a check run for {check.commit[:12]}"
+        self._need_token(doing)
+        output = {"title": check.title[:_CHECK_TITLE_CHARS], "summary": check.summary[:_CHECK_SUMMARY_CHARS]}
+        said = {"status": "completed", "conclusion": _CONCLUSIONS[check.state], "output": output}
+        body = {"name": check.name, "head_sha": check.commit, "external_id": check.key, **said}
+        create = self._request("POST", "/check-runs", doing, body=body)
+        known, is_new = self._ensure(
+            lambda: self._own_check(check, doing), lambda: self._calls.read(create, _to_place)
+        )
+        if is_new:
+            return known[1]
+        change = self._request("PATCH", f"/check-runs/{known[0]}", doing, body=said)
+        try:
+            # It says the same however often it is sent.
+            return self._calls.read(change, _to_place, repeatable=True)[1]
+        except (ForgePermissionError, ForgeNotFoundError):  # another App's: each changes only its own
+            return self._calls.read(create, _to_place)[1]
+
+    def _own_check(self, check: OwnCheck, doing: str) -> tuple[int, str] | None:
+        """Return the number and the address of the newest check run of a commit with this key."""
+        query = {"check_name": check.name, "per_page": "100"}
+        request = self._request(
+            "GET", f"/commits/{quote(check.commit, safe='')}/check-runs", doing, query=query
+        )
+        found = self._calls.read(request, lambda data: list(data["check_runs"]))
+        ours = [_to_place(run) for run in found if run.get("external_id") == check.key]
+        return max(ours, default=None)
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         """Return those of a commit's checks that belong to a workflow or an app that its base branch configures.
@@ -271,6 +320,10 @@ class RestPullRequests(RestIssues):
                 return None
             raise ForgeError(f"cannot {request.doing}: GitHub rejected it ({reply.messages()})")
         return self._calls.parsed(reply, doing, to_pull_request)
+
+
+def _to_place(run: Mapping[str, Any]) -> tuple[int, str]:
+    return int(run["id"]), str(run["html_url"] or "")
 
 
 def _to_paths(data: Mapping[str, Any]) -> list[str]:

@@ -16,10 +16,6 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.base import SandboxOptions, WritableFolder
 from orchestrator.engine.environments.commands import Command, RunningCommand
-from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, BubblewrapSetup
-from orchestrator.engine.environments.sandbox.container import find_container
-from orchestrator.engine.environments.sandbox.container_engine import OTHER
-from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 
 if TYPE_CHECKING:
@@ -58,6 +54,8 @@ def find_sandbox(
     if options.container:
         return _container(options, variables)
     if platform == "darwin":
+        from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
+
         if not Path("/usr/bin/sandbox-exec").exists():
             raise SandboxMissingError(
                 f"no sandbox for commands: this macOS has no /usr/bin/sandbox-exec; use Linux, {_OFF}"
@@ -65,6 +63,8 @@ def find_sandbox(
         return SeatbeltSandbox(options, variables)
     if platform != "linux":
         raise SandboxMissingError(f"no sandbox for commands on {platform}: use Linux or macOS, {_OFF}")
+    from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, BubblewrapSetup
+
     machine = os.uname().machine
     calls = syscall_filter(machine)
     if calls is None:
@@ -82,6 +82,9 @@ def find_sandbox(
 
 
 def _container(options: SandboxOptions, inherited: Mapping[str, str]) -> Sandbox:
+    from orchestrator.engine.environments.sandbox.container import find_container
+    from orchestrator.engine.environments.sandbox.container_engine import OTHER
+
     sandbox = find_container(options.container, options, inherited)
     said = _try(sandbox)
     if 'exec: "sh"' in said or "executable file `sh`" in said:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.core.events import (
     CallDecided,
     CallStatus,
+    ClaimChecked,
     Claimed,
     Cloned,
     Compacted,
@@ -132,6 +133,9 @@ EVENTS: list[Event] = [
     TestRunEnded("before", 30, 1, 2, 1, 3.2, cached=True),
     TestRunStarted("kept", "pytest -q"),
     TestRunEnded("kept", 0, 0, 0, -9, 600.0, "no answer in\x1b[2J 10 minutes"),
+    ClaimChecked("digests", "the change", "holds", "0123", "0123", ""),
+    ClaimChecked("rerun", "tests that pass", "refuted", "12", "11 \x1b[31m", "a \u202enote"),
+    ClaimChecked("block", "the report", "odd", "", "nothing", ""),
     Verified("0123", True, ("tests/test_a.py::test_\x1b[31ma passed before and fails now",), {"after": None}),
     Verified("4567", False, (), {}),
     Verified("89ab", False, ("one test passes only as changed",), {}),

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.cli.arguments import (
-    COMMANDS,
     DONE,
     FAILED,
     LIMIT,
@@ -134,7 +133,6 @@ def test_close_takes_the_repository_before_and_after() -> None:
 @table(
     ("argv", "message"),
     [
-        ([], f"name a command: {', '.join(COMMANDS)} (pullwright --help explains them)"),
         (["rum"], "there is no command 'rum'; did you mean run?"),
         (["zzz"], "there is no command 'zzz'"),
         (

@@ -77,7 +77,7 @@ def test_a_run_is_told_in_full(home: Home) -> None:
         "! work saved as a patch: /somewhere/work.patch\n",
         "✓ pull request #3 opened: Fix add()  https://example.com/3\n",
         "the model's list, 1 of 3 done:\n    [x] Read calc.py\n    [~] Mend add()\n    [ ] Write a test\n",
-        f"1 reply, 1,234 tokens, $0.0100, 2:08\n{home.runs / RUN}\n",
+        f"1 reply, 1,234 tokens, $0.0100, 2:14\n{home.runs / RUN}\n",
     ):
         assert part in text
     assert "\x1b" not in text
@@ -158,7 +158,9 @@ def test_show_as_json_prints_each_record(home: Home) -> None:
 
 def test_show_lists_runs(home: Home) -> None:
     done = command(home, "show", "--list")
-    assert done.stdout == f"{RUN}  2026-11-21 03:31  proposed      $0.0100  Fix add()\n"
+    assert done.stdout == f"{RUN}  2026-11-21 03:31 UTC  proposed, $0.0100\n    owner/name\n    Fix add()\n"
+    there = command(home, "show", "--list", TZ="Asia/Kolkata").stdout
+    assert there.startswith(f"{RUN}  2026-11-21 09:01 IST  proposed")
     (record,) = [json.loads(line) for line in command(home, "show", "--list", "--json").stdout.splitlines()]
     assert (record["run"], record["outcome"], record["usd"]) == (RUN, "proposed", 0.01)
 

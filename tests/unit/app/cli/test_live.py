@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 import typing
+from datetime import timedelta
 
 from hypothesis import given
 from rich.console import Console
@@ -14,6 +16,7 @@ from orchestrator.app.cli.live import LiveView
 from orchestrator.app.words import Narrator, duration, money, telling_argument
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import (
+    CallStatus,
     CycleEnded,
     CycleStarted,
     ErrorOccurred,
@@ -28,6 +31,7 @@ from orchestrator.core.events import (
     SubagentEvent,
     TextDelta,
     TodosChanged,
+    ToolCallEnded,
     ToolCallStarted,
     TurnStarted,
     WaitStarted,
@@ -52,7 +56,7 @@ PLAIN = """\
 · phase: plan
 · round 1
 · reply: 1,234 tokens, $0.0100
-! reply 1 not usable: $.plan: missing; it was: {}
+! reply 1 not usable: $.plan: missing; it was JSON, 2 characters; show --verbose prints it
 ▸ plan: Look, then write. (the reply was mended)
 ▸ 1 call
 · phase: act
@@ -82,6 +86,9 @@ PLAIN = """\
 · phase: verify
 · tests before: 30 passed, 1 failed, 2 skipped, exit code 1 (known from before)
 ! tests kept: 0 passed, 0 failed, 0 skipped, exit code -9 (600 s); proves nothing: no answer in 10 minutes
+✓ digests: the change: 0123
+✗ rerun: tests that pass: claimed 12, found 11 (a note)
+· block: the report: nothing
 ✗ the tests do not pass: tests/test_a.py::test_a passed before and fails now
 ✓ the tests pass
 ! the tests show: one test passes only as changed
@@ -154,7 +161,7 @@ def test_an_error_is_said_once() -> None:
     assert shown(FAILING).splitlines() == [
         f"! waiting 1.0 s: {ERROR}",
         "! waiting 2.0 s",
-        "✗ failed (0 rounds, 0 tokens, $0.00, 1:30)",
+        "✗ failed (1:30)",
         "! paused until 2026-11-22 00:00 UTC",
     ]
     assert shown(FAILING[2:]).count(ERROR) == 1
@@ -164,7 +171,7 @@ def test_what_the_summary_says_is_left_to_it() -> None:
     assert ERROR not in shown(FAILING[2:], summary=True)
     assert shown(
         [LimitReached("rounds", "1 of 1"), CycleEnded({"outcome": "limit", "reason": "1 of 1"})], summary=True
-    ) == ("! limit (0 rounds, 0 tokens, $0.00, 1:30)\n")
+    ) == ("! limit (1:30)\n")
     asked: list[Event] = [
         QuestionAsked("Which?", None),
         CycleEnded({"outcome": "question", "question": "Which?"}),
@@ -224,7 +231,7 @@ def test_the_status_fits_any_width(width: int) -> None:
     for event in events:
         view(event)
     lines = [str(line) for line in view._render().renderables]
-    assert len(lines) <= 5
+    assert len(lines) <= 7
     assert all(len(line) < width for line in lines)
 
 
@@ -263,8 +270,8 @@ def test_an_unknown_price_stays_unknown() -> None:
 @table(
     ("event", "line"),
     [
-        (CycleEnded({"outcome": "paused", "error": "busy"}), "! paused: busy (0 rounds, 0 tokens, $0.00, 1:30)"),
-        (CycleEnded({"outcome": "failed", "error": "no"}), "✗ failed: no (0 rounds, 0 tokens, $0.00, 1:30)"),
+        (CycleEnded({"outcome": "paused", "error": "busy"}), "! paused: busy (1:30)"),
+        (CycleEnded({"outcome": "failed", "error": "no"}), "✗ failed: no (1:30)"),
         (Paused("2026-11-22T00:00:00+00:00", "the quota is spent"), "! paused until 2026-11-22 00:00 UTC: the quota is spent"),
         (Paused("2026-11-22T00:00:00+00:00", "nothing to do before the next time of the schedule (every 1h)", is_planned=True), "· waiting until 2026-11-22 00:00 UTC: nothing to do before the next time of the schedule (every 1h)"),
         (Resumed("r", "limit", 1, 1), "· goes on where run r stopped (limit): 1 changed file, 1 message"),
@@ -279,7 +286,57 @@ def test_a_second_cycle_counts_from_nothing() -> None:
     text = shown(
         [*EVENTS, CycleStarted("b", "r", "m", "c"), CycleEnded({"outcome": "no_task", "reason": "none"})]
     )
-    assert text.endswith("✓ no task: none (0 rounds, 0 tokens, $0.00, 1:30)\n")
+    assert text.endswith("✓ no task: none (1:30)\n")
+
+
+def test_cycles_are_told_apart_by_one_line() -> None:
+    cycle: list[Event] = [CycleStarted("a", "r", "m", "c"), CycleEnded({"outcome": "no_task"})]
+    assert shown(cycle * 3).splitlines().count("─" * 60) == 2
+
+
+def test_a_pause_counts_down() -> None:
+    clock = ManualClock()
+    view = LiveView(console(io.StringIO(), terminal=True), clock=clock)
+    until = (clock.now() + timedelta(hours=2)).isoformat()
+    view(Paused(until, "nothing to do", is_planned=True))
+    clock.advance(61)
+    (status,) = (str(line) for line in view._render().renderables)
+    assert "waiting · 1:58:59 left · until " in status
+    view(CycleStarted("b", "r", "m", "c"))
+    view(WaitStarted(90.0, "busy"))
+    clock.advance(30)
+    assert "  waiting, 1:00 left" in [str(line) for line in view._render().renderables]
+
+
+PATH = "/very/" + "long-folder-name/" * 12 + "file.py"
+
+
+@table("width", [40, 60, 100])
+def test_a_long_path_is_kept_whole(width: int) -> None:
+    events: list[Event] = [
+        ToolCallStarted("1", "edit_file", {"path": PATH}),
+        ToolCallEnded("1", "edit_file", CallStatus.FAILED, f"cannot write {PATH}"),
+        Warned(f"{'much is to be said ' * 20} about {PATH}"),
+    ]
+    text = shown(events, terminal=True, width=width)
+    assert text.count(PATH) == 3, "a terminal wraps it, and copies it whole"
+
+
+def test_a_reply_in_json_is_shown_as_its_words() -> None:
+    calls = [{"tool_name": "edit_file", "arguments": {"path": "calc.py", "old_text": "secret plan"}}]
+    whole = json.dumps({"plan": 'Mend "add"\nnow.', "tool_calls": calls})
+    view = LiveView(console(io.StringIO(), terminal=True, width=100), clock=ManualClock())
+    view(TurnStarted(1))
+    for character in whole:
+        view(TextDelta(character))
+        assert "{" not in "".join(str(line) for line in view._render().renderables)
+    said = str(view._render().renderables[-1])
+    assert said.split() == ["Mend", '"add"', "now.", "edit_file", "calc.py"]
+
+
+def test_a_call_is_told_by_what_is_no_json() -> None:
+    assert telling_argument({"items": [{"a": 1}], "count": 3}) == "3"
+    assert telling_argument({"items": [{"a": 1}]}) == ""
 
 
 def has_status(view: LiveView) -> bool:
@@ -382,18 +439,26 @@ class Screen:
     def feed(self, data: str) -> None:
         for number, command, control, text in self._TOKEN.findall(data):
             if text:
-                line = self.lines[self.row].ljust(self.column)
-                self.lines[self.row] = line[: self.column] + text + line[self.column + len(text) :]
-                self.column += len(text)
-                assert self.column <= self.width, "a line wraps, and could not be erased again"
+                self._write(text)
             elif control == "\n":
-                self.row, self.column = self.row + 1, 0
-                if self.row == len(self.lines):
-                    self.lines.append("")
+                self._new_row()
             elif control == "\r":
                 self.column = 0
             else:
                 self._obey(command, number)
+
+    def _write(self, text: str) -> None:
+        for character in text:
+            if self.column == self.width:
+                self._new_row()
+            line = self.lines[self.row].ljust(self.column)
+            self.lines[self.row] = line[: self.column] + character + line[self.column + 1 :]
+            self.column += 1
+
+    def _new_row(self) -> None:
+        self.row, self.column = self.row + 1, 0
+        if self.row == len(self.lines):
+            self.lines.append("")
 
     def _obey(self, command: str, number: str) -> None:
         match command:

@@ -87,7 +87,9 @@ def test_without_the_packages_it_names_the_set_up(tmp_path: Path) -> None:
     for entry in ENTRIES[1:]:
         shutil.copy(entry, tmp_path / "orchestrator")
     line = said(start(sys.executable, "-S", str(copy), "run", "--demo"))
-    assert f"cd {tmp_path} && python3 -m venv .venv && .venv/bin/pip install -r requirements.lock" in line
+    assert (
+        f"python3 {tmp_path}/run_local_agent.py set-up, and run it with {tmp_path}/.venv/bin/python" in line
+    )
     assert "(apscheduler, genai-prices, GitPython and " in line
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
@@ -100,3 +102,40 @@ def test_help_needs_no_packages(argument: str) -> None:
     done = start(sys.executable, "-S", str(SCRIPT), argument)
     assert done.returncode == 0, done.stderr
     assert "pullwright" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "said_of_it"),
+    [
+        (["--all"], "/bin:/usr/bin", "knows --tests only"),
+        ([], "/nowhere", "git is missing: install it"),
+    ],
+)
+def test_what_keeps_the_set_up_from_beginning_is_one_line(
+    words: list[str], path: str, said_of_it: str
+) -> None:
+    assert said_of_it in said(start(sys.executable, "-S", str(SCRIPT), "set-up", *words, PATH=path))
+
+
+def test_the_set_up_says_what_it_does(tmp_path: Path) -> None:
+    (tmp_path / "orchestrator").mkdir()
+    shutil.copy(SCRIPT, tmp_path)
+    for entry in ENTRIES[1:]:
+        shutil.copy(entry, tmp_path / "orchestrator")
+    (tmp_path / "requirements.lock").write_text("# nothing at all\n")
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho Collecting one==1\necho Installing collected packages: one\n")
+    python.chmod(0o755)
+    done = start(sys.executable, "-S", str(tmp_path / SCRIPT.name), "set-up", PATH="/bin:/usr/bin")
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.splitlines()
+    assert first == "installing 0 packages from requirements.lock ..."
+    assert last.startswith("done in ")
+    python.write_text("#!/bin/sh\necho ERROR: no network\nexit 1\n")
+    done = start(sys.executable, "-S", str(tmp_path / SCRIPT.name), "set-up", PATH="/bin:/usr/bin")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "  ERROR: no network",
+        "pullwright: pip failed as shown: check the network and the package index",
+    ]

@@ -116,12 +116,12 @@ def test_the_table() -> None:
         replace(HELD, expires_at=NOW + timedelta(hours=3)),
     )
     assert lines == [
-        "TASK       WHO                          NO.  SINCE (UTC)       STATE",
-        "issue-12   host/20261121-031112-ab12cd  3    2026-11-21 02:30  being worked on, expires in 12 min",
-        "issue-2    host/20261121-031112-ab12cd  3    2026-11-21 02:30  being worked on, expired 4 min ago, free soon",
-        "issue-2    host/20261121-031112-ab12cd  3    2026-11-21 02:30  unfinished, the next cycle tries again",
-        "text-1a2b  host/20261121-031112-ab12cd  12   2026-11-21 02:30  nothing to do",
-        "issue-12   host/20261121-031112-ab12cd  3    2026-11-21 02:30  being worked on, expires in 3 h",
+        "TASK       WHO                          NO.  SINCE                 STATE",
+        "issue-12   host/20261121-031112-ab12cd  3    2026-11-21 02:30 UTC  being worked on, expires in 12 min",
+        "issue-2    host/20261121-031112-ab12cd  3    2026-11-21 02:30 UTC  being worked on, expired 4 min ago, free soon",
+        "issue-2    host/20261121-031112-ab12cd  3    2026-11-21 02:30 UTC  unfinished, the next cycle tries again",
+        "text-1a2b  host/20261121-031112-ab12cd  12   2026-11-21 02:30 UTC  nothing to do",
+        "issue-12   host/20261121-031112-ab12cd  3    2026-11-21 02:30 UTC  being worked on, expires in 3 h",
         "text-1a2b: pullwright retry text-1a2b --repo o/r",
     ]
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from orchestrator.app.cli import main
 from orchestrator.app.config.importing import Imported, add_to_users_file, as_toml, read_foreign
-from orchestrator.app.config.settings import load_settings
+from orchestrator.app.config.mcp import load_mcp
+from orchestrator.app.config.settings import Settings, load_settings
 from orchestrator.core.errors import ConfigurationError
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +85,14 @@ def test_the_examples_of_the_document_become_options(
     tmp_path: Path, given_values: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     assert imported(tmp_path, given_values).values == wanted
+
+
+@table("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_json_is_read_in_each_encoding_that_json_has(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"mcpServers": {}, "system_prompt": "Größe"}', encoding=encoding)
+    assert read_foreign(path).values == {"system_prompt": "Größe"}
+    assert load_mcp(Settings(mcp_config=str(path)), {}).servers == ()
 
 
 def test_what_was_taken_over_is_what_a_run_uses(tmp_path: Path) -> None:

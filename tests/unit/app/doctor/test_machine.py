@@ -91,7 +91,7 @@ def test_a_reply_that_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "name", "state", "words"),
     [
-        ({}, "key", ProbeState.FAILED, "pass --model"),
+        ({}, "key", ProbeState.FAILED, "pass --"),
         ({"model": "openai:gpt-5.2"}, "key", ProbeState.FAILED, "set OPENAI_API_KEY"),
         ({"model": "anthropic:claude-sonnet-4-5"}, "key", ProbeState.FAILED, "set ANTHROPIC_API_KEY"),
         ({"model": "nobody:x"}, "key", ProbeState.FAILED, "--model"),
@@ -187,3 +187,10 @@ def test_a_key_follows_no_redirection(tmp_path: Path, model: str) -> None:
         found = of(probe(tmp_path, {"PULLWRIGHT_API_KEY": KEY}, model=model, api_url=vendor.root))
         assert other.seen == []
     assert found["server"].state is ProbeState.FAILED
+
+
+def test_models_of_this_machine_are_offered(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        environ = {"OLLAMA_HOST": server.url.removesuffix("/v1")}
+        finding = probe(tmp_path, environ)["This machine"]["local models"]
+        assert f"Ollama at {server.url} has {MODEL}: --api-url {server.url}" in finding.found

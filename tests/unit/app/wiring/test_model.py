@@ -33,7 +33,9 @@ OTHER = {"PULLWRIGHT_API_KEY": "other-made-up-0123456789"}
 def build_context(folder: Path, environ: dict[str, str], **flags: Any) -> BuildContext:
     environ = {**environ, "PULLWRIGHT_HOME": str(folder)}
     loaded = load_settings(flags, environ, folder)
-    return BuildContext(loaded, ApiKeys.of(environ), Home(folder), ManualClock(), lambda _event: None, Stop())
+    return BuildContext(
+        loaded, ApiKeys.of(environ), Home(folder), ManualClock(), lambda _event: None, Stop(), environ
+    )
 
 
 @pytest.mark.parametrize(
@@ -296,3 +298,12 @@ def test_an_echo_needs_no_key_and_costs_nothing(tmp_path: Path) -> None:
                 fallback_model=["echo"],
             )
         )
+
+
+def test_without_a_model_those_of_this_machine_are_offered(tmp_path: Path) -> None:
+    with ModelServer() as server:
+        server.listed = ("qwen3:8b",)
+        environ = {"OLLAMA_HOST": server.url.removesuffix("/v1")}
+        offered = f"Ollama at {server.url} has qwen3:8b: pass --api-url {server.url}"
+        with pytest.raises(ConfigurationError, match=offered):
+            choose_model(build_context(tmp_path, environ))

@@ -41,6 +41,8 @@ class Session:
 class Parts:
     """Of a cycle, no more than is needed."""
 
+    operator = None
+
     def __init__(self) -> None:
         self.told: list[Event] = []
         self.emit = self.told.append

@@ -59,7 +59,10 @@ def test_the_block_has_the_fields_of_in_toto() -> None:
     predicate = statement["predicate"]
     assert predicate["result"] == "FAILED"
     assert predicate["failedTests"] == ["t.py::test_new"]
-    assert predicate["configuration"][0] == {"name": "base", "digest": {"gitCommit": BASE}}
+    assert predicate["configuration"][0] == {
+        "name": "base",
+        "digest": {"gitCommit": BASE, "gitTree": "d" * 40},
+    }
     assert predicate["runs"]["after"]["report"] == {"sha256": "e" * 64}
     assert predicate["runs"]["new"] is None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
+from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.fleet import Fleet, Member, MemberState
@@ -70,11 +70,13 @@ class Runner:
         self.world = world
         self.stop = Stop()
         self.closed = False
+        self.attempted: set[str] = set()
 
     def forget(self) -> None:
         self.world.forgotten.append(len(self.world.order))
 
-    async def cycle(self) -> CycleResult:
+    async def cycle(self, assignment: Assignment = Assignment()) -> CycleResult:  # noqa: B008  a frozen value
+        del assignment
         world = self.world
         world.order.append(self.name)
         world.began[self.name].append(world.clock.monotonic())

@@ -16,7 +16,8 @@ from orchestrator.bot.coordination.repository_memory import (
     FactKind,
     RepositoryMemory,
 )
-from orchestrator.bot.worker.lessons import MOST_READ, MOST_RECALLED, RECENT, Lessons, SeenPulls, own_words
+from orchestrator.bot.worker.candidates import SeenPulls
+from orchestrator.bot.worker.lessons import MOST_READ, MOST_RECALLED, RECENT, Lessons, own_words
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeUnavailableError
 from orchestrator.core.events import Defence, Event, Guarded, Warned

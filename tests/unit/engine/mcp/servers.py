@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,15 +46,18 @@ def server(*tools: dict[str, Any], name: str = "one", **more: Any) -> McpServer:
     return McpServer(name, program(*tools, **more), **{"allow": ("*",), **known})
 
 
-def transport(one: McpServer, folder: Path, *, confined: bool = False) -> Callable[[ServerReport], Transport]:
+def transport(
+    one: McpServer,
+    folder: Path,
+    *,
+    confined: bool = False,
+    find: Callable[[SandboxOptions], Sandbox] = find_sandbox,
+) -> Callable[[ServerReport], Transport]:
     """What starts a server in a folder of its own."""
     place = one.place
     assert isinstance(place, ServerProgram)
-
-    def find() -> Sandbox:
-        return find_sandbox(SandboxOptions(hosts=place.hosts, readable=place.readable))
-
+    find_own = partial(find, SandboxOptions(hosts=place.hosts, readable=place.readable))
     start = ProgramStart(
-        place, folder / one.name, "", os.environ, find if confined else None, lambda _host: None
+        place, folder / one.name, "", os.environ, find_own if confined else None, lambda _host: None
     )
     return lambda voice: stdio_transport(start, voice)

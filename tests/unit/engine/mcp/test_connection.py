@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,16 @@ import pytest
 
 from orchestrator.engine.mcp.base import McpError, McpServer, ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection, result_text
+from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS
+from tests.doubles.engines import container_sandbox, with_python
 from tests.tables import table
 from tests.unit.engine.mcp.servers import server, tool, transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from orchestrator.engine.environments.base import Sandbox, SandboxOptions
+    from orchestrator.engine.mcp.elicitation import AnswerValue, AskPerson, ServerQuestion
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox and named pipes of Linux")
 MANY = 200_000_000
@@ -32,12 +38,17 @@ class Opened:
         self.changed = asyncio.Event()
         self._open: list[McpConnection] = []
 
-    async def __call__(self, one: McpServer, *, confined: bool = False) -> McpConnection:
+    async def __call__(
+        self, one: McpServer, *, confined: bool = False, ask: AskPerson | None = None
+    ) -> McpConnection:
         make = transport(one, self.folder, confined=confined)
-        connection = McpConnection(one, make, self.asked.append, self.changed.set)
+        connection = McpConnection(one, make, self.asked.append, self.changed.set, ask)
         self._open.append(connection)
         await connection.open()
         return connection
+
+    def take(self, connection: McpConnection) -> None:
+        self._open.append(connection)
 
     async def close(self) -> None:
         await asyncio.gather(*(one.close() for one in self._open))
@@ -160,6 +171,67 @@ async def test_what_a_server_asks_for_it_does_not_get(opened: Opened, method: st
     assert not (opened.folder / "one" / "answered").exists()
 
 
+WHICH: dict[str, Any] = {
+    "message": "Which project?",
+    "requestedSchema": {"type": "object", "properties": {"project": {"type": "string"}}},
+}
+ELICIT = "elicitation/create"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"project": "calc"}, {"action": "accept", "content": {"project": "calc"}}),
+        (None, {"action": "decline"}),
+    ],
+    ids=["answered", "declined"],
+)
+async def test_a_person_answers_what_a_server_asks_in_a_call(
+    opened: Opened, answer: dict[str, AnswerValue] | None, said: dict[str, Any]
+) -> None:
+    questions: list[ServerQuestion] = []
+
+    async def ask(question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        questions.append(question)
+        limits.extend(limit.when() for limit in connection._calls)
+        return answer
+
+    limits: list[float | None] = []
+    connection = await opened(server(tool("ask", ask=ELICIT, params=WHICH)), ask=ask)
+    assert json.loads((await connection.call("ask", {})).text) == said
+    [question] = questions
+    assert (question.server, question.message, question.fields[0].name) == (
+        "one",
+        "Which project?",
+        "project",
+    )
+    assert limits == [None]  # the limit of the call stands still meanwhile
+    assert opened.asked == []
+
+
+async def test_a_server_asks_a_person_during_its_calls_alone_and_not_without_end(opened: Opened) -> None:
+    async def ask(_question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        return {}
+
+    early = await opened(server(tool("ask", ask=ELICIT, params=WHICH), asks=ELICIT), ask=ask)
+    assert opened.asked == [ELICIT]
+    answers = [json.loads((await early.call("ask", {})).text)["action"] for _ in range(MAX_QUESTIONS)]
+    assert answers == ["accept"] * (MAX_QUESTIONS - 1) + ["cancel"]
+
+
+async def test_what_cannot_be_asked_is_refused_with_a_reason(opened: Opened) -> None:
+    async def ask(_question: ServerQuestion) -> dict[str, AnswerValue] | None:
+        pytest.fail("nobody is asked")
+
+    page = {"mode": "url", "url": "http://elsewhere.example/", "elicitationId": "1"}
+    connection = await opened(server(tool("ask", ask=ELICIT, params=page)), ask=ask)
+    assert (
+        json.loads((await connection.call("ask", {})).text)["message"]
+        == "a page must have an https:// address"
+    )
+    assert opened.asked == [ELICIT]
+
+
 async def test_a_change_of_the_list_is_noticed(opened: Opened) -> None:
     connection = await opened(server(tool("a", "Old."), again=[tool("a", "New."), tool("b")]))
     await connection.call("a", {})
@@ -196,6 +268,45 @@ async def test_a_server_sees_its_own_folder_and_variables_and_no_secret(
     assert "sk-of-the-model" not in str(variables)
     assert "No such file" in (await connection.call("read", {})).text
     assert "Is a directory" in (await connection.call("here", {})).text
+
+
+@pytest.mark.slow(reason="containers")
+async def test_a_server_works_in_a_container_and_sees_no_more_there(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key").write_text("secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
+    one = server(
+        *(
+            tool("variables", variables=True),
+            tool("read", read=str(tmp_path / "key")),
+            tool("echo", echo=True),
+        ),
+        *(tool("hang", hang=600), tool("ask", ask=ELICIT)),
+        variables={"TICKETS": "own"},
+    )
+
+    def in_container(options: SandboxOptions) -> Sandbox:
+        python = with_python().readable
+        return container_sandbox(options=replace(options, readable=(*options.readable, *python)))
+
+    make = transport(one, tmp_path, confined=True, find=in_container)
+    connection = McpConnection(one, make, opened.asked.append, opened.changed.set)
+    opened.take(connection)
+    await connection.open()
+    text = "ü" * 300_000
+    assert json.loads((await connection.call("echo", {"text": text})).text)["text"] == text
+    variables = json.loads((await connection.call("variables", {})).text)
+    assert variables["TICKETS"] == "own"
+    assert "sk-of-the-model" not in str(variables)
+    assert "No such file" in (await connection.call("read", {})).text
+    assert "not supported" in (await connection.call("ask", {})).text
+    call = asyncio.create_task(connection.call("hang", {}))
+    await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises(McpError):
+        await call
+    assert connection.is_over
 
 
 async def test_nothing_of_a_server_is_left(opened: Opened, tmp_path: Path) -> None:

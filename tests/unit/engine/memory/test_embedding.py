@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from openai.types import CreateEmbeddingResponse
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import AuthenticationError, ConnectionFailedError, ModelError, ProviderError
@@ -40,6 +39,8 @@ def by_length(text: str) -> list[float]:
 
 
 async def test_a_server_is_asked_in_the_vendors_form() -> None:
+    from openai.types import CreateEmbeddingResponse
+
     with EmbeddingServer(by_length) as server:
         async with embedder_at(f"{server.root}/v1") as embedder:
             vectors = await embedder.embed(["abc", "z"])

@@ -263,6 +263,7 @@ async def test_the_shell_leaves_out_errors_and_names_its_parameter(context: Tool
     assert "err" in await answer(shell_execute(), context, command=command)
     quiet = await answer(shell_execute(), context, command=command, capture_stderr=False)
     assert quiet.startswith("out\n[exit code 0")
+    assert shell_execute().definition.parameters["properties"]["timeout_seconds"]["maximum"] == 300
 
 
 PIPELINES = ["ls", "git log -5 | head -2", "false || true", "grep 'a;b && $(c)' x", "ls src/*.py"]

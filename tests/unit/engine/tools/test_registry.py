@@ -98,6 +98,10 @@ def test_what_cannot_be_called_as_a_tool_is_refused(execute: Any, words: str) ->
         ({"type": "object", "properties": {"a": {"pattern": "("}}}, "properties.a.pattern"),
         ({"type": "object", "properties": {"a": {"enum": {1}}}}, "cannot be written as JSON"),
         ({"type": "object", "properties": {"a": {"default": float("nan")}}}, "cannot be written as JSON"),
+        (
+            {"type": "object", "properties": {1: {"type": "string"}}},
+            "something else when they are read from JSON",
+        ),
         ({"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}, "$ref '#/$defs/b' leads to nothing"),
         ({"type": "object", "properties": {"a": {"$ref": "https://example.org/a"}}}, "leads to nothing"),
     ],

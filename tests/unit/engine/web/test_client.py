@@ -237,12 +237,13 @@ async def test_a_server_that_does_not_finish_is_left() -> None:
     gate = threading.Event()
     endless = Answer(b"half of it", headers={"Content-Type": "text/plain"}, gate=gate)
     try:
-        with WebServer({"/": endless, "/first": plain("x")}) as site:
-            access = web(site, options=WebOptions(seconds=0.7))
-            await access.fetch(f"{site.url}/first")  # what is made once is made by now
-            with pytest.raises(ToolError, match=r"did not answer in full within 0\.7 seconds"):
-                await access.fetch(f"{site.url}/")
-            assert len(site.requests) == 2
+        with WebServer({"/": endless}) as site:
+            for seconds in (0.5, 4.0, 32.0):  # a busy machine may take all of it before the server is asked
+                with pytest.raises(ToolError, match=rf"did not answer in full within {seconds:g} seconds"):
+                    await web(site, options=WebOptions(seconds=seconds)).fetch(f"{site.url}/")
+                if site.requests:
+                    break
+            assert len(site.requests) == 1
     finally:
         gate.set()
 

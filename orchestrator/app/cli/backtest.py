@@ -1,0 +1,480 @@
+"""`pullwright backtest`: finds cases in a repository's past, tries models on them, and prints what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, LIMIT, NOTHING, given_settings
+from orchestrator.app.wiring.backtest import Backtest, BacktestRequest, CycleAttempts
+from orchestrator.app.words import (
+    as_json_text,
+    clean,
+    counted,
+    duration,
+    environment_redactor,
+    money,
+    short_line,
+)
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.evidence.hidden_tests import Judged
+from orchestrator.bot.evidence.past_changes import UnfitChange
+from orchestrator.bot.evidence.record import only_process
+from orchestrator.bot.evidence.summary import BacktestResult, sum_up
+from orchestrator.bot.evidence.trials import (
+    Progress,
+    TotalCaps,
+    Totals,
+    TryRecord,
+    known_before,
+    make_tries,
+    planned,
+)
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import ReplyReceived
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
+    from orchestrator.bot.evidence.intervals import Estimate
+    from orchestrator.bot.evidence.past_changes import PastChange
+    from orchestrator.bot.evidence.summary import BacktestSummary
+    from orchestrator.bot.evidence.trials import Attempted, Try, TryResult
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
+
+_SIGNS = {
+    Judged.SOLVED: ("✔", "+", "green"),
+    Judged.WRONG: ("✘", "x", "red"),
+    Judged.BROKEN: ("✘", "x", "red"),
+    Judged.INVALID: ("!", "!", "bold red"),
+    Judged.NOTHING: ("·", "-", "dim"),
+}
+_ENDED_SIGN = ("!", "!", "yellow")
+_USUAL_COLUMNS = 80
+_TITLE_CHARS = 60
+_DETAIL_CHARS = 160
+_MOST_UNFIT = 8
+
+
+def backtest(options: argparse.Namespace) -> int:
+    """Try models on a repository's past.
+
+    Raises:
+        ConfigurationError: something that was asked for cannot be done as asked.
+        WorkspaceError: git failed.
+    """
+    if options.repo is None:
+        raise ConfigurationError("name the repository: --repo owner/name, or --repo PATH with --from-git")
+    if options.html and not Path(options.html).absolute().parent.is_dir():
+        raise ConfigurationError(f"--html {options.html}: there is no such folder")
+    stop = Stop()
+    request = BacktestRequest(
+        options.repo,
+        options.from_git,
+        tuple(options.models or ()),
+        tuple(options.contracts or ()),
+        is_capped=options.max_usd_total is not None,
+    )
+    made = Backtest(request, given_settings(options), os.environ, Path.cwd(), stop)
+    with only_process(made.folder), TriesView.on_stderr(made.arms, plain=options.plain) as view:
+        return asyncio.run(_run(made, options, view))
+
+
+async def _run(made: Backtest, options: argparse.Namespace, view: TriesView) -> int:
+    task = asyncio.ensure_future(_work(made, options, view))
+    _listen_to_signals(made.stop, task, view)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        view.close()
+        print("Interrupted. The same command goes on with what is left.", file=sys.stderr)
+        return INTERRUPTED
+
+
+async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) -> int:
+    found = await made.cases(options.last, options.jobs, view.case)
+    if not found.ready:
+        view.close()
+        _print_unfit(found, sys.stderr.write)
+        print(
+            "pullwright: no change of the past is a case: its own tests have to fail without it",
+            file=sys.stderr,
+        )
+        return INTERRUPTED if made.stop() else NOTHING
+    record = TryRecord(made.folder / "tries.jsonl")
+    attempts = CycleAttempts(made, view.of_try)
+    wanted = planned(found.ready, made.arms, options.tries)
+    totals = Totals(TotalCaps(options.max_usd_total, options.max_minutes_total), SystemClock(), options.jobs)
+    totals.spent = await asyncio.to_thread(known_before, wanted, attempts, record)
+    view.begin(wanted, record.done)
+    ended: list[str] = []
+    progress = Progress(view.began, view.ended, ended.append)
+    await make_tries(wanted, attempts, record, totals, progress=progress, stopped=made.stop)
+    view.close()
+    left = sum(one.key not in record.done for one in wanted)
+    why = "; ".join(ended) or _why_not_whole(left, stopped=made.stop())
+    summary = sum_up(made.arms, wanted, record.done, await asyncio.to_thread(made.backlog))
+    result = BacktestResult(made.label, found, wanted, record.done, summary, why, made.is_held)
+    if options.html:
+        await asyncio.to_thread(_write_page, Path(options.html), made, result)
+    if options.json:
+        print(as_json_text(environment_redactor().redact_value(result.to_json())))
+    else:
+        _print(result)
+    if made.stop():
+        return INTERRUPTED
+    return LIMIT if ended else FAILED if left else DONE
+
+
+def _why_not_whole(left: int, *, stopped: bool) -> str:
+    """Why tries are left; empty if none is."""
+    if stopped:
+        return "interrupted"
+    return f"{counted(left, 'try', 'tries')} without a result" if left else ""
+
+
+def _listen_to_signals(stop: Stop, task: asyncio.Future[int], view: TriesView) -> None:
+    """First Ctrl+C: no new try, and an end after the round. Second, or SIGTERM: end now; work is kept."""
+
+    def at_once() -> None:
+        stop.at_once()
+        task.cancel()
+
+    def interrupt() -> None:
+        if stop.requested:
+            at_once()
+            return
+        stop.request()
+        view.tell("ending after this round; press Ctrl+C again to end at once")
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGTERM, at_once)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A try that is being made."""
+
+    wanted: Try
+    began: float
+    rounds: int = 0
+    usd: float | None = 0.0
+
+
+class TriesView:
+    """Shows cases and tries while they are looked at and made: a line each, and on a terminal a status below."""
+
+    def __init__(
+        self, console: Console, arms: Sequence[str], *, plain: bool, clock: Clock | None = None
+    ) -> None:
+        self._console, self._clock = console, clock or SystemClock()
+        self._ascii = not console.encoding.lower().startswith("utf")
+        self._letters = {name: _letter(place) for place, name in enumerate(arms)}
+        self._redact = environment_redactor().redact
+        self._lock = threading.RLock()
+        self._running: dict[str, _Running] = {}
+        self._looking: dict[str, str] = {}
+        self._wanted = self._done = self._solved = 0
+        self._usd: float | None = 0.0
+        self._plain = plain or not console.is_terminal or console.is_dumb_terminal
+        self._live: Live | None = None
+
+    @classmethod
+    def on_stderr(cls, arms: Sequence[object], *, plain: bool) -> TriesView:
+        """Make the view of the command."""
+        from rich.console import Console
+
+        names = [getattr(arm, "name", "") for arm in arms]
+        return cls(Console(stderr=True, highlight=False, markup=False, emoji=False), names, plain=plain)
+
+    def __enter__(self) -> Self:
+        """Begin to show a status, if there is a terminal."""
+        if not self._plain:
+            from rich.live import Live
+
+            self._live = Live(
+                console=self._console,
+                transient=True,
+                refresh_per_second=4,
+                redirect_stdout=False,
+                get_renderable=self._render,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Remove the status."""
+        self.close()
+
+    def close(self) -> None:
+        """Remove the status. The lines above it stay."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def case(self, change: PastChange, found: ReadyCase | UnfitChange | None) -> None:
+        """Tell of a change that is looked at, or of what it is."""
+        with self._lock:
+            if found is None:
+                self._looking[change.id] = change.title
+                return
+            self._looking.pop(change.id, None)
+        title = short_line(clean(change.title), _TITLE_CHARS)
+        if isinstance(found, UnfitChange):
+            self._line(("·", "-", "dim"), f"{change.id}  {title}: left out, {found.reason}")
+            return
+        tests = f"{counted(len(found.hidden.must_pass), 'test')} must pass, {len(found.hidden.must_still_pass)} still"
+        hints = sum(found.case.text.removed.values())
+        more = f", {counted(hints, 'hint')} removed" if hints else ""
+        unstable = f", {found.hidden.unstable} unstable" if found.hidden.unstable else ""
+        self._line(("✔", "+", "green"), f"{change.id}  {title}: {tests}{unstable}{more}")
+
+    def begin(self, wanted: Sequence[Try], done: dict[str, TryResult]) -> None:
+        """Tell how many tries there are, and how many of them were made before."""
+        before = [done[one.key] for one in wanted if one.key in done]
+        with self._lock:
+            self._wanted, self._done = len(wanted), len(before)
+            self._solved = sum(one.is_solved for one in before)
+            for one in before:
+                self._count(one.usd)
+        for name, letter in self._letters.items():
+            self._line(("", "", "dim"), f"{letter}  {name}")
+        if before:
+            self._line(
+                ("", "", "dim"), f"{counted(len(before), 'try', 'tries')} of {len(wanted)} done before"
+            )
+
+    def of_try(self, wanted: Try) -> Emit:
+        """What follows one try."""
+
+        def take(event: Event) -> None:
+            if isinstance(event, ReplyReceived):
+                with self._lock:
+                    if running := self._running.get(wanted.key):
+                        running.rounds += 1
+                        running.usd = (
+                            None if running.usd is None or event.usd is None else running.usd + event.usd
+                        )
+
+        return take
+
+    def began(self, wanted: Try) -> None:
+        """Tell that a try is being made."""
+        with self._lock:
+            self._running[wanted.key] = _Running(wanted, self._clock.monotonic())
+        if self._plain:
+            self._line(("", "", "dim"), f"{self._name(wanted)}: begun")
+
+    def ended(self, wanted: Try, attempted: Attempted) -> None:
+        """Tell what a try came to."""
+        result = attempted.result
+        with self._lock:
+            self._running.pop(wanted.key, None)
+            self._count(attempted.spent.usd)
+            self._done += result is not None
+            self._solved += result is not None and result.is_solved
+        spent = attempted.spent
+        cost = f"{counted(spent.rounds, 'round')}, {spent.minutes:.1f} min, {money(spent.usd)}"
+        if result is None:
+            self._line(_ENDED_SIGN, f"{self._name(wanted)}: no result, {attempted.why} ({cost})")
+            return
+        detail = f": {short_line(clean(result.detail), _DETAIL_CHARS)}" if result.detail else ""
+        self._line(_SIGNS[Judged(result.judged)], f"{self._name(wanted)}: {result.judged} ({cost}){detail}")
+
+    def tell(self, text: str) -> None:
+        """Show a line."""
+        self._line(_ENDED_SIGN, text)
+
+    def _count(self, usd: float | None) -> None:
+        self._usd = None if self._usd is None or usd is None else self._usd + usd
+
+    def _name(self, wanted: Try) -> str:
+        return f"{self._letters[wanted.arm.name]} {wanted.case.case.id} #{wanted.number}"
+
+    def _line(self, sign: tuple[str, str, str], text: str) -> None:
+        from rich.text import Text
+
+        line = Text(f"{sign[1] if self._ascii else sign[0]:2}{self._redact(clean(text))}")
+        line.stylize(sign[2], 0, 2 if sign[0] else len(line))
+        with self._lock:
+            self._console.print(line, soft_wrap=self._plain)
+
+    def _render(self) -> Text:
+        from rich.text import Text
+
+        with self._lock:
+            now = self._clock.monotonic()
+            lines = []
+            if self._looking:
+                lines.append("looking at " + ", ".join(self._looking))
+            if self._wanted:
+                lines.append(
+                    f"{self._done} of {self._wanted} tries, {self._solved} solved, {money(self._usd)}"
+                )
+            lines += [
+                f"  {self._name(one.wanted)}  {duration(now - one.began)}  {counted(one.rounds, 'round')}, {money(one.usd)}"
+                for one in self._running.values()
+            ]
+            width = max(self._console.width - 1, 20)
+            return Text("\n".join(short_line(line, width) for line in lines), style="dim")
+
+
+def _letter(place: int) -> str:
+    return chr(ord("A") + place) if place < 26 else f"A{place}"  # noqa: PLR2004  letters
+
+
+def _write_page(path: Path, made: Backtest, result: BacktestResult) -> None:
+    """Write the page, so that nobody finds half of one.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    from orchestrator.app.html.backtest import backtest_page
+    from orchestrator.app.html.page import render_page
+
+    page = render_page(backtest_page(result, made.patch_of, made.real_patch, (share, spread)))
+    try:
+        new = path.with_name(f".{path.name}.new")
+        new.write_text(environment_redactor().redact(page), encoding="utf-8", errors="replace")
+        new.replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"--html {path}: {error.strerror}") from error
+
+
+def _print(result: BacktestResult) -> None:
+    redact = environment_redactor().redact
+
+    def write(text: str) -> None:
+        sys.stdout.write(redact(clean(text.rstrip("\n"))) + "\n")
+
+    _print_unfit(result.found, write)
+    write("")
+    columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns
+    for line in table_lines(result.summary, columns):
+        write(line)
+    if result.ended:
+        write(f"\nNot whole: {result.ended}. The same command goes on with what is left.")
+    if not result.is_held:
+        write("\nNot isolated: without a sandbox, tests of a try could read the real change on this disk.")
+    sys.stdout.flush()
+
+
+def _print_unfit(found: FoundCases, write: Callable[[str], object]) -> None:
+    """Tell which changes were left out, and why; the same reasons together."""
+    reasons: dict[str, list[str]] = {}
+    for one in found.unfit:
+        reasons.setdefault(one.reason, []).append(one.id)
+    write(f"{counted(len(found.ready), 'case')}, {counted(len(found.unfit), 'change')} left out\n")
+    for reason, ids in reasons.items():
+        more = f" and {len(ids) - _MOST_UNFIT} more" if len(ids) > _MOST_UNFIT else ""
+        write(f"  {len(ids)}: {reason} ({', '.join(ids[:_MOST_UNFIT])}{more})\n")
+
+
+def table_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
+    """The arms with their figures, then their differences, the choice and the outlook, within so many columns."""
+    letters = {one.arm.name: _letter(place) for place, one in enumerate(summary.arms)}
+    head = ("", "solved", "USD a try", "minutes", "rounds")
+    rows = [
+        (
+            letters[one.arm.name],
+            share(one.solved),
+            spread(one.usd),
+            spread(one.minutes),
+            spread(one.rounds),
+        )
+        for one in summary.arms
+    ]
+    for one in summary.arms:
+        tries = counted(one.planned, "try", "tries")
+        yield f"{letters[one.arm.name]}  {one.arm.name}: {one.done} of {tries}"
+    yield ""
+    yield from _table([head, *rows], columns)
+    shown = [one for one in summary.comparisons if summary.chosen in {one.one, one.other, ""}]
+    if shown:
+        yield ""
+        yield f"Differences on the same cases{', of the one to choose' if summary.chosen else ''}:"
+        compared = [
+            (
+                f"{letters[one.one]} - {letters[one.other]}",
+                share(one.solved, signed=True),
+                spread(one.usd, signed=True),
+                spread(one.minutes, signed=True),
+            )
+            for one in shown
+        ]
+        yield from _table([("", "solved", "USD a try", "minutes"), *compared], columns)
+    yield ""
+    yield f"Choose: {summary.chosen or 'none'}"
+    for line in (*summary.reasons, *summary.outlook):
+        yield from _wrapped(line, columns)
+
+
+def _table(rows: list[tuple[str, ...]], columns: int) -> Iterator[str]:
+    """Rows below their head; on a narrow terminal, one line a value."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    if sum(widths) + 2 * (len(widths) - 1) <= columns:
+        for row in rows:
+            yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        return
+    width = max(map(len, rows[0]))
+    for row in rows[1:]:
+        yield row[0]
+        for name, cell in zip(rows[0][1:], row[1:], strict=True):
+            yield f"  {name:{width}}  {cell}"
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(
+        text, max(columns, 40), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+
+
+def share(value: Estimate | None, *, signed: bool = False) -> str:
+    """A share in percent, with its interval: `75 % (40..95)`."""
+    if value is None:
+        return "-"
+    sign = "+" if signed else ""
+    middle, *ends = (f"{100 * one:{sign}.0f}" for one in _known(value))
+    return f"{middle} %{_interval(ends)}"
+
+
+def spread(value: Estimate | None, *, signed: bool = False) -> str:
+    """A mean, with its interval, in two digits or whole: `0.12 (0.08..0.2)`."""
+    if value is None:
+        return "-"
+    middle, *ends = (_short(one, "+" if signed else "") for one in _known(value))
+    return f"{middle}{_interval(ends)}"
+
+
+def _known(value: Estimate) -> list[float]:
+    """The mean, and the ends of its interval where they are known."""
+    ends = () if value.low is None or value.high is None else (value.low, value.high)
+    return [value.mean, *ends]
+
+
+def _interval(ends: Sequence[str]) -> str:
+    return f" ({'..'.join(ends)})" if ends else ""
+
+
+def _short(value: float, sign: str) -> str:
+    if abs(value) >= 10:  # noqa: PLR2004  then two digits are whole
+        return f"{value:{sign},.0f}"
+    return f"{value:{sign}.1f}" if abs(value) >= 1 or value == 0 else f"{value:{sign}.2g}"

@@ -1,0 +1,249 @@
+"""`pullwright help` and `completion`: a short page, a manual page, and completion for shells, all from the parser itself."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator import __version__
+from orchestrator.app.cli.arguments import COMMANDS, DONE, GROUPS, MEANINGS, whole_parser
+from orchestrator.core.repositories import PROGRAM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_FIRST = """\
+Pullwright takes a task from a backlog, changes the repository, and opens a pull request.
+
+  pullwright run --demo                        try it: no key, no network
+  pullwright init                              set this repository up
+  pullwright run --repo . --task 'Fix ...'     one task; owner/name works on GitHub
+"""
+_LAST = """\
+pullwright help COMMAND tells more about a command, --help on any command the same.
+"""
+_ROFF_CHARS = 70
+_MAN_DATE = "2026-11-23"
+_PATHS = frozenset({"REPO", "FILE", "PATH", "CONFIG"})
+
+
+def help(options: argparse.Namespace) -> int:  # noqa: A001  the command's name
+    """Print the short page, the help of a command, or the manual page."""
+    if options.man:
+        sys.stdout.write(manual())
+    elif options.topic:
+        sys.stdout.write(_parsers()[options.topic].format_help())
+    else:
+        sys.stdout.write(short_page())
+    return DONE
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Print a script for a shell."""
+    write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[options.shell]
+    sys.stdout.write("\n".join(write(_commands())) + "\n")
+    return DONE
+
+
+def short_page() -> str:
+    """Return the commands, in groups, on one screen."""
+    width = max(map(len, COMMANDS))
+    parts = [_FIRST]
+    for title, names in GROUPS.items():
+        lines = [f"  {name:{width}}  {COMMANDS[name]}" for name in names if name in COMMANDS]
+        parts += ["\n".join((f"{title}:", *lines, ""))] if lines else []
+    return "\n".join((*parts, _LAST))
+
+
+# What the parser knows. argparse has no other way to ask it than its own attributes.
+
+
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    names: tuple[str, ...]
+    text: str
+    metavar: str
+    values: tuple[str, ...]
+
+    @property
+    def is_path(self) -> bool:
+        return self.metavar in _PATHS
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    name: str
+    text: str
+    flags: tuple[_Flag, ...]
+    words: tuple[str, ...]
+    """What may stand first behind it: its actions, or the choices of its argument."""
+
+
+def _parsers() -> dict[str, argparse.ArgumentParser]:
+    for action in whole_parser()._actions:  # noqa: SLF001  see above
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  the same
+            return dict(action.choices)
+    raise AssertionError("the program has commands")
+
+
+def _commands() -> list[_Command]:
+    return [_command(name, parser) for name, parser in _parsers().items()]
+
+
+def _command(name: str, parser: argparse.ArgumentParser) -> _Command:
+    flags: dict[str, _Flag] = {}
+    words: list[str] = []
+    for action in parser._actions:  # noqa: SLF001  see above
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  the same
+            words += action.choices
+            for one in action.choices.values():
+                flags |= {flag.names[0]: flag for flag in _command("", one).flags}
+        elif not action.option_strings:
+            words += action.choices or ()
+        elif action.help != argparse.SUPPRESS:
+            flag = _flag(action)
+            flags[flag.names[0]] = flag
+    return _Command(name, COMMANDS.get(name, ""), tuple(flags.values()), tuple(words))
+
+
+def _flag(action: argparse.Action) -> _Flag:
+    metavar = str(action.metavar or "") if action.nargs != 0 else ""
+    values = tuple(metavar.split("|")) if "|" in metavar else ()
+    return _Flag(tuple(action.option_strings), (action.help or "").replace("%%", "%"), metavar, values)
+
+
+def _bash(commands: list[_Command]) -> Iterator[str]:
+    yield "# Completion of bash; made by `pullwright completion bash`. To use it: source <(pullwright completion bash)"
+    yield "_pullwright() {"
+    yield "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command= words= i"
+    yield "    for ((i = 1; i < COMP_CWORD; i++)); do"
+    yield "        if [[ ${COMP_WORDS[i]} != -* ]]; then command=${COMP_WORDS[i]}; break; fi"
+    yield "    done"
+    yield "    case $command in"
+    yield f"        '') words='{' '.join(one.name for one in commands)} --help --version' ;;"
+    for one in commands:
+        names = " ".join((*one.words, *(name for flag in one.flags for name in flag.names)))
+        yield f"        {one.name}) words='{names}'"
+        yield "            case $previous in"
+        for flag in one.flags:
+            if flag.values:
+                yield f"                {'|'.join(flag.names)}) words='{' '.join(flag.values)}' ;;"
+            elif flag.is_path:
+                yield f'                {"|".join(flag.names)}) COMPREPLY=($(compgen -f -- "$current")); return ;;'
+            elif flag.metavar:
+                yield f"                {'|'.join(flag.names)}) return ;;"
+        yield "            esac ;;"
+    yield "    esac"
+    yield '    COMPREPLY=($(compgen -W "$words" -- "$current"))'
+    yield "}"
+    yield f"complete -o filenames -F _pullwright {PROGRAM}"
+
+
+def _zsh(commands: list[_Command]) -> Iterator[str]:
+    yield f"#compdef {PROGRAM}"
+    yield "# Completion of zsh; made by `pullwright completion zsh`. To use it: source <(pullwright completion zsh)"
+    yield "_pullwright() {"
+    yield "    local state line"
+    yield "    local -a commands=("
+    yield from (f"        {_quoted(f'{one.name}:{one.text}')}" for one in commands)
+    yield "    )"
+    yield "    _arguments -C '--help[print help]' '--version[print the version]' '1: :->command' '*:: :->rest'"
+    yield "    case $state in"
+    yield "        command) _describe command commands ;;"
+    yield "        rest) case $line[1] in"
+    for one in commands:
+        specs = [_quoted(_zsh_flag(name, flag)) for flag in one.flags for name in flag.names]
+        if one.words:
+            specs.append(_quoted(f"1:argument:({' '.join(one.words)})"))
+        yield f"            {one.name}) _arguments {' '.join(specs)} ;;"
+    yield "        esac ;;"
+    yield "    esac"
+    yield "}"
+    yield f"compdef _pullwright {PROGRAM}"
+
+
+def _zsh_flag(name: str, flag: _Flag) -> str:
+    text = flag.text.replace("\\", "").replace("[", "(").replace("]", ")").replace(":", " -")
+    spec = f"{name}[{text}]"
+    if not flag.metavar:
+        return spec
+    action = f"({' '.join(flag.values)})" if flag.values else "_files" if flag.is_path else " "
+    return f"{spec}:{flag.metavar if not flag.values else 'value'}:{action}"
+
+
+def _fish(commands: list[_Command]) -> Iterator[str]:
+    yield "# Completion of fish; made by `pullwright completion fish`. To use it: pullwright completion fish | source"
+    start = f"complete -c {PROGRAM}"
+    yield f"{start} -f"
+    yield f"{start} -n __fish_use_subcommand -l help -d 'print help'"
+    yield f"{start} -n __fish_use_subcommand -l version -d 'print the version'"
+    for one in commands:
+        yield f"{start} -n __fish_use_subcommand -a {one.name} -d {_quoted(one.text)}"
+    for one in commands:
+        here = f"{start} -n '__fish_seen_subcommand_from {one.name}'"
+        if one.words:
+            yield f"{here} -a {_quoted(' '.join(one.words))}"
+        for flag in one.flags:
+            names = " ".join(
+                f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in flag.names
+            )
+            takes = (
+                f" -xa {_quoted(' '.join(flag.values))}" if flag.values else " -rF" if flag.is_path else " -x"
+            )
+            yield f"{here} {names}{takes if flag.metavar else ''} -d {_quoted(flag.text)}"
+
+
+def _quoted(text: str) -> str:
+    """Quote for zsh and fish, which do not agree on a single quote or a backslash inside of single quotes."""
+    return "'" + text.replace("'", '"').replace("\\", "/") + "'"
+
+
+# The manual page, in the macros of man(7).
+
+
+def manual() -> str:
+    """Return the manual page, as roff."""
+    return "\n".join(_manual()) + "\n"
+
+
+def _manual() -> Iterator[str]:
+    yield f'.TH {PROGRAM.upper()} 1 "{_MAN_DATE}" "{PROGRAM} {__version__}" "User Commands"'
+    yield ".SH NAME"
+    yield f"{PROGRAM} \\- a bot that opens pull requests from a backlog"
+    yield ".SH SYNOPSIS"
+    yield f".B {PROGRAM}"
+    yield ".I COMMAND"
+    yield "[\\fIFLAG\\fR ...]"
+    yield ".SH COMMANDS"
+    yield from _terms((one.name, one.text) for one in _commands())
+    for one in _commands():
+        if one.flags:
+            yield f".SH OPTIONS OF {one.name.upper()}"
+            yield from _terms(
+                (f"{', '.join(flag.names)}{f' {flag.metavar}' if flag.metavar else ''}", flag.text)
+                for flag in one.flags
+            )
+    yield ".SH EXIT STATUS"
+    yield from _terms((str(code), text) for code, text in MEANINGS.items())
+    yield ".SH FILES"
+    yield from _terms(
+        (
+            ("pullwright.toml", "options of this folder; on a repository's default branch, its rules"),
+            ("config.toml", "your own options, in the platform's folder of configuration"),
+        )
+    )
+
+
+def _terms(terms: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for term, text in terms:
+        yield ".TP"
+        yield f"\\fB{_roff(term)}\\fR"
+        yield from map(_roff, textwrap.wrap(text or "See above.", _ROFF_CHARS, break_on_hyphens=False))
+
+
+def _roff(line: str) -> str:
+    escaped = line.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

@@ -1,0 +1,471 @@
+"""`pullwright init`: sets a repository up, by its rules, a workflow, a label, or one pull request with all of it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
+from orchestrator.app.config.settings import LOCAL_FILE, Origin, SourceKind, check_value, read_toml
+from orchestrator.app.onboarding.files import WORKFLOW_FILE, WorkflowPlan, rules_text, workflow_text
+from orchestrator.app.onboarding.installation import (
+    ActionFile,
+    ActionPlace,
+    action_copy,
+    action_place,
+    workflow_template,
+)
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import open_clone_of
+from orchestrator.app.wiring.guards import missing_hosts, proposals
+from orchestrator.app.wiring.repository import (
+    OnDisk,
+    OnGitHub,
+    choose_site,
+    credential_for,
+    host_of_server,
+    parse_place,
+)
+from orchestrator.app.words import clean, counted, environment_redactor, short_line
+from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand, hosts_of
+from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, PullwrightError
+from orchestrator.core.messages import Usage
+from orchestrator.engine.models.catalog import OFFICIAL_URLS, parse_model, price_usd
+from orchestrator.engine.models.listing import local_servers
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.engine.models.listing import LocalServer
+
+_USUAL_USD = 5.0
+_USUAL_MINUTES = 60
+_VENDORS = (
+    ("anthropic", "anthropic:claude-sonnet-4-5"),
+    ("openai", "openai:gpt-5.2"),
+    ("gemini", "gemini:gemini-3-pro"),
+)
+"""A model of each vendor, offered where its key is set."""
+_TESTS = ("test_command", "setup_command", "test_report")
+_NO = frozenset({"n", "no", "none", "0"})
+_YES = frozenset({"y", "yes"})
+_LABEL_WORDS = "Pullwright may work on this issue"
+_MOST_SHOWN_LINES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A model that can be chosen. `api_url` is empty for a vendor's own server."""
+
+    name: str
+    api_url: str = ""
+
+    @property
+    def flags(self) -> str:
+        address = f"--api-url {self.api_url} " if self.api_url else ""
+        return f"{address}--model {shlex.quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What a person decided, or what stands for it.
+
+    Attributes:
+        values: what the repository's file is to say beside what it says.
+        has_tests: the file says how the tests are run.
+        hosts: that the tests' set-up may reach.
+    """
+
+    model: _Model | None
+    values: dict[str, Any]
+    has_tests: bool
+    hosts: tuple[str, ...]
+    max_usd: float
+    actions: bool
+
+
+def init(options: argparse.Namespace) -> int:
+    """Look, ask, show, and write.
+
+    Raises:
+        PullwrightError: the repository cannot be what was named, or something cannot be written.
+    """
+    context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
+    setup = _Setup(options, context)
+    decided = setup.decide()
+    if options.pull_request or setup.folder is None:
+        return setup.propose(decided)
+    return setup.write(decided, setup.folder)
+
+
+class _Setup:
+    """One call of `init`: what is there, what is decided, what is written.
+
+    Attributes:
+        folder: the top of the work tree; None for a repository that is not on this disk.
+    """
+
+    def __init__(self, options: argparse.Namespace, context: BuildContext) -> None:
+        self._options, self._context = options, context
+        self._typed = given_settings(options)
+        self._redact = environment_redactor().redact
+        self._asks = sys.stdin.isatty() and sys.stderr.isatty() and not options.yes
+        named = options.repo or "."
+        place = parse_place(named, context.settings.github_url)
+        self.folder = place.path if isinstance(place, OnDisk) else None
+        self._github = self._origin(place) if isinstance(place, OnDisk) else place
+        if self.folder is None and not options.pull_request:
+            raise ConfigurationError(
+                f"{named} is not on this disk: pass --pull-request, or --repo PATH of a clone"
+            )
+        on_github = self._github_address if options.pull_request and self._github else ""
+        self._site = choose_site(on_github or named, context, writes=options.pull_request)
+
+    @property
+    def _github_address(self) -> str:
+        return f"{self._github.server.rstrip('/')}/{self._github.name}" if self._github else ""
+
+    def _origin(self, place: OnDisk) -> OnGitHub | None:
+        """Where a folder was cloned from, if that is a repository of the configured server."""
+        server = self._context.settings.github_url
+        try:
+            found = parse_place(place.origin, server) if place.origin else None
+        except PullwrightError:
+            return None
+        if not isinstance(found, OnGitHub):
+            return None
+        same = host_of_server(found.server) == host_of_server(server)
+        return OnGitHub(server, found.name) if same else None
+
+    def _say(self, text: str) -> None:
+        print(self._redact(clean(text)), flush=True)
+
+    def _ask(self, question: str, usual: str, missing: str) -> str:
+        """Ask; without a terminal the usual answer counts, and `missing` says with which flag another is given."""
+        if not self._asks:
+            self._say(f"  {question}: {usual or 'none'} ({missing})")
+            return usual
+        shown = f" [{usual}]" if usual else ""
+        sys.stderr.write(self._redact(clean(f"? {question}{shown}: ")))
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise ConfigurationError("no answer: nothing was written")
+        return line.strip() or usual
+
+    # What is there, and what is decided.
+
+    def decide(self) -> _Decided:
+        """Look at the repository and the machine, and ask what they do not tell."""
+        found, present = self._look()
+        model = self._model(present)
+        test = self._tests(found, present)
+        actions = self._actions()
+        usd = self._cap(model, present, actions=actions)
+        values: dict[str, Any] = {
+            key: value for key in ("model", "max_usd") if (value := self._typed.get(key)) is not None
+        }
+        values = {key: float(value) if key == "max_usd" else value for key, value in values.items()}
+        vendor = model if model is not None and not model.api_url else None
+        if vendor is not None:
+            values.setdefault("model", vendor.name)
+        elif self._context.settings.api_url:
+            values.pop("model", None)  # the name alone says nothing without the address, which no file brings
+        if vendor is not None and _has_price(vendor.name):
+            values.setdefault("max_usd", usd)
+        elif "max_usd" not in values:
+            values["max_minutes"] = _USUAL_MINUTES
+        if test is not None:
+            named = zip(_TESTS, (test.command, test.setup, test.report), strict=True)
+            values |= {key: value for key, value in named if value}
+        values = {key: value for key, value in values.items() if key in self._typed or key not in present}
+        for key, value in values.items():
+            check_value(key, value, Origin(SourceKind.LOCAL_FILE, LOCAL_FILE))
+        setup = str(values.get("setup_command", present.get("setup_command", "")))
+        hosts = tuple(missing_hosts(self._context.settings, hosts_of(setup)))
+        return _Decided(model, values, "test_command" in {**present, **values}, hosts, usd, actions)
+
+    def _look(self) -> tuple[list[SuggestedCommand], dict[str, Any]]:
+        """How the tests may be run, and what the repository's file says already."""
+        self._say(f"Looking at {self._site.label} ...")
+        found: list[SuggestedCommand] = []
+        try:
+            with tempfile.TemporaryDirectory(prefix="pullwright-init-") as folder:
+                clone = open_clone_of(self._site, self._context, "", Path(folder), with_git=False)
+                with clone:
+                    found = proposals(clone)
+                    present = read_toml(clone.tree / LOCAL_FILE) or {}
+        except EmptyRepositoryError:
+            raise ConfigurationError(f"{self._site.label} is empty: make a first commit") from None
+        if self.folder is not None and not self._options.pull_request:
+            present = read_toml(self.folder / LOCAL_FILE) or {}
+        return found, present
+
+    def _model(self, present: dict[str, Any]) -> _Model | None:
+        settings = self._context.settings
+        if "model" in self._typed or "api_url" in self._typed:
+            return self._typed_model()
+        if isinstance(present.get("model"), str):
+            return _Model(present["model"])
+        choices = list(self._models())
+        if settings.model is not None and not settings.api_url:
+            choices.insert(0, _Model(settings.model))
+        if not choices:
+            self._say("  no model server answers on this machine, and no vendor's key is set")
+        for number, choice in enumerate(choices, 1):
+            self._say(f"  {number}  {choice.name}{f' at {choice.api_url}' if choice.api_url else ''}")
+        usual = next((str(number) for number, one in enumerate(choices, 1) if one.api_url), "")
+        usual = usual or ("1" if choices and self._asks else "none")
+        question = "Which model? A number, PROVIDER:NAME, or none"
+        answer = self._ask(question, usual, "--model names one")
+        if answer.lower() in _NO:
+            return None
+        if answer.isdigit() and 1 <= int(answer) <= len(choices):
+            return choices[int(answer) - 1]
+        return _Model(f"{parse_model(answer)}")
+
+    def _typed_model(self) -> _Model | None:
+        from orchestrator.app.wiring.model import first_named
+
+        settings = self._context.settings
+        if settings.api_url:
+            return _Model(first_named(self._context).ref.name, settings.api_url)
+        return _Model(f"{parse_model(settings.model)}") if settings.model else None
+
+    def _models(self) -> Iterator[_Model]:
+        self._say("Looking for models ...")
+        servers: tuple[LocalServer, ...] = local_servers(os.environ)
+        for server in servers:
+            yield from (_Model(name, server.api_url) for name in server.models[:3])
+        for key, name in _VENDORS:
+            if getattr(self._context.keys, key):
+                yield _Model(name)
+
+    def _tests(self, found: Sequence[SuggestedCommand], present: dict[str, Any]) -> SuggestedCommand | None:
+        if "test_command" in self._typed:
+            if str(self._typed["test_command"]).lower() in _NO:
+                return None
+            return _as_typed(*(str(self._typed.get(key, "")) for key in _TESTS))
+        if "test_command" in present:
+            return None
+        best = found[0] if found else None
+        if best is not None:
+            copied = "; it is the repository's own text: read it first" if best.copied else ""
+            self._say(f"  tests: {best.command} (from {best.source}{copied})")
+            if best.setup:
+                self._say(f"  set-up: {best.setup}")
+        usual = best.command if best is not None and (self._asks or not best.copied) else "none"
+        answer = self._ask("How are the tests run? A command, or none", usual, "--test-command names one")
+        if answer.lower() in _NO:
+            return None
+        return next((one for one in found if one.command == answer), None) or _as_typed(answer)
+
+    def _actions(self) -> bool:
+        if self._options.actions is not None:
+            return bool(self._options.actions)
+        if self._github is None:
+            return False
+        answer = self._ask("Work on GitHub Actions too, a task an hour? y or n", "n", "--actions")
+        return answer.lower() in _YES
+
+    def _cap(self, model: _Model | None, present: dict[str, Any], *, actions: bool) -> float:
+        typed = self._typed.get("max_usd", present.get("max_usd"))
+        if typed is not None:
+            return float(typed)
+        if not actions and (model is None or model.api_url):
+            return _USUAL_USD
+        answer = self._ask("At most how many US dollars a cycle?", f"{_USUAL_USD:g}", "--max-usd")
+        check_value("max_usd", usd := _number(answer), Origin(SourceKind.FLAG, "--max-usd"))
+        return usd
+
+    # What is written.
+
+    def _files(self, decided: _Decided, old_rules: str | None) -> list[ActionFile]:
+        files = [ActionFile(LOCAL_FILE, rules_text(old_rules, decided.values).encode())]
+        if not decided.actions:
+            return files
+        place, server = action_place(), host_of_server(self._context.settings.github_url)
+        if isinstance(place, ActionPlace) and place.server != server:
+            place = f"it came from {place.server}, and {server} knows no actions of it"
+        if isinstance(place, str):
+            self._say(f"  {place}: the workflow uses a copy of the program in the repository")
+        vendor = decided.model.name if decided.model and not decided.model.api_url else None
+        plan = WorkflowPlan(
+            place if isinstance(place, ActionPlace) else None,
+            self._github.name if self._github else None,
+            vendor,
+            decided.max_usd,
+            decided.has_tests,
+            decided.hosts,
+        )
+        workflow = workflow_text(workflow_template(), plan)
+        files.append(ActionFile(WORKFLOW_FILE, workflow.encode()))
+        return files if plan.place is not None else [*files, *action_copy()]
+
+    def write(self, decided: _Decided, top: Path) -> int:
+        """Write into the folder what was decided, once it was shown."""
+        old = top / LOCAL_FILE
+        files = self._files(decided, old.read_text(encoding="utf-8") if old.exists() else None)
+        changes = [file for file in files if not _is_same(top, file)]
+        changed = [file for file in changes if (top / file.path).exists()]
+        for file in changes:
+            self._show(top, file)
+        label = self._wants_label()
+        if label:
+            self._say(
+                f"label  {self._context.settings.label!r}, made on {self._github.name if self._github else ''}"
+            )
+        if not changes and not label:
+            self._say("Everything is there already.")
+        elif self._asks and self._ask("Do this? y or n", "y", "--yes").lower() not in _YES:
+            self._say("Nothing was written.")
+            return DONE
+        elif changed and not (self._asks or self._options.yes):
+            sys.stderr.write(f"pullwright: {changed[0].path} would change as shown: pass --yes to let it\n")
+            return USAGE
+        for file in changes:
+            _write(top, file)
+        if label and self._github is not None:
+            self._make_label(
+                choose_site(
+                    f"{self._github.server.rstrip('/')}/{self._github.name}", self._context, writes=True
+                )
+            )
+        self._say_next(decided)
+        return DONE
+
+    def _show(self, top: Path, file: ActionFile) -> None:
+        """Show a file: all of a short one, what changes in one that is there, the size of one that is no text."""
+        path = top / file.path
+        if b"\0" in file.content:
+            self._say(f"{'change' if path.exists() else 'new'}  {file.path} ({len(file.content):,} bytes)")
+            return
+        old = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        new = file.content.decode().splitlines()
+        if not old and file.path != LOCAL_FILE:
+            self._say(f"new  {file.path} ({counted(len(new), 'line')})")
+            return
+        self._say(f"{'change' if old else 'new'}  {file.path}")
+        shown = (
+            list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
+            if old
+            else [f"+{line}" for line in new]
+        )
+        for line in shown[:_MOST_SHOWN_LINES]:
+            self._say(f"    {line}")
+        if len(shown) > _MOST_SHOWN_LINES:
+            self._say(f"    ... {counted(len(shown) - _MOST_SHOWN_LINES, 'more line')}")
+
+    def _wants_label(self) -> bool:
+        """Whether the backlog's label is to be made on GitHub."""
+        if self._github is None or self._options.labels is False:
+            return False
+        has_token = credential_for(self._github.server, self._context).auth is not None
+        if self._options.labels and not has_token:
+            raise ConfigurationError("--labels needs a token: set GITHUB_TOKEN")
+        return has_token and (bool(self._options.labels) or self._asks)
+
+    def _make_label(self, site: Site) -> None:
+        label = self._context.settings.label
+        made = site.forge.make_label(label, _LABEL_WORDS)
+        self._say(f"label {label!r} {'made' if made else 'is there already'}")
+
+    def propose(self, decided: _Decided) -> int:
+        """Open the onboarding pull request, or bring its text up to date."""
+        from orchestrator.app.onboarding.pull_request import propose
+
+        def files(clone: Clone) -> list[ActionFile]:
+            old = clone.tree / LOCAL_FILE
+            wanted = self._files(decided, old.read_text(encoding="utf-8") if old.is_file() else None)
+            changes = [file for file in wanted if not _is_same(clone.tree, file)]
+            for file in changes:
+                self._show(clone.tree, file)
+            if self._asks and self._ask("Propose this? y or n", "y", "--yes").lower() not in _YES:
+                raise ConfigurationError("nothing was proposed")
+            return changes
+
+        found = propose(self._site, self._context, files)
+        if self._wants_label():
+            self._make_label(self._site)
+        verb = "opened" if found.created else "brought up to date with the files on its branch"
+        self._say(f"Pull request #{found.pull.number} {verb}: {found.pull.url}")
+        self._say("Nothing is done before it is merged.")
+        return DONE
+
+    def _say_next(self, decided: _Decided) -> None:
+        """Say what to type now."""
+        repo = shlex.quote(str(self._options.repo or "."))
+        flags = decided.model.flags if decided.model and decided.model.api_url else ""
+        flags = flags or ("" if decided.model else "--model PROVIDER:NAME")
+        tests = " --test-command auto" if decided.has_tests else ""
+        tests += "".join(f" --allow-host {shlex.quote(host)}" for host in decided.hosts if tests)
+        model = f" {flags}" if flags else ""
+        self._say("")
+        self._say("Next:")
+        written = f"{LOCAL_FILE} .github" if decided.actions else LOCAL_FILE
+        self._say(
+            f"  git add {written} && git commit -m 'Set up Pullwright'   # it counts on the default branch"
+        )
+        self._say(f"  pullwright doctor --repo {repo}{model}")
+        task = "--issue N" if self.folder is None else "--task 'What is to be done'"
+        self._say(f"  pullwright run --repo {repo}{model}{tests} {task}")
+        if decided.actions:
+            self._say(f"The head of {WORKFLOW_FILE} says what is left to do on GitHub.")
+
+
+def _as_typed(command: str, setup: str = "", report: str = "") -> SuggestedCommand:
+    return SuggestedCommand(command, "", Confidence.SURE, setup, report)
+
+
+def _has_price(model: str) -> bool:
+    try:
+        ref = parse_model(model)
+    except PullwrightError:
+        return False
+    usage = Usage(input_tokens=1000, output_tokens=1000)
+    return ref.provider in OFFICIAL_URLS and price_usd(ref.provider, ref.name, usage) is not None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"{short_line(text, 40)!r} is no number of US dollars") from None
+
+
+def _is_same(top: Path, file: ActionFile) -> bool:
+    path = top / file.path
+    return path.is_file() and path.read_bytes() == file.content
+
+
+def _write(top: Path, file: ActionFile) -> None:
+    """Write a file in one step, as one that is not behind a link.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+    path = top / file.path
+    if any(
+        parent.is_symlink()
+        for parent in (path, *path.parents)
+        if parent != top and parent.is_relative_to(top)
+    ):
+        raise ConfigurationError(f"{path} lies behind a symbolic link: nothing is written there")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(file.content)
+        Path(name).chmod(0o755 if file.is_executable else 0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error

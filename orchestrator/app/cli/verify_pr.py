@@ -1,0 +1,282 @@
+"""`pullwright verify-pr`: what a pull request says of itself, and which of it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, REFUTED, given_settings
+from orchestrator.app.cli.live import LiveView
+from orchestrator.app.wiring.verify_pr import build_verification
+from orchestrator.app.words import STANDINGS, Narrator, as_json_text, claim_in_words, clean, short_line
+from orchestrator.bot.evidence.claims import EvidenceLevel, Standing
+from orchestrator.bot.evidence.pull_request import EvidenceOutcome, evidence_in_markdown, outcome_in_words
+from orchestrator.bot.verification.base import RunKind
+from orchestrator.bot.verification.page import RUN_NAMES, to_json
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import ClaimChecked
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from orchestrator.app.html.page import Cell, HtmlPage, Section, Tone
+    from orchestrator.app.wiring.verify_pr import VerifyProgram
+    from orchestrator.bot.evidence.pull_request import PullRequestEvidence
+    from orchestrator.core.events import Event
+
+_STATUS = {
+    EvidenceOutcome.HOLDS: DONE,
+    EvidenceOutcome.REFUTED: REFUTED,
+    EvidenceOutcome.UNKNOWN: FAILED,
+}
+_TONES: dict[EvidenceOutcome, Tone] = {
+    EvidenceOutcome.HOLDS: "ok",
+    EvidenceOutcome.REFUTED: "failed",
+    EvidenceOutcome.UNKNOWN: "warning",
+}
+_STANDING_TONES: dict[Standing, Tone] = {
+    Standing.HOLDS: "ok",
+    Standing.REFUTED: "failed",
+    Standing.UNKNOWN: "warning",
+    Standing.NOTED: "quiet",
+}
+_TITLES = {
+    EvidenceLevel.BLOCK: "Report",
+    EvidenceLevel.FRESH: "Commits",
+    EvidenceLevel.DIGESTS: "Digests",
+    EvidenceLevel.RERUN: "The same runs again",
+    EvidenceLevel.TESTS: "Tests",
+}
+_MOST_OUTPUTS = 50
+_MOST_BODY_BYTES = 1_000_000
+_STANDARD_INPUT = "-"
+_LEAST_COLUMNS, _MOST_COLUMNS, _USUAL_COLUMNS = 40, 120, 80
+_SHORT_COMMIT = 12
+_COLUMNS = ("passed", "failed", "skipped", "exit")
+
+
+def verify_pr(options: argparse.Namespace) -> int:
+    """Verify, print, and return the exit status: 0 if all holds, 6 if not, 1 if it could not be told.
+
+    Raises:
+        ConfigurationError: something that was typed makes no sense.
+        PullwrightError: there is no such pull request, or it cannot be read.
+    """
+    text = None if options.body is None else _body(options.body)
+    view = LiveView.on_stderr(plain=options.json, answers=True)
+
+    def show(event: Event) -> None:
+        if not isinstance(event, ClaimChecked):  # told below, all together
+            view(event)
+
+    program = build_verification(
+        options.pull, options.repo, text, given_settings(options), os.environ, Path.cwd(), show
+    )
+    with view:
+        found = asyncio.run(_run(program))
+    if found is None:
+        print("pullwright: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    check = program.write_check(found) if options.check else None
+    if options.json:
+        record = {**found.to_json(), "repository": program.site.label, "check": _check_fields(check)}
+        print(as_json_text(program.redactor.redact_value(record)), flush=True)
+    else:
+        _write(found, program)
+        if check is not None:
+            print(clean(program.redactor.redact(check[1] or f"check run: {check[0]}")))
+    if options.html:
+        _write_page(options.html, found, program)
+    if options.markdown:
+        _append(options.markdown, program.redactor.redact(evidence_in_markdown(found)))
+    return _STATUS[found.outcome]
+
+
+def _check_fields(check: tuple[str, str] | None) -> dict[str, str] | None:
+    return None if check is None else {"url": check[0], "problem": check[1]}
+
+
+def _write_page(name: str, found: PullRequestEvidence, program: VerifyProgram) -> None:
+    from orchestrator.app.html.page import render_page
+
+    page = evidence_page(found, program.site.label, program.context.clock.now())
+    try:
+        Path(name).expanduser().write_text(program.redactor.redact(render_page(page)), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--html {name} cannot be written: {error.strerror or error}") from None
+
+
+def evidence_page(found: PullRequestEvidence, repository: str, now: datetime) -> HtmlPage:
+    """Return the report as a page."""
+    from orchestrator.app.html.page import Badge, Code, Facts, HtmlPage, Link, Moment, Notice, Section
+
+    change, commits, outcome = found.change, found.commits, found.outcome
+    facts: list[tuple[str, Cell]] = [("onto", change.onto), ("checked", Moment(now))]
+    facts += [("state", change.state)] if change.state else []
+    if commits is not None:
+        facts += [
+            ("head", Code(commits.head[:_SHORT_COMMIT])),
+            ("compared with", Code(commits.start[:_SHORT_COMMIT])),
+        ]
+    facts += [("address", Link(change.name, change.url))] if change.url else []
+    verdict = Section("Verdict", [Notice(_TONES[outcome], outcome_in_words(found)), Facts(facts)])
+    levels = [section for level in EvidenceLevel if (section := _level_section(found, level))]
+    return HtmlPage(
+        title=f"{change.name} {change.title}".strip(),
+        subtitle=repository,
+        badge=Badge(outcome.value, _TONES[outcome]),
+        sections=[verdict, *levels, *_test_sections(found)],
+    )
+
+
+def _level_section(found: PullRequestEvidence, level: EvidenceLevel) -> Section | None:
+    from orchestrator.app.html.page import Badge, Section, Table
+
+    chosen = [line for line in found.lines if line.level is level]
+    columns = [
+        "subject",
+        *(name for name in ("claimed", "found", "note") if any(getattr(line, name) for line in chosen)),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            Badge(line.standing.value, _STANDING_TONES[line.standing]),
+            *(getattr(line, name) for name in columns),
+        ]
+        for line in chosen
+    ]
+    return Section(_TITLES[level], [Table(["", *columns], rows)]) if rows else None
+
+
+def _test_sections(found: PullRequestEvidence) -> Iterator[Section]:
+    from orchestrator.app.html.page import Output, Section, Table
+
+    if found.verdict is None:
+        return
+    runs = to_json(found.verdict.runs)
+    rows = [
+        [
+            RUN_NAMES[kind],
+            *("" if runs[kind][column] is None else str(runs[kind][column]) for column in _COLUMNS),
+        ]
+        for kind in RunKind
+        if runs[kind]
+    ]
+    made = f"by {found.verdict.runs.command}"
+    yield Section("Runs made here", [Table(["run", *_COLUMNS], rows, numeric={1, 2, 3, 4})], note=made)
+    outputs = [
+        Output(f"{test}: {finding.kind.value.replace('_', ' ')}", output)
+        for finding in found.verdict.findings
+        for test, output in zip(finding.tests or ("(the run)",), finding.outputs, strict=False)
+        if output.strip()
+    ]
+    if outputs:
+        yield Section("What the tests said", outputs[:_MOST_OUTPUTS], note=f"{len(outputs)}")
+
+
+def _append(name: str, text: str) -> None:
+    try:
+        with Path(name).expanduser().open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise ConfigurationError(f"{name} cannot be written: {error.strerror or error}") from None
+
+
+async def _run(program: VerifyProgram) -> PullRequestEvidence | None:
+    """Verify; None where a person ended it."""
+    task = asyncio.ensure_future(program.run())
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        program.context.stop.at_once()
+        task.cancel()
+
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, end)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return None
+
+
+def _body(name: str) -> str:
+    if name == _STANDARD_INPUT:
+        return sys.stdin.read(_MOST_BODY_BYTES)
+    try:
+        with Path(name).expanduser().open("rb") as file:
+            return file.read(_MOST_BODY_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        raise ConfigurationError(f"--body {name} cannot be read: {error.strerror or error}") from None
+
+
+def _write(found: PullRequestEvidence, program: VerifyProgram) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    columns = min(max(shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns, _LEAST_COLUMNS), _MOST_COLUMNS)
+    plain_signs = not console.encoding.lower().startswith("utf")
+    for line, style in evidence_lines(found, program.site.label, columns, plain_signs=plain_signs):
+        console.print(
+            Text(program.redactor.redact(clean(line)), style=style),
+            no_wrap=True,
+            overflow="ignore",
+            crop=False,
+        )
+
+
+def evidence_lines(
+    found: PullRequestEvidence, repository: str, columns: int, *, plain_signs: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a report, each with a style of `rich`."""
+    change, commits = found.change, found.commits
+    state = f" ({change.state})" if change.state else ""
+    yield short_line(f"{change.name} {change.title}".strip()) + state, "bold"
+    where = f"  {short_line(repository)}, onto {short_line(change.onto)}"
+    if commits:
+        where += f": {commits.head[:_SHORT_COMMIT]} compared with {commits.start[:_SHORT_COMMIT]}"
+    yield where, "dim"
+    level, narrator = "", Narrator(plain_signs=plain_signs)
+    for line in found.lines:
+        if line.level != level:
+            level = line.level
+            yield "", ""
+            yield level, "bold"
+        sign, style = STANDINGS[line.standing]
+        event = ClaimChecked(line.level, line.subject, line.standing, line.claimed, line.found, line.note)
+        wrapped = textwrap.wrap(
+            claim_in_words(event),
+            columns,
+            initial_indent=f"  {narrator.sign(sign)} ",
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+        )
+        yield from ((row, style if sign != "ok" else "") for row in wrapped)
+    yield "", ""
+    if found.verdict:
+        yield from ((row, "") for row in _table(to_json(found.verdict.runs), columns))
+    yield outcome_in_words(found), "bold"
+
+
+def _table(runs: dict[str, Any], columns: int) -> Iterator[str]:
+    """Yield the runs that were made here, one a line."""
+    names = {kind: RUN_NAMES[kind] for kind in RunKind if runs[kind]}
+    if not names:
+        return
+    width = min(max(map(len, names.values())), columns - sum(map(len, _COLUMNS)) - len(_COLUMNS))
+    yield f"{'':{width}} {' '.join(_COLUMNS)}"
+    for kind, name in names.items():
+        numbers = (runs[kind][column] for column in _COLUMNS)
+        cells = (
+            f"{'-' if one is None else one:>{len(column)}}"
+            for one, column in zip(numbers, _COLUMNS, strict=True)
+        )
+        yield f"{name[:width]:{width}} {' '.join(cells)}"
+    yield ""

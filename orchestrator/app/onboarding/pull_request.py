@@ -1,0 +1,313 @@
+"""The onboarding pull request: a branch with the files of `init`, and a text that says what they mean and may cost."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.config.settings import LOCAL_FILE, Settings, tightened
+from orchestrator.app.onboarding.files import WORKFLOW_FILE, key_variable
+from orchestrator.app.wiring.cycle_parts import open_clone_of
+from orchestrator.app.wiring.repository import Source, open_hidden_refs
+from orchestrator.bot.cycle.claimer import RemoteNames, patterns
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, ONBOARDING
+from orchestrator.bot.forge.base import Proposal, PullRequestState
+from orchestrator.bot.worker.schedule import make_schedule
+from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.core.fence import one_line
+from orchestrator.core.messages import Usage
+from orchestrator.core.prompts import render
+from orchestrator.engine.models.catalog import parse_model, price_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+
+    from orchestrator.app.onboarding.installation import ActionFile
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.bot.forge.base import PullRequest
+    from orchestrator.bot.git.clone import Clone
+
+TITLE = "Set up Pullwright"
+MARKER = "<!-- pullwright:onboarding -->"
+EXAMPLE = Usage(input_tokens=100_000, output_tokens=5_000)
+"""A task whose price the pull request names: some rounds in a small repository."""
+_SHOWN_CHARS = 300
+_MOST_BYTES = 1_000_000
+_MOST_TIMES = 24 * 60
+"""More times a day than a crontab line can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Onboarded:
+    """The pull request, and whether this call made it."""
+
+    pull: PullRequest
+    created: bool
+
+
+def propose(site: Site, context: BuildContext, files: Callable[[Clone], Sequence[ActionFile]]) -> Onboarded:
+    """Open the onboarding pull request, or bring the text of the open one up to date with its files.
+
+    Args:
+        files: makes the files, from a clone of the base branch; asked only where there is no branch yet.
+
+    Raises:
+        ConfigurationError: a person closed it, or there is nothing to propose.
+        ForgeError: the forge failed.
+        WorkspaceError: git failed.
+    """
+    known = [pull for pull in site.forge.our_pull_requests(BRANCH_FOLDERS) if _is_onboarding(pull)]
+    newest = known[0] if known else None
+    if newest is not None and newest.state is PullRequestState.CLOSED:
+        raise ConfigurationError(f"a person closed {newest.url}: reopen it to go on")
+    branch = (
+        newest.branch
+        if newest is not None and newest.state is PullRequestState.OPEN
+        else _branch(site, context)
+    )
+    base = site.source()
+    with tempfile.TemporaryDirectory(prefix="pullwright-init-") as folder:
+        with open_clone_of(site, context, "", Path(folder), with_git=False) as clone:
+            if clone.remote_tip(branch) is None:
+                _push(clone, branch, files(clone))
+        at_branch = replace(site, source=lambda: Source(base.url, branch))
+        with open_clone_of(at_branch, context, "", Path(folder), with_git=False) as clone:
+            body = body_of(
+                _text(clone.tree / LOCAL_FILE),
+                _text(clone.tree / WORKFLOW_FILE),
+                (site.label, branch),
+                context.clock.now(),
+                is_local=site.is_local,
+            )
+    pull, created = site.forge.ensure_pull_request(Proposal(branch, base.branch, TITLE, body, draft=False))
+    return Onboarded(pull, created)
+
+
+def _is_onboarding(pull: PullRequest) -> bool:
+    return pull.branch in ONBOARDING
+
+
+def _branch(site: Site, context: BuildContext) -> str:
+    """The branch, in the first of our folders where there can be one."""
+    with open_hidden_refs(site, context.clock, context.stop) as records:
+        names = RemoteNames(records.tips(patterns(context.settings.base)).keys(), records.remote.shown)
+        folder = names.folder()
+    return next(name for name in ONBOARDING if name.startswith(folder))
+
+
+def _push(clone: Clone, branch: str, files: Sequence[ActionFile]) -> None:
+    for file in files:
+        path = clone.tree / file.path
+        if any(parent.is_symlink() for parent in (path, *path.parents) if parent.is_relative_to(clone.tree)):
+            raise ConfigurationError(f"{file.path} lies behind a symbolic link: nothing is written there")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content)
+        path.chmod(0o755 if file.is_executable else 0o644)
+    staged = clone.stage({file.path for file in files}, include_commands=False)
+    if staged.outcome.left_out:
+        left = staged.outcome.left_out[0]
+        raise ConfigurationError(f"{left.path} cannot be proposed: {left.reason}")
+    if not staged.is_new:
+        raise ConfigurationError("the default branch has these files already: there is nothing to propose")
+    clone.commit_staged(staged, f"{TITLE}\n")
+    clone.push(branch, expected=None)
+
+
+def _text(path: Path) -> str | None:
+    if path.is_symlink() or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES).decode("utf-8", "replace")
+
+
+def body_of(
+    rules: str | None, workflow: str | None, named: tuple[str, str], now: datetime, *, is_local: bool = False
+) -> str:
+    """Say what the files mean, as they are.
+
+    Args:
+        rules: the repository's file; None where it is gone.
+        workflow: the workflow; None where there is none.
+        named: the repository, and the branch with the files.
+        is_local: a folder plays the forge.
+    """
+    repository, branch = named
+    settings, problem = Settings(), ""
+    try:
+        settings, notes = tightened(Settings(test_command="auto"), rules or "", LOCAL_FILE)
+        problem = "; ".join(notes)
+    except ConfigurationError as error:
+        problem = str(error)
+    job = _Job.of(workflow)
+    model = job.model or _model(rules)
+    return "\n\n".join(
+        (
+            render(
+                "onboarding/pull_request",
+                repository=_code(repository),
+                problem=one_line(problem, limit=_SHOWN_CHARS),
+                rules_file=LOCAL_FILE,
+                workflow_file=WORKFLOW_FILE,
+                rules=list(_rules(settings, model)) if rules is not None else [],
+                workflow=list(job.lines()) if workflow is not None else [],
+                costs=list(_costs(settings, job, model, now)),
+                todos=list(_todos(job, model, settings, is_local=is_local)),
+                branch=_code(branch),
+                again=f"pullwright init --pull-request --repo {_code(repository)}",
+            ),
+            MARKER,
+        )
+    )
+
+
+def _code(text: str) -> str:
+    """Text that can stand between backticks."""
+    return one_line(text, limit=_SHOWN_CHARS)
+
+
+def _model(rules: str | None) -> str | None:
+    import tomllib
+
+    try:
+        found = tomllib.loads(rules or "").get("model")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What a workflow says that uses the action."""
+
+    cron: str = ""
+    model: str | None = None
+    max_usd: float | None = None
+    uses: str = ""
+
+    @classmethod
+    def of(cls, text: str | None) -> _Job:
+        import yaml
+
+        try:
+            found = yaml.safe_load(text or "")
+            triggers = found[True] if True in found else found["on"]  # YAML 1.1 reads `on` as a boolean
+            (job,) = found["jobs"].values()
+            step = next(one for one in job["steps"] if "pullwright" in str(one.get("uses")))
+            given = step["with"]
+            model, usd = str(given.get("model", "")), str(given.get("max-usd", ""))
+            cron = str(triggers["schedule"][0]["cron"]) if triggers.get("schedule") else ""
+            named = model if model and "${{" not in model else None
+            return cls(
+                cron, named, float(usd) if usd.replace(".", "", 1).isdigit() else None, str(step["uses"])
+            )
+        except (
+            yaml.YAMLError,
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            StopIteration,
+            RecursionError,
+        ):
+            return cls()
+
+    def lines(self) -> Iterator[str]:
+        if not self.uses:
+            yield "It cannot be read as the workflow that `pullwright init` writes."
+            return
+        yield (
+            f"A task at each time of `{_code(self.cron)}` (UTC), by hand at any time."
+            if self.cron
+            else "By hand only."
+        )
+        yield f"Model: `{_code(self.model)}`." if self.model else "Model: the variable `PULLWRIGHT_MODEL`."
+        yield (
+            f"Most US dollars a task in a run: {self.max_usd:g}." if self.max_usd else "No cap in US dollars."
+        )
+        yield f"Program: `{_code(self.uses)}`."
+
+    def times_a_day(self, now: datetime) -> int:
+        """How often it begins in a day."""
+        try:
+            schedule = make_schedule(None, self.cron or None, "UTC", now)
+        except ConfigurationError:
+            return 0
+        count, at, end = 0, now, now + timedelta(days=1)
+        while schedule is not None and count < _MOST_TIMES and (at := schedule.next_fire(at)) <= end:
+            count += 1
+        return count
+
+
+def _rules(settings: Settings, model: str | None) -> Iterator[str]:
+    if model:
+        yield f"Model: `{_code(model)}`, unless whoever runs it names another one."
+    if settings.test_command in {None, "auto"}:
+        yield "Tests: none are named."
+    else:
+        setup = f", after `{_code(settings.setup_command)}`" if settings.setup_command else ""
+        yield f"Tests: `{_code(settings.test_command or '')}`{setup}; in a sandbox, before a change is proposed."
+    kind = "drafts" if settings.draft else "ready for review"
+    yield (
+        f"Pull requests: {kind}; at most {settings.max_open_prs} open, {settings.max_unreviewed} without a review, "
+        f"{settings.max_prs_per_day} a day, {settings.max_files} files and {settings.max_lines:,} lines each."
+    )
+    caps = _caps(settings)
+    yield f"Caps: {'; '.join(caps)}." if caps else "Caps: none are set here."
+
+
+def _caps(settings: Settings) -> list[str]:
+    units = {"usd": "US dollars", "tokens": "tokens", "minutes": "minutes", "rounds": "requests"}
+    told = []
+    for over, words in (("", "a cycle"), ("_per_task", "a task"), ("_per_repo", "a day for the repository")):
+        for unit, noun in units.items():
+            value: Any = getattr(settings, f"max_{unit}{over}")
+            if value is not None:
+                told.append(f"{value:,g} {noun} {words}")
+    return told
+
+
+def _costs(settings: Settings, job: _Job, model: str | None, now: datetime) -> Iterator[str]:
+    usd = min((cap for cap in (settings.max_usd, job.max_usd) if cap is not None), default=None)
+    times = job.times_a_day(now)
+    if times and usd is not None:
+        most = min(times * usd, settings.max_usd_per_repo or times * usd)
+        yield f"At most {most:,.2f} US dollars a day: {times} times a day, at most {usd:g} each time."
+    elif usd is not None:
+        yield f"At most {usd:g} US dollars each time that it is started."
+    else:
+        yield "There is no cap in US dollars."
+    found = _estimate(model, now)
+    tokens = f"{EXAMPLE.input_tokens:,} tokens read and {EXAMPLE.output_tokens:,} written"
+    if found is None:
+        yield "What a task costs is not known: the price of the model is not."
+    else:
+        yield f"An estimate: a small task ({tokens}) costs about {found:.2f} US dollars by the model's list price."
+    yield "A backlog without a task costs nothing. Where pull requests wait for a review, no new task is begun."
+
+
+def _estimate(model: str | None, now: datetime) -> float | None:
+    if not model:
+        return None
+    try:
+        ref = parse_model(model)
+        return price_usd(ref.provider, ref.name, EXAMPLE, now=now)
+    except (PullwrightError, ValueError):
+        return None
+
+
+def _todos(job: _Job, model: str | None, settings: Settings, *, is_local: bool) -> Iterator[str]:
+    if job.uses:
+        if job.model is None:
+            yield "Set the variable `PULLWRIGHT_MODEL` (Settings, Secrets and variables, Actions), as `PROVIDER:NAME`."
+        yield f"Set the model's key as a secret for Actions: {key_variable(model)}."
+        yield "Allow GitHub Actions to create pull requests (Settings, Actions, General)."
+    yield "Merge this pull request."
+    if is_local:
+        yield "Write a task as `- [ ]` item into `BACKLOG.md`."
+    else:
+        yield f"Put the label `{_code(settings.label)}` on an issue."

@@ -1,0 +1,553 @@
+"""The objects of `backtest`: settings become arms, a change of the past a repository, and a try a cycle as `run` has it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from orchestrator import __version__
+from orchestrator.app.config.settings import LOCAL_FILE, tightened
+from orchestrator.app.options import AUTO
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import contract_name, profile_name, smallest_request
+from orchestrator.app.wiring.guards import (
+    TestPlace,
+    choose_sandbox,
+    proposals_of,
+    run_options,
+    runs_commands,
+)
+from orchestrator.app.wiring.model import choose_model
+from orchestrator.app.wiring.program import EventBus, Program, RunRequest, assemble
+from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, parse_place
+from orchestrator.bot.cycle.parts import Outcome
+from orchestrator.bot.cycle.tasks import checklist
+from orchestrator.bot.evidence.cases import CaseSearch, TestsOfChange
+from orchestrator.bot.evidence.hidden_tests import Judged, Judgement, judge
+from orchestrator.bot.evidence.past_changes import (
+    MOST_LOOKED_AT,
+    copy_proposal,
+    create_task_repository,
+    from_commits,
+    patch_between,
+)
+from orchestrator.bot.evidence.past_pull_requests import from_pull_requests
+from orchestrator.bot.evidence.record import digest_of
+from orchestrator.bot.evidence.summary import OpenBacklog
+from orchestrator.bot.evidence.trials import Arm, Attempted, TryResult
+from orchestrator.bot.git.folders import address_key, remove_folder
+from orchestrator.bot.git.history import History, create_store, fetch_branch, fetch_commits
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.local import LocalRepository
+from orchestrator.bot.git.objects import Trees
+from orchestrator.bot.git.remote import parse_remote
+from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
+from orchestrator.bot.journal.index import summarise
+from orchestrator.bot.journal.reader import runs
+from orchestrator.bot.verification.trees import TestFiles
+from orchestrator.bot.worker.backlog import TaskSelection
+from orchestrator.bot.worker.candidates import BACKLOG_FILES
+from orchestrator.core.errors import (
+    BadReplyError,
+    ConfigurationError,
+    ContentFilterError,
+    ContextLengthError,
+    GitMissingError,
+    PullwrightError,
+    ToolError,
+    WorkspaceError,
+)
+from orchestrator.core.messages import Spent, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from orchestrator.app.config.settings import Settings
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.bot.coordination.budget import Caps
+    from orchestrator.bot.cycle.parts import CycleResult, Stop
+    from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
+    from orchestrator.bot.evidence.past_changes import Case, PastChange, UnfitChange
+    from orchestrator.bot.evidence.trials import Try
+    from orchestrator.bot.forge.base import PastForge
+    from orchestrator.bot.git.remote import Remote
+    from orchestrator.bot.verification.runs import HostRuns, RunOptions
+    from orchestrator.core.events import Emit
+
+PATCHES = "patches"
+"""The folder of what tries changed."""
+_KEY_CHARS = 16
+_MOST_TEXT_BYTES = 1_000_000
+_NOT_OF_A_TRY = {
+    "web": None,
+    "mcp_config": None,
+    "mcp_unconfined": (),
+    "allow_host": (),
+    "memory": False,
+    "repository_memory": False,
+    "base": None,
+    "mirror": False,
+    "every": None,
+    "cron": None,
+    "max_cycles": None,
+    "ai_policy": "ignore",
+    **{
+        f"max_{what}_per_{scope}": None
+        for what in ("usd", "tokens", "minutes", "rounds")
+        for scope in ("day", "repo")
+    },
+}
+"""What a cycle on the past does without: everything that reaches out of it, or counts more than one cycle. Nothing is
+proposed to anybody, so what the project thinks of machines does not count."""
+_ANSWERS = (BadReplyError, ContentFilterError, ContextLengthError)
+"""Errors that are the model's answer to the task. Others say nothing about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestRequest:
+    """What a person asks of `backtest`, beside the settings.
+
+    Attributes:
+        models, contracts: side by side; empty takes what the settings name.
+        is_capped: `--max-usd-total` is set, so that each price has to be known.
+    """
+
+    repository: str
+    from_git: bool
+    models: tuple[str, ...] = ()
+    contracts: tuple[str, ...] = ()
+    is_capped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """An arm with the settings that make it."""
+
+    arm: Arm
+    flags: Mapping[str, Any]
+    settings: Settings
+    least_usd: float
+
+
+class Backtest:
+    """Everything that `backtest` works with.
+
+    Args:
+        flags: the settings that were typed, without model and contract.
+
+    Raises:
+        ConfigurationError: something that the person asked for cannot be done as asked.
+        WorkspaceError: the folder named is no git repository.
+    """
+
+    def __init__(
+        self,
+        request: BacktestRequest,
+        flags: Mapping[str, Any],
+        environ: Mapping[str, str],
+        cwd: Path,
+        stop: Stop,
+    ) -> None:
+        if isinstance(parse_place(request.repository, "https://github.com"), OnDisk) and not request.from_git:
+            raise ConfigurationError(
+                "a folder has no pull requests: add --from-git for its commits, or name owner/name"
+            )
+        self.request, self._flags, self._environ, self._cwd, self.stop = request, flags, environ, cwd, stop
+        self.context = BuildContext.of(flags, environ, cwd, stop=stop)
+        settings = self.context.settings
+        _refuse(settings)
+        self.place = parse_place(request.repository, settings.github_url)
+        self.folder = self.context.home.root / "backtests" / address_key(self.place.label)[:_KEY_CHARS]
+        alone = settings.model_copy(update=_NOT_OF_A_TRY)
+        self._sandbox = choose_sandbox(alone)
+        self._setup_sandbox = choose_sandbox(alone.model_copy(update={"allow_host": settings.allow_host}))
+        self._tests = TestPlace(self.context, self.folder / "tests", self._sandbox, self._setup_sandbox)
+        self.contestants = self._contestants()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a sandbox holds what runs. Without one, tests of a try could read the history on this disk."""
+        return self._sandbox is not None
+
+    @property
+    def arms(self) -> list[Arm]:
+        """What is compared."""
+        return [one.arm for one in self.contestants]
+
+    @property
+    def label(self) -> str:
+        """What people and journals call the repository."""
+        return self.place.label
+
+    def backlog(self) -> OpenBacklog:
+        """How much there is to do in the repository: open tasks of its backlog, and how fast issues come.
+
+        Raises:
+            ForgeError: the forge cannot be asked.
+        """
+        forge, label = self._site.forge, self.context.settings.label
+        listed = ((name, forge.read_file(name)) for name in BACKLOG_FILES)
+        items = sum(len(list(checklist(name, text))) for name, text in listed if text)
+        if isinstance(self.place, OnDisk):
+            return OpenBacklog(items)
+        return OpenBacklog(items + len(forge.open_issues(label)), self._past_forge().issue_rate())
+
+    async def cases(
+        self,
+        wanted: int,
+        jobs: int,
+        watch: Callable[[PastChange, ReadyCase | UnfitChange | None], None],
+    ) -> FoundCases:
+        """Find the cases.
+
+        Raises:
+            ConfigurationError: the repository has no history to look at.
+            WorkspaceError: git failed.
+        """
+        search = CaseSearch(self.history, self.folder, self._tests_of, watch)
+        return await search.find(self._changes(), wanted, jobs, self.stop)
+
+    @cached_property
+    def history(self) -> History:
+        """The commits to look at: those of a repository on this disk, or what was fetched of one on GitHub.
+
+        Raises:
+            WorkspaceError: it is no repository, or git failed.
+        """
+        if isinstance(self.place, OnDisk):
+            try:
+                return LocalRepository(self.place.path).history()
+            except GitMissingError:
+                raise
+            except WorkspaceError as error:
+                raise ConfigurationError(str(error)) from None
+        return History(create_store(self.folder / "history.git"))
+
+    def _changes(self) -> Iterator[PastChange | UnfitChange]:
+        settings = self.context.settings
+        if isinstance(self.place, OnGitHub) and not self.request.from_git:
+            return from_pull_requests(
+                self._past_forge(), self._fetch, with_comments=settings.comments != "none"
+            )
+        if isinstance(self.place, OnGitHub):
+            start = self._fetch_branch()
+        else:
+            start = self.history.resolve(settings.base or "HEAD")
+            if self.history.is_shallow():
+                raise ConfigurationError(
+                    f"{self.place.path} is a shallow clone, which has no past: git fetch --unshallow gets it"
+                )
+        files = TestFiles(settings.test_paths, (settings.test_command or "", settings.setup_command or ""))
+        return from_commits(self.history, start, files)
+
+    @cached_property
+    def _site(self) -> Site:
+        return choose_site(self.request.repository, self.context, writes=False)
+
+    def _past_forge(self) -> PastForge:
+        from orchestrator.bot.forge.github.past import RestPast
+
+        forge = self._site.forge
+        if isinstance(forge, RestPast):
+            return forge
+        raise AssertionError("a place on GitHub has GitHub's forge")
+
+    def _remote(self) -> tuple[Remote, str]:
+        source = self._site.source()
+        remote = parse_remote(source.url, self._site.credential)
+        return replace(remote, cancelled=self.stop.now), source.branch
+
+    def _fetch(self, commit: str, depth: int) -> History:
+        fetch_commits(self.history.git, self._remote()[0], {commit: depth})
+        return self.history
+
+    def _fetch_branch(self) -> str:
+        """Fetch the newest commits of the branch; the last one's id."""
+        remote, branch = self._remote()
+        return fetch_branch(self.history.git, remote, branch, MOST_LOOKED_AT)
+
+    def _tests_of(self, change: PastChange) -> TestsOfChange | str:
+        """How the tests of the code before a change are run."""
+        trees = Trees(self.history.git)
+        options = self._options(trees, trees.tree_of(change.base))
+        if options is None:
+            return "nothing in its files says how its tests are run"
+        files = TestFiles(options.test_paths, (options.command, options.setup))
+        return TestsOfChange(options, files, partial(self._open_runs, options))
+
+    def _options(self, trees: Trees, tree: str) -> RunOptions | None:
+        settings = self.context.settings
+        if settings.test_command != AUTO:
+            return run_options(settings, None, self._sandbox)
+        text = trees.text(tree, LOCAL_FILE, most_bytes=_MOST_TEXT_BYTES)
+        if text is not None:
+            settings, _ = tightened(settings, text, LOCAL_FILE)
+        found = next(iter(proposals_of(trees, tree)), None) if settings.test_command == AUTO else None
+        return run_options(settings, found, self._sandbox)
+
+    @asynccontextmanager
+    async def _open_runs(self, options: RunOptions, trees: Trees, base: str) -> AsyncIterator[HostRuns]:
+        made = self._tests.runs(trees, base, options)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+    def _contestants(self) -> list[Contestant]:
+        request = self.request
+        models: Sequence[str | None] = request.models or (None,)
+        contracts: Sequence[str | None] = request.contracts or (None,)
+        made = [self._contestant(model, contract) for model in models for contract in contracts]
+        names = [one.arm.name for one in made]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ConfigurationError(
+                f"{twice} would be compared with itself: name each model and contract once"
+            )
+        return made
+
+    def _contestant(self, model: str | None, contract: str | None) -> Contestant:
+        named = {"model": model, "contract": contract}
+        flags = {**self._flags, **{key: value for key, value in named.items() if value is not None}}
+        context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop)
+        settings = context.settings.model_copy(update=_NOT_OF_A_TRY)
+        chosen = choose_model(replace(context, loaded=replace(context.loaded, settings=settings)))
+        if self.request.is_capped and chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:
+            raise ConfigurationError(
+                f"--max-usd-total cannot be kept: the price of {chosen.model.name} is unknown; say it with "
+                "--price IN/OUT, such as --price 3/15"
+            )
+        how = contract_name(settings, chosen)
+        profile = profile_name(settings, chosen)
+        # The address of a server is not what answers there, so that a model may move.
+        facts = settings.model_dump(
+            mode="json", exclude={"api_url", "github_url", "label", "request_timeout_seconds"}
+        )
+        digest = digest_of(__version__, chosen.model.name, how, profile, facts)
+        name = f"{chosen.model.name}, {how}"
+        return Contestant(
+            Arm(name, digest, chosen.model.name, how),
+            flags,
+            settings,
+            smallest_request(settings, chosen).usd or 0.0,
+        )
+
+    def tests_of(self, case: Case) -> TestsOfChange:
+        """How the tests of a case are run.
+
+        Raises:
+            ConfigurationError: nothing says how.
+        """
+        found = self._tests_of(case.change)
+        if isinstance(found, str):
+            raise ConfigurationError(found)
+        return found
+
+    def patch_of(self, result: TryResult) -> str:
+        """What a try changed, as git shows it; empty if nothing, or if the file is gone."""
+        path = self.folder / PATCHES / result.patch
+        if not result.patch or not path.is_file():
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    @staticmethod
+    def real_patch(ready: ReadyCase) -> str:
+        """What people changed, without the tests that judge.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        return patch_between(ready.case.store, ready.case.tests, ready.case.head)
+
+    def program(self, wanted: Try, folder: Path, granted: Caps, view: Emit) -> Program:
+        """Build the program of one try: as `run` has it, in a state folder of its own.
+
+        Raises:
+            ConfigurationError: the model cannot be asked as configured.
+        """
+        contestant = next(one for one in self.contestants if one.arm == wanted.arm)
+        environ = {**self._environ, HOME_VARIABLE: str(folder / "home")}
+        bus = EventBus(view)
+        context = BuildContext.of(contestant.flags, environ, self._cwd, emit=bus, stop=self.stop)
+        settings = within(contestant.settings, granted)
+        loaded = replace(context.loaded, settings=settings, has_servers=False, notices=())
+        context = replace(context, loaded=loaded)
+        request = RunRequest(str(folder / "repository.git"))
+        program = assemble(request, context, bus, choose_model(context), is_alone=True)
+        shared = program.shared
+        program.shared = replace(
+            shared,
+            safeguards=replace(shared.safeguards, setup_sandbox=self._setup_sandbox),
+            # Not by `RunRequest.text`, which may also be the key of a task.
+            request=replace(shared.request, wanted=TaskSelection(text=wanted.case.case.text.whole)),
+        )
+        return program
+
+
+def _refuse(settings: Settings) -> None:
+    """Refuse settings under which nothing could be judged, or the answer could be read.
+
+    Raises:
+        ConfigurationError: they are such.
+    """
+    if settings.test_command is None:
+        raise ConfigurationError(
+            "backtest judges by the repository's tests: name what runs them with --test-command, or "
+            "--test-command auto; pullwright doctor --repo REPO proposes one"
+        )
+    if settings.sandbox == "off" and runs_commands(settings):
+        raise ConfigurationError(
+            "with --sandbox off a command of the model could read the real change on this disk: leave out "
+            "--sandbox off, or what allows commands"
+        )
+
+
+def within(settings: Settings, granted: Caps) -> Settings:
+    """The settings with a cap of one try that is not above what was granted to it."""
+    caps = {
+        "max_usd": _least(settings.max_usd, granted.usd),
+        "max_minutes": _least(settings.max_minutes, granted.minutes),
+    }
+    return settings.model_copy(update=caps)
+
+
+def _least(one: float | None, other: float | None) -> float | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+class CycleAttempts:
+    """Makes tries, each a cycle on a repository of its own: see `orchestrator.bot.evidence.trials.Attempts`.
+
+    Args:
+        view: what shows a try, for its key.
+    """
+
+    def __init__(self, backtest: Backtest, view: Callable[[Try], Emit]) -> None:
+        self._backtest, self._view = backtest, view
+
+    def _folder(self, wanted: Try) -> Path:
+        return self._backtest.folder / "tries" / wanted.key
+
+    def spent(self, wanted: Try) -> Spent:
+        """What an unfinished try has cost so far, in all processes that were at it."""
+        home = Home(self._folder(wanted) / "home")
+        return sum((summarise(folder).spent for folder in runs(home)), Spent())
+
+    def least_usd(self, arm: Arm) -> float:
+        """The most that the first request of a try may cost."""
+        return next(one.least_usd for one in self._backtest.contestants if one.arm == arm)
+
+    async def make(self, wanted: Try, granted: Caps) -> Attempted:
+        """Make a try, or go on with it, within a cap.
+
+        Raises:
+            WorkspaceError: git failed, or the disk is full.
+        """
+        folder = self._folder(wanted)
+        await asyncio.to_thread(_prepare, wanted.case.case, folder)
+        program = self._backtest.program(wanted, folder, granted, self._view(wanted))
+        try:
+            result = await _proposed_before(program) or await program.cycle()
+        finally:
+            await program.close()
+        own = next(one.settings for one in self._backtest.contestants if one.arm == wanted.arm)
+        if why := _without_answer(result, is_capped=within(own, granted) != own):
+            is_cut = result.outcome in {Outcome.LIMIT, Outcome.INTERRUPTED}
+            return Attempted(None, self.spent(wanted), why, is_cut=is_cut)
+        try:
+            judged, patch = await self._judged(wanted, result, folder)
+        except ToolError as error:
+            return Attempted(None, self.spent(wanted), f"the tests cannot be run: {error}")
+        done = self._result(wanted, result, judged, patch)
+        await asyncio.to_thread(_tidy, folder)
+        return Attempted(done, done.spent)
+
+    async def _judged(self, wanted: Try, result: CycleResult, folder: Path) -> tuple[Judgement, str]:
+        """What the hidden tests say of what was proposed, and the file with its patch."""
+        if result.commit is None:
+            said = result.reason or result.question or result.error or ""
+            return Judgement(Judged.NOTHING, detail=" ".join(said.split())[:200]), ""
+        store, ready = folder / "store.git", wanted.case
+        tree = await asyncio.to_thread(_copy_in, ready.case, folder / "repository.git", result.commit, store)
+        patch = await asyncio.to_thread(patch_between, store, ready.case.base, tree)
+        name = f"{wanted.key}.diff"
+        await asyncio.to_thread(_write, self._backtest.folder / PATCHES / name, patch)
+        case = replace(ready.case, store=store)
+        return await judge(case, ready.hidden, tree, self._backtest.tests_of(case).open_runs), name
+
+    def _result(self, wanted: Try, result: CycleResult, judged: Judgement, patch: str) -> TryResult:
+        spent = self.spent(wanted)
+        return TryResult(
+            key=wanted.key,
+            case=wanted.case.case.id,
+            arm=wanted.arm.name,
+            number=wanted.number,
+            outcome=str(result.outcome),
+            judged=str(judged.judged),
+            detail=judged.detail,
+            patch=patch,
+            run=result.run or "",
+            usd=spent.usd,
+            tokens=spent.tokens,
+            minutes=round(spent.minutes, 3),
+            rounds=spent.rounds,
+        )
+
+
+async def _proposed_before(program: Program) -> CycleResult | None:
+    """What a process that was killed had proposed; None where nothing was."""
+    from orchestrator.bot.cycle.parts import CycleResult
+
+    pulls = await asyncio.to_thread(program.shared.site.forge.our_pull_requests, "")
+    if not pulls:
+        return None
+    return CycleResult(None, Outcome.PROPOSED, branch=pulls[0].branch, commit=pulls[0].commit)
+
+
+def _without_answer(result: CycleResult, *, is_capped: bool) -> str:
+    """Why a cycle's end says nothing about the arm; empty if it does."""
+    match result.outcome:
+        case Outcome.INTERRUPTED:
+            return "interrupted"
+        case Outcome.LIMIT if is_capped:
+            return f"cut short by a cap of all tries: {result.reason}"
+        case Outcome.PAUSED | Outcome.FAILED if isinstance(result.cause, PullwrightError) and not isinstance(
+            result.cause, _ANSWERS
+        ):
+            return result.error or str(result.outcome)
+    return ""
+
+
+def _prepare(case: Case, folder: Path) -> None:
+    """Make the repository of a try. One that was made before is the one that the try goes on with."""
+    repository, new = folder / "repository.git", folder / "new.git"
+    if repository.is_dir():
+        return
+    remove_folder(new)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    create_task_repository(case, new)
+    new.rename(repository)
+
+
+def _copy_in(case: Case, repository: Path, commit: str, store: Path) -> str:
+    """Make a store with what a try is judged by and what it proposes; the id of the latter."""
+    remove_folder(store)
+    source = History(HostGit(case.store, case.store))
+    made = create_store(store, source.object_format())
+    for tree in (case.base, case.tests):
+        source.copy_tree(tree, made)
+    return copy_proposal(repository, commit, store)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what is large; the journal of the try stays, to be looked at."""
+    for path in (folder / "repository.git", folder / "store.git", folder / "home" / "cache"):
+        remove_folder(path)

@@ -1,0 +1,423 @@
+"""The cycles that a conversation leads to: the one that proposes what was changed, and the one that a person takes up."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.wiring.cycle_parts import RunParts, TaskRequest
+from orchestrator.app.wiring.program import EventBus, Program, RunRequest, select_task, typed_repository
+from orchestrator.app.wiring.repository import choose_site, commands_for, place_of, proposal_place
+from orchestrator.bot.chat.conversation import begun_in
+from orchestrator.bot.chat.operators import FolderOperator, TaskOperator
+from orchestrator.bot.cycle.parts import Outcome, Stop
+from orchestrator.bot.git.folder_change import ChangeBase, find_base
+from orchestrator.bot.journal.open_runs import is_alive
+from orchestrator.bot.journal.reader import find_run, read_run
+from orchestrator.bot.worker.backlog import TaskSelection
+from orchestrator.core.errors import ConfigurationError, ToolError
+from orchestrator.core.events import CycleEnded, CycleStarted, TaskTaken
+from orchestrator.core.repositories import PROGRAM, Commands
+from orchestrator.engine.session.history import history_of, todos_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.cycle_parts import Safeguards
+    from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.bot.chat.conversation import Conversation, EarlierConversation
+    from orchestrator.bot.chat.operators import TaskChange
+    from orchestrator.bot.cycle.act import CycleSession
+    from orchestrator.bot.cycle.parts import CycleResult, Operator
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.events import Emit
+    from orchestrator.engine.session.session import Session
+
+_SHORT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PullDraft:
+    """A pull request as a person is shown it before anything leaves.
+
+    Attributes:
+        where: the repository, and `branch` the one that it is to be merged into.
+        paths: what it changes, each with `A`, `M` or `D`.
+        diff: the change as a unified diff.
+        left_out: files with somebody else's edits that it does not have.
+        note: what else a person should know of it; empty if nothing.
+        tree: names the change: equal ones have the same.
+        everything: it has what the person changed, too.
+        insists: it was refused before as it is.
+        commands: what a message tells a person to type.
+    """
+
+    title: str
+    body: str
+    where: str
+    branch: str
+    paths: tuple[tuple[str, str], ...]
+    diff: str
+    left_out: tuple[str, ...]
+    note: str
+    tree: str
+    everything: bool
+    insists: bool
+    commands: Commands
+
+
+@dataclass(frozen=True, slots=True)
+class CycleMaker:
+    """Makes the program of a cycle in which a person takes the place of the model's loop."""
+
+    context: BuildContext
+    chosen: ChosenModel
+    safeguards: Safeguards
+    view: Emit
+    dry_run: bool = False
+    door: str = ""
+
+    def commands(self, site: Site) -> Commands:
+        """What a message tells a person to type about the site's tasks."""
+        return commands_for(site, self.context.loaded)
+
+    def make(self, site: Site, wanted: TaskSelection, operator: Operator, bus: EventBus) -> Program:
+        """Make it. What happens is told to the bus."""
+        shared = RunParts(
+            replace(self.context, emit=bus, stop=Stop()),
+            site,
+            self.chosen,
+            self.safeguards,
+            TaskRequest(wanted, dry_run=self.dry_run, commands=self.commands(site)),
+            operator=operator,
+            door=self.door,
+        )
+        return Program(shared, bus)
+
+
+@dataclass(slots=True)
+class FolderProposals:
+    """Proposes what a conversation changed in a folder, by a cycle without a model.
+
+    Args:
+        folder: in which the conversation is.
+        clone: that the folder is of, where it is one of ours.
+        named: the repository that a person named when the program began.
+    """
+
+    maker: CycleMaker
+    folder: Path
+    clone: Clone | None = None
+    named: str | None = None
+    _refused: str = ""
+    _target: tuple[Site, ChangeBase] | None = None
+
+    async def draft(
+        self, conversation: Conversation, title: str, *, everything: bool, repository: str | None
+    ) -> PullDraft:
+        """Make a pull request for the person to look at. Nothing leaves.
+
+        Args:
+            title: empty has the model write title and text.
+            everything: take what the person changed, too.
+            repository: where to propose, as `--repo` names it; None is where the folder belongs to.
+
+        Raises:
+            PullwrightError: there is nothing to propose, or it is not clear where.
+        """
+        context, here = self.maker.context, place_of(self.folder)
+        where = repository or self.named or proposal_place(here, context.settings.github_url)
+        site = choose_site(where, context, writes=not self.maker.dry_run)
+        branch = (await asyncio.to_thread(site.source)).branch
+        is_here = site.is_local and site.label == here.label
+        base = await asyncio.to_thread(self._base, branch, is_here=is_here)
+        make = partial(conversation.parts.checkpoints.proposal, base, everything=everything)
+        change, body = await asyncio.to_thread(make), ""
+        if not title:
+            title, body = await conversation.describe(change.diff)
+            change = await asyncio.to_thread(make)  # the model may have changed something
+        self._target = site, base
+        note = ""
+        if base.commit != base.head:
+            note = f"on top of {base.commit[:_SHORT]}: your commits after that are not on {branch}"
+        return PullDraft(
+            title,
+            body,
+            site.label,
+            branch,
+            change.paths,
+            change.diff,
+            change.left_out,
+            note,
+            change.tree,
+            everything,
+            change.tree == self._refused,
+            self.maker.commands(site),
+        )
+
+    def _base(self, branch: str, *, is_here: bool) -> ChangeBase:
+        clone = self.clone
+        if clone is None:
+            return find_base(self.folder, branch, is_here=is_here)
+        return ChangeBase(
+            clone.base_commit, clone.base_commit, clone.tree, "", clone.git.git_dir, clone.index
+        )
+
+    async def propose(self, conversation: Conversation, draft: PullDraft) -> CycleResult:
+        """Propose what the person was shown.
+
+        Raises:
+            ConfigurationError: the files are others by now.
+            PullwrightError: git failed.
+        """
+        if self._target is None:
+            raise AssertionError("the person was shown something")
+        (site, base), parts = self._target, conversation.parts
+        again = partial(parts.checkpoints.proposal, base, everything=draft.everything)
+        change = await asyncio.to_thread(again)
+        _require_same(change.tree, draft)
+        events = begun_in(self.maker.context.home, parts.run).events
+        spent = conversation.spent_in_all
+        is_whole = draft.everything or parts.checkpoints.is_whole
+        operator = FolderOperator(
+            parts.run, change, draft.title, draft.body, spent, events, is_whole, draft.insists
+        )
+        wanted = TaskSelection(conversation=(conversation.first_run, draft.title))
+        chosen = replace(self.maker.chosen, model=conversation.session.model)
+        maker = replace(self.maker, chosen=chosen)
+        program = maker.make(site, wanted, operator, EventBus(self.maker.view))
+        try:
+            result = await _to_its_end(program)
+        finally:
+            await program.close_records()
+        self._refused = change.tree if operator.refusal else ""
+        url = (result.pull_request.url or "") if result.pull_request else ""
+        if url or operator.refusal:
+            conversation.proposed(url, operator.refusal)
+        return result
+
+
+def _require_same(tree: str, draft: PullDraft) -> None:
+    if tree != draft.tree:
+        raise ConfigurationError("the files have changed since you saw what is proposed: /pr shows it anew")
+
+
+async def _to_its_end(program: Program) -> CycleResult:
+    """Run a cycle. Whoever stops waiting ends it, and it still releases what it holds."""
+    cycle = asyncio.ensure_future(program.cycle())
+    try:
+        return await asyncio.shield(cycle)
+    except asyncio.CancelledError:
+        program.stop.at_once()
+        cycle.cancel()
+        await asyncio.wait([cycle])
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class RunToTake:
+    """A run that a person can take up.
+
+    Attributes:
+        repository: as `--repo` names it.
+        begun: what was said in it.
+    """
+
+    run: str
+    repository: str
+    task: TaskTaken
+    begun: EarlierConversation
+
+
+_OVER = {"proposed": "is over with its pull request", "planned": "was a dry run, of which nothing is kept"}
+
+
+def find_run_to_take(home: Home, name: str) -> RunToTake:
+    """Find the run of a cycle that came to no pull request.
+
+    Raises:
+        JournalError: there is no such run, it is damaged, or nothing was said in it.
+        ConfigurationError: it works right now, or there is nothing in it to go on with; the message says what to do.
+    """
+    folder = find_run(home, name)
+    events = read_run(folder).events
+    start = next((event for event in events if isinstance(event, CycleStarted)), None)
+    task = next((event for event in events if isinstance(event, TaskTaken)), None)
+    if is_alive(folder):
+        raise ConfigurationError(
+            f"run {folder.name} works right now: wait for its end, or stop it with Ctrl+C"
+        )
+    if start is None or task is None:
+        remedy = (
+            f"{PROGRAM} chat --resume {folder.name}"
+            if start and start.door
+            else "name one that worked on a task"
+        )
+        raise ConfigurationError(f"run {folder.name} has no task to take up: {remedy}")
+    result = next((event.result for event in reversed(events) if isinstance(event, CycleEnded)), {})
+    commands = Commands(start.repository)
+    if why := _OVER.get(str(result.get("outcome", ""))):
+        pull = result.get("pull_request")
+        url = f" {pull['url']}" if isinstance(pull, dict) and pull.get("url") else ""
+        raise ConfigurationError(
+            f"run {folder.name} {why}{url}: comment there, or let a new cycle work: {commands.retry(task.key)}"
+        )
+    begun = begun_in(home, folder.name)
+    return RunToTake(folder.name, typed_repository(start.repository), task, begun)
+
+
+class TaskProposals:
+    """A cycle that a person has taken up: its task is claimed and its clone is there until the person leaves.
+
+    Attributes:
+        taken: the run that it goes on with.
+    """
+
+    def __init__(
+        self,
+        maker: CycleMaker,
+        taken: RunToTake,
+        bus: EventBus,
+        converse: Callable[[CycleSession], Awaitable[Conversation]],
+    ) -> None:
+        self.taken = taken
+        self._operator = TaskOperator(converse, taken.begun.events)
+        site = choose_site(taken.repository, maker.context, writes=True)
+        request = RunRequest(taken.repository, text=taken.task.key)
+        wanted = select_task(request, maker.context.home, site.label)
+        self._program = maker.make(site, wanted, self._operator, bus)
+        self._commands = maker.commands(site)
+        self._cycle: asyncio.Future[CycleResult] | None = None
+        self._change: TaskChange | None = None
+
+    @property
+    def begun(self) -> EarlierConversation:
+        """What was said about the task before: as the last cycle on it left it, which may be another one."""
+        session, begun = self._operator.session, self.taken.begun
+        if session is None:
+            return begun
+        earlier, begun = session.earlier, replace(begun, files=len(session.brought.paths))
+        if earlier is None or not earlier.events:
+            return begun
+        return replace(begun, turns=tuple(history_of(earlier.events)), todos=todos_of(earlier.events))
+
+    def said(self, session: Session, words: str) -> None:
+        """The person has said something in this session."""
+        self._operator.said(session, words)
+
+    async def begin(self) -> Conversation:
+        """Claim the task and bring its work; the conversation, as soon as the person can talk.
+
+        Raises:
+            ConfigurationError: the task is not to be had, or is lost again; the message says why.
+        """
+        if self._cycle is None:
+            self._cycle = asyncio.ensure_future(self._program.cycle())
+        ready = asyncio.ensure_future(self._operator.ready())
+        waited: list[asyncio.Future[Any]] = [self._cycle, ready]
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.end(at_once=True)
+            raise
+        if self._cycle.done():
+            ready.cancel()
+            result = self._cycle.result()
+            raise ConfigurationError(result.error or result.reason or f"the cycle ended: {result.outcome}")
+        return ready.result()
+
+    @property
+    def words(self) -> str:
+        """What the person should know before the first word."""
+        session, task = self._operator.session, self.taken.task
+        asked = self._operator.question
+        lines = [f"You take up {task.key}: {task.title}", *([f"It had asked: {asked}"] if asked else [])]
+        if session and (paths := session.attempt.sanitizer.paths(session.brought.paths)):
+            lines.append(f"Changed so far: {', '.join(paths)}")
+        if session:
+            lines.append(f"The files are in {session.clone.tree} as long as you talk.")
+        return "\n".join(lines)
+
+    async def draft(
+        self, conversation: Conversation, title: str, *, everything: bool, repository: str | None
+    ) -> PullDraft:
+        """As `FolderProposals.draft`: it is the task's own pull request."""
+        if repository is not None:
+            raise ConfigurationError(
+                "the task's pull request goes to the task's repository: leave --repo out"
+            )
+        make = partial(self._operator.change, everything=everything)
+        change, body = await asyncio.to_thread(make), ""
+        if not title:
+            title, body = await conversation.describe(change.diff)
+            change = await asyncio.to_thread(make)
+        self._change, session = change, self._operator.session
+        if session is None:
+            raise AssertionError("the person has a session")
+        task = session.attempt.task
+        note = f"for {task.key}" if task.pull is None else f"updates {task.pull.url}"
+        return PullDraft(
+            title,
+            body,
+            self._program.shared.site.label,
+            session.clone.base_branch,
+            change.paths,
+            change.diff,
+            change.left_out,
+            note,
+            change.tree,
+            everything,
+            change.insists,
+            self._commands,
+        )
+
+    async def propose(self, conversation: Conversation, draft: PullDraft) -> CycleResult:
+        """Propose what the person was shown, as the task's pull request.
+
+        Raises:
+            ToolError: it was refused.
+            ConfigurationError: the files are others by now.
+            PullwrightError: git or the forge failed.
+        """
+        change = await asyncio.to_thread(self._operator.change, everything=draft.everything)
+        _require_same(change.tree, draft)
+        try:
+            result = await self._operator.propose(
+                draft.title, draft.body, replace(change, insists=draft.insists)
+            )
+        except ToolError as error:
+            conversation.proposed("", str(error))
+            raise
+        conversation.proposed((result.pull_request.url or "") if result.pull_request else "", "")
+        return result
+
+    async def end(self, *, at_once: bool = False) -> list[str]:
+        """Let the cycle come to its end; what a person should know, in lines.
+
+        Args:
+            at_once: nobody waits any longer for what it asks of others.
+        """
+        cycle = self._cycle
+        if cycle is None:
+            return []
+        self._operator.leave()
+        if at_once:
+            self._program.stop.at_once()
+            cycle.cancel()
+        await asyncio.wait([cycle])
+        await self._program.close_records()
+        if cycle.cancelled() or (result := cycle.result()).outcome is Outcome.PROPOSED:
+            return []
+        key = self.taken.task.key
+        lines = [f"Failed: {result.error}"] if result.error else []
+        if result.saved or result.patch:
+            lines.append(f"What was changed is kept in {result.saved or result.patch}.")
+        command = f"{PROGRAM} run --repo {quote(self.taken.repository)} --task {quote(key)}"
+        return [*lines, f"{command} lets a cycle go on.", f"{PROGRAM} chat --run {result.run} goes on here."]

@@ -1,0 +1,258 @@
+"""From what `verify-pr` is given to the verification of a pull request, with a journal of its own."""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.config.settings import LOCAL_FILE, tightened
+from orchestrator.app.wiring import BuildContext
+from orchestrator.app.wiring.cycle_parts import open_clone_of
+from orchestrator.app.wiring.guards import (
+    choose_sandbox,
+    chosen_tests,
+    host_runs,
+    host_tests_in_words,
+    refuse_tracing,
+)
+from orchestrator.app.wiring.program import EventBus, tell_notices
+from orchestrator.app.wiring.repository import choose_site
+from orchestrator.bot.evidence.pull_request import (
+    EvidenceParts,
+    ProposedChange,
+    own_check,
+    verify_pull_request,
+)
+from orchestrator.bot.forge.local import places
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.opening import ask_remote
+from orchestrator.bot.git.remote import parse_remote
+from orchestrator.bot.journal.folders import create_run_folder, new_run_id
+from orchestrator.bot.journal.open_runs import lock_run
+from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
+from orchestrator.core.events import ClaimChecked, CycleEnded, CycleStarted, Warned
+from orchestrator.core.git_names import is_branch_name
+from orchestrator.engine.policy.secrets import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.bot.evidence.pull_request import PullRequestEvidence
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.verification.runs import HostRuns, RunOptions
+    from orchestrator.core.events import Emit
+    from orchestrator.engine.environments.base import Sandbox
+
+DOOR = "verify-pr"
+_HOLD_SECONDS = 60.0
+_NUMBER = re.compile(r"#?([1-9][0-9]{0,17})")
+_PULL = re.compile(r"(?P<repository>/[^/]+/[^/]+)/pull/(?P<number>[1-9][0-9]{0,17})(?:/[^?]*)?")
+_LOCAL_PULL = re.compile(r"([1-9][0-9]{0,17})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPull:
+    """What a person named: a number in a repository, a branch of it, or a bundle for it. One of the three is set."""
+
+    repository: str
+    number: int = 0
+    branch: str = ""
+    bundle: Path | None = None
+
+
+def named_pull(text: str, repository: str | None, home: Home) -> NamedPull:
+    """Tell what is to be verified.
+
+    Args:
+        text: a number, the address of a pull request, a bundle's path, or a branch.
+        repository: what `--repo` names.
+
+    Raises:
+        ConfigurationError: it is none of these, or the repository is not named, or named twice.
+    """
+    if "://" in text:
+        found = _at_address(text, home)
+        if repository is not None:
+            raise ConfigurationError(f"{text} names its repository: leave out --repo")
+        return found
+    if repository is None:
+        raise ConfigurationError(
+            "name the repository: --repo owner/name, a URL or a path; or give the pull request's address"
+        )
+    path = Path(text).expanduser()
+    if number := _NUMBER.fullmatch(text):
+        return NamedPull(repository, number=int(number[1]))
+    if path.is_file():
+        return NamedPull(repository, bundle=path.resolve())
+    if not is_branch_name(text):
+        raise ConfigurationError(f"{text!r} is no number, no address, no file and no branch's name")
+    return NamedPull(repository, branch=text)
+
+
+def _at_address(text: str, home: Home) -> NamedPull:
+    parts = urlsplit(text)
+    if parts.scheme in {"http", "https"} and (match := _PULL.fullmatch(parts.path.rstrip("/"))):
+        return NamedPull(f"{parts.scheme}://{parts.netloc}{match['repository']}", int(match["number"]))
+    if parts.scheme == "file":
+        file = Path(unquote(parts.path))
+        number = _LOCAL_PULL.fullmatch(file.name)
+        known = {place.root.absolute(): place.repository_path for place in places(home.root)}
+        if number and file.parent.name == "pulls" and (folder := known.get(file.parent.parent)):
+            return NamedPull(str(folder), int(number[1]))
+    raise ConfigurationError(f"{text} is not the address of a pull request: it ends with /pull/NUMBER")
+
+
+@dataclass(slots=True)
+class VerifyProgram:
+    """Verifies one pull request, once.
+
+    Attributes:
+        text: what stands for the description of a branch or of a bundle; None where there is none.
+    """
+
+    context: BuildContext
+    site: Site
+    named: NamedPull
+    text: str | None
+    redactor: Redactor
+    sandbox: Sandbox | None
+    bus: EventBus
+    _options: RunOptions | None = None
+    _asked: bool = False
+
+    async def run(self) -> PullRequestEvidence:
+        """Verify, and keep a journal of it.
+
+        Raises:
+            PullwrightError: there is no such pull request, or the journal cannot be written.
+        """
+        context, settings = self.context, self.context.settings
+        run = new_run_id(context.clock.now(), random.SystemRandom())
+        folder = create_run_folder(context.home, run)
+        parts = EvidenceParts(
+            self.read,
+            partial(open_clone_of, self.site, context, run, Path(tempfile.gettempdir()), with_git=False),
+            self._verifier,
+            self.bus,
+            context.stop.at_once,
+            settings.max_minutes,
+        )
+        with (
+            lock_run(folder, seconds=_HOLD_SECONDS),
+            JournalWriter(folder, self.redactor.redact, context.clock) as journal,
+        ):
+            self.bus.record(journal, context.stop)
+            rules = host_tests_in_words(settings, self.sandbox)
+            self.bus(CycleStarted(run, self.site.label, "", "", rules, origin=self.site.origin, door=DOOR))
+            try:
+                found = await verify_pull_request(parts)
+            except PullwrightError as error:
+                self.bus(CycleEnded({"outcome": "failed", "error": str(error)}))
+                raise
+            for line in found.lines:
+                self.bus(
+                    ClaimChecked(line.level, line.subject, line.standing, line.claimed, line.found, line.note)
+                )
+            name = f"{found.change.name} {found.change.title}".strip()
+            self.bus(CycleEnded({**found.to_json(), "reason": name, "run": run}))
+        return found
+
+    def read(self) -> ProposedChange:
+        """Return what is to be verified, as it is now.
+
+        Raises:
+            ForgeError: there is no such pull request, or it cannot be read.
+            WorkspaceError: there is no such branch.
+        """
+        named = self.named
+        if named.number:
+            return ProposedChange.of(self.site.forge.pull_request(named.number))
+        onto = self.site.source().branch
+        if named.bundle is not None:
+            return ProposedChange(named.bundle.name, "", onto, text=self.text or "", bundle=named.bundle)
+        source = self.site.source()
+        with tempfile.TemporaryDirectory(prefix="pullwright-") as folder:
+            remote = replace(parse_remote(source.url, self.site.credential), cancelled=self.context.stop.now)
+            tip = ask_remote(HostGit(Path(folder)), remote, named.branch, f"cannot read {remote.shown}")
+        if tip is None:
+            raise ConfigurationError(f"{remote.shown} has no branch {named.branch}")
+        return ProposedChange(
+            named.branch, f"refs/heads/{named.branch}", onto, text=self.text or "", commit=tip.commit
+        )
+
+    def write_check(self, found: PullRequestEvidence) -> tuple[str, str]:
+        """Write a check run for the head, or bring our own up to date.
+
+        Returns:
+            Where it can be read; or empty, and why none was written.
+        """
+        check = own_check(found)
+        if check is None or not self.named.number:
+            return "", "no check run was written: there is no pull request's head to write it for"
+        try:
+            clean = replace(check, summary=self.redactor.redact(check.summary))
+            return self.site.forge.ensure_check(clean), ""
+        except ForgePermissionError as error:
+            lacking = "it takes the token of a workflow or an App with checks: write"
+            return "", f"no check run was written: {error}; {lacking}"
+        except ForgeError as error:
+            return "", f"no check run was written: {error}"
+
+    def _verifier(self, clone: Clone, base: str) -> HostRuns | None:
+        if not self._asked:
+            self._options, self._asked = self._chosen(clone), True
+        if self._options is None:
+            return None
+        return host_runs(self.site, self.context, self.sandbox, self._options, clone, base=base, reuses=False)
+
+    def _chosen(self, clone: Clone) -> RunOptions | None:
+        """How the tests are run: what the person says, and with `auto` what the default branch says."""
+        settings = self.context.settings
+        text = self.site.forge.read_file(LOCAL_FILE)
+        if text is not None:
+            settings, notes = tightened(settings, text, f"{LOCAL_FILE} of {self.site.label}")
+            for note in notes:
+                self.bus(Warned(note))
+        return chosen_tests(self.context, self.sandbox, settings, clone) if settings.test_command else None
+
+
+def build_verification(  # noqa: PLR0913, PLR0917  what a person gave, where, and who looks on
+    subject: str,
+    repository: str | None,
+    text: str | None,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    view: Emit,
+) -> VerifyProgram:
+    """Read the configuration, and build what a verification needs. Nothing is contacted.
+
+    Args:
+        subject: what names the pull request, see `named_pull`.
+        repository: what `--repo` names.
+        text: the description of a branch or of a bundle.
+
+    Raises:
+        ConfigurationError: something that the person asked for cannot be done as asked.
+    """
+    bus = EventBus(view)
+    context = BuildContext.of(flags, environ, cwd, emit=bus)
+    named = named_pull(subject, repository, context.home)
+    if text is not None and named.number:
+        raise ConfigurationError("--body is for a branch or a bundle: a pull request has its own text")
+    redactor = Redactor(secret_values(environ))
+    tell_notices(context)
+    refuse_tracing(context.settings)
+    site = choose_site(named.repository, context, writes=False)
+    return VerifyProgram(context, site, named, text, redactor, choose_sandbox(context.settings), bus)

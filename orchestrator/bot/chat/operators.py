@@ -1,0 +1,235 @@
+"""People who work on a task in the place of the model's loop: see `Operator`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.cycle.earlier import Earlier, UnfinishedState
+from orchestrator.bot.cycle.parts import Outcome, shown_path
+from orchestrator.bot.git.folder_change import change_letter
+from orchestrator.bot.git.objects import differences
+from orchestrator.bot.git.staging import diff
+from orchestrator.core.errors import ToolError, WorkspaceError
+from orchestrator.core.fence import fenced, one_line
+from orchestrator.core.messages import Spent
+from orchestrator.core.prompts import render
+from orchestrator.engine.session.loop import EndKind, SessionEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from orchestrator.bot.chat.conversation import Conversation
+    from orchestrator.bot.cycle.act import CycleSession
+    from orchestrator.bot.cycle.parts import CycleResult, ProposeChange
+    from orchestrator.bot.git.folder_change import FolderChange
+    from orchestrator.core.events import Event
+    from orchestrator.engine.session.session import Session
+
+_MOST_NAMED = 5
+_REFUSAL_CHARS = 500
+
+
+@dataclass(slots=True)
+class FolderOperator:
+    """Proposes what a conversation changed in a person's folder, in the words that the person was shown.
+
+    Attributes:
+        run: of the conversation.
+        spent: what the conversation has cost.
+        is_whole: the change has all that the conversation changed since it began.
+        insists: the person saw what speaks against this change, and wants it proposed as it is.
+        events: of the conversation: what a pull request tells of commands is true of them.
+        refusal: why it was not proposed, for the model that can mend it; empty if it was.
+    """
+
+    run: str
+    change: FolderChange
+    title: str
+    body: str
+    spent: Spent
+    events: Sequence[Event] = ()
+    is_whole: bool = True
+    insists: bool = False
+    refusal: str = field(default="", init=False)
+
+    @property
+    def brings(self) -> Earlier:
+        """The change."""
+        work = self.change.work
+        state = UnfinishedState(self.run, "a person proposes it", "", "", "", attempts=0)
+        return Earlier(state, work.work, "", None, work.base, objects=work)
+
+    async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
+        """Propose it."""
+        session.tell_resumed()
+        for event in self.events:
+            session.proposer.evidence(event)
+        try:
+            _require_merged(session)
+            self._require_whole(session)
+            session.verification.may_go_on = lambda: not self.insists
+            await propose(self.title, self.body, is_begun=self.insists)
+        except ToolError as error:
+            self.refusal = str(error)
+            raise ToolError(one_line(self.refusal, limit=_REFUSAL_CHARS, keep="`")) from None
+        return SessionEnd(EndKind.FINISH, "")
+
+    def _require_whole(self, session: CycleSession) -> None:
+        """Raise `ToolError` where the pull request would lose what it has."""
+        if session.attempt.task.pull is not None and not self.is_whole:
+            raise ToolError(
+                "the pull request has changes of this conversation that are not recorded here any more: "
+                "/pr --all proposes the folder as it is"
+            )
+
+
+class TaskOperator:
+    """Lets a person talk with the model on a task's clone, and propose from it, until the person leaves.
+
+    Args:
+        converse: makes the conversation, for the cycle's session.
+        before: the events of the run that is taken up.
+
+    Attributes:
+        conversation: as soon as the person can talk.
+        session: the cycle's.
+    """
+
+    brings = None
+    spent = Spent()
+
+    def __init__(
+        self, converse: Callable[[CycleSession], Awaitable[Conversation]], before: Sequence[Event]
+    ) -> None:
+        self.conversation: Conversation | None = None
+        self._is_ready = asyncio.Event()
+        self.session: CycleSession | None = None
+        self._converse, self._before = converse, before
+        self._propose: ProposeChange | None = None
+        self._has_left = asyncio.Event()
+        self._refused = ""
+
+    async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
+        """Wait until the person leaves."""
+        self.session, self._propose = session, propose
+        conversation = await self._converse(session)
+        try:
+            self.conversation = conversation
+            self._is_ready.set()
+            await self._has_left.wait()
+        finally:
+            await conversation.close()
+        proposed = session.attempt.result.pull_request is not None
+        return SessionEnd(EndKind.FINISH if proposed else EndKind.INTERRUPTED, "the person left")
+
+    async def ready(self) -> Conversation:
+        """Wait until the person can talk, which may never be."""
+        await self._is_ready.wait()
+        if self.conversation is None:
+            raise AssertionError("it was made ready")
+        return self.conversation
+
+    def leave(self) -> None:
+        """The person is done: the cycle comes to its end."""
+        self._has_left.set()
+
+    def said(self, session: Session, words: str) -> None:
+        """The person has said something in this session."""
+        if self.session is not None:
+            earlier = self.session.earlier
+            before = earlier.events if earlier and earlier.events else self._before
+            self.session.talked(session, words, before)
+
+    @property
+    def question(self) -> str:
+        """What the run had asked, and nobody has answered yet; empty if there is nothing."""
+        earlier = self.session.earlier if self.session else None
+        return earlier.state.question if earlier and earlier.answer is None else ""
+
+    def change(self, *, everything: bool) -> TaskChange:
+        """What would be proposed now.
+
+        Args:
+            everything: also what the person changed in the clone.
+
+        Raises:
+            WorkspaceError: git failed, or nothing is changed.
+        """
+        if self.session is None:
+            raise AssertionError("the person has a session")
+        clone, ledger = self.session.clone, self.session.ledger
+        ledger.shell_used |= everything
+        tree = clone.changed_tree(set(ledger.touched), include_commands=ledger.shell_used)
+        found = differences(clone.git, clone.base_commit, tree)
+        if not found:
+            raise WorkspaceError("there is nothing to propose: no file is changed")
+        left_out = set() if ledger.shell_used else clone.changed_paths() - ledger.touched
+        text = diff(clone.git, clone.base_commit, tree).decode("utf-8", "replace")
+        paths = tuple((one.path, change_letter(one)) for one in found)
+        return TaskChange(tree, paths, text, tuple(sorted(left_out)), tree == self._refused)
+
+    async def propose(self, title: str, body: str, change: TaskChange) -> CycleResult:
+        """Propose it as the task's pull request; the result so far.
+
+        Raises:
+            ToolError: it was refused.
+            PullwrightError: git or the forge failed.
+        """
+        session, propose = self.session, self._propose
+        if session is None or propose is None:
+            raise AssertionError("the person has a session")
+        session.verification.may_go_on = lambda: not change.insists
+        try:
+            await propose(title, body, is_begun=change.insists)
+        except ToolError:
+            self._refused = change.tree
+            raise
+        dry_run = session.attempt.parts.options.dry_run
+        return replace(session.attempt.result, outcome=Outcome.PLANNED if dry_run else Outcome.PROPOSED)
+
+    @staticmethod
+    def situation(session: CycleSession) -> str:
+        """What the model has to know of the task that was taken up, for its instructions."""
+        brought, earlier = session.brought, session.earlier
+        paths = session.attempt.sanitizer.paths
+        answer = earlier.answer.text if earlier and earlier.answer else ""
+        return render(
+            "agent/taken_up",
+            why=earlier.state.why if earlier else "ended",
+            question=fenced(earlier.state.question) if earlier and earlier.state.question else "",
+            answer=fenced(answer) if answer else "",
+            files_lost=bool(earlier and earlier.state.files_lost),
+            paths=[f"`{path}`" for path in paths(brought.paths)],
+            base_moved=brought.base_moved,
+            conflicts=[f"`{path}`" for path in paths(brought.conflicts)],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """What is changed in a task's clone.
+
+    Attributes:
+        tree: of all files, by which equal changes are known.
+        paths: what differs from the base, each with `A`, `M` or `D`.
+        left_out: changed files that the person did not ask for.
+        insists: it was refused before as it is.
+    """
+
+    tree: str
+    paths: tuple[tuple[str, str], ...]
+    diff: str
+    left_out: tuple[str, ...]
+    insists: bool
+
+
+def _require_merged(session: CycleSession) -> None:
+    """Raise `ToolError` where the branch that it goes to has changed the same lines."""
+    if conflicts := session.brought.conflicts:
+        paths = ", ".join(map(shown_path, conflicts[:_MOST_NAMED]))
+        base = session.clone.base_branch
+        raise ToolError(
+            f"{base} has other changes on the same lines of {paths}: bring this folder up to date (git pull), then /pr"
+        )

@@ -1,0 +1,401 @@
+"""What a report block says of a change, field by field, and which of it holds. Nothing here runs or reads anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from orchestrator.bot.verification.base import RunKind
+from orchestrator.bot.verification.page import (
+    COMMAND_CHARS,
+    FORMAT,
+    NAME_CHARS,
+    cases_digest,
+    commands_digest,
+    new_tests,
+    result_of,
+    to_json,
+    warned_tests,
+)
+from orchestrator.bot.verification.verdict import FindingKind
+from orchestrator.core.fence import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from orchestrator.bot.git.base import ProposedCommits
+    from orchestrator.bot.verification.base import RunResult
+    from orchestrator.bot.verification.verdict import ChangeVerdict
+
+
+class EvidenceLevel(StrEnum):
+    """How far a claim was followed, in this order."""
+
+    BLOCK = "block"
+    """Whether there is a report, and it is whole."""
+    FRESH = "fresh"
+    """Whether it is about the commits that are proposed now."""
+    DIGESTS = "digests"
+    """Whether its digests are those of the files and commands that it names."""
+    RERUN = "rerun"
+    """Whether the same runs give the same here."""
+    TESTS = "tests"
+    """What the runs that were made here say of the change, whatever the report says."""
+
+
+class Standing(StrEnum):
+    """What became of a claim."""
+
+    HOLDS = "holds"
+    REFUTED = "refuted"
+    UNKNOWN = "unknown"
+    """It could not be told."""
+    NOTED = "noted"
+    """It is no claim that could be wrong: said for whoever reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceLine:
+    """One thing that was looked at.
+
+    Attributes:
+        subject: what it is about, in a few words of ours.
+        claimed: what the report says; empty where there is nothing to compare.
+        found: what is so. Both are one line and may hold other people's words.
+        note: what else to know, in a line of ours.
+    """
+
+    level: EvidenceLevel
+    subject: str
+    standing: Standing
+    claimed: str = ""
+    found: str = ""
+    note: str = ""
+
+
+class _Part(BaseModel):
+    """Fields without a name here are of a later version, and passed over."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+_ObjectId = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Count = Annotated[int, Field(ge=0, le=10**9)]
+_Names = Annotated[list[str], Field(max_length=10_000)]
+
+
+class _Tree(_Part):
+    gitTree: _ObjectId  # noqa: N815  the name of in-toto's field
+
+
+class _Commit(_Part):
+    gitCommit: _ObjectId  # noqa: N815  the same
+    gitTree: _ObjectId | None = None  # noqa: N815  the same
+
+
+class _Digest(_Part):
+    sha256: _Sha256
+
+
+class _Head(_Part):
+    name: Literal["head"]
+    digest: _Commit
+
+
+class _Base(_Part):
+    name: Literal["base"]
+    digest: _Commit
+
+
+class _CommandLines(_Part):
+    test: str
+    setup: str
+    sandbox: str
+
+
+class _Commands(_Part):
+    name: Literal["commands"]
+    digest: _Digest | None = None
+    annotations: _CommandLines
+
+
+class _Run(_Part):
+    passed: _Count | None
+    failed: _Count | None
+    skipped: _Count | None
+    exit: int
+    tree: _Tree
+    problem: str = ""
+    cases: _Digest | None = None
+
+
+class _RunsMade(_Part):
+    before: _Run | None
+    kept: _Run | None
+    after: _Run | None
+    new: _Run | None
+
+
+class _NewTests(_Part):
+    failWithoutChange: _Count  # noqa: N815  the names of the block's fields
+    failWithoutChangeByError: _Count  # noqa: N815
+    notLoadedWithoutChange: _Count  # noqa: N815
+    passWithoutChange: _Count  # noqa: N815
+
+
+_NEW_TESTS = {
+    "failWithoutChange": "new tests that fail without the change, by their own assertion",
+    "failWithoutChangeByError": "new tests that fail without the change, by an exception",
+    "notLoadedWithoutChange": "new tests that cannot be run without the change",
+    "passWithoutChange": "new tests that pass without the change too",
+}
+
+
+class _Predicate(_Part):
+    format: Annotated[int, Field(ge=1)] = 1
+    result: Literal["PASSED", "WARNED", "FAILED"]
+    configuration: Annotated[list[dict[str, Any]], Field(min_length=2, max_length=2)]
+    failedTests: _Names  # noqa: N815  the names of in-toto's fields, and ours beside them
+    failedTestsNotListed: _Count = 0  # noqa: N815
+    warnedTests: _Names  # noqa: N815
+    warnedTestsNotListed: _Count = 0  # noqa: N815
+    namedTests: _Names = []  # noqa: N815
+    namedTestsNotListed: _Count = 0  # noqa: N815
+    runs: _RunsMade
+    newTests: _NewTests  # noqa: N815
+    problem: str = ""
+
+
+class _Statement(_Part):
+    subject: Annotated[list[_Head], Field(min_length=1, max_length=1)]
+    predicate: _Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class ReportClaims:
+    """What a report block says.
+
+    Attributes:
+        head: the commit that it is about, with its files.
+        base: the commit that it is compared with.
+    """
+
+    head: _Commit
+    base: _Commit
+    commands: _Commands
+    said: _Predicate
+
+    @property
+    def named_tests(self) -> tuple[str, ...]:
+        """The tests that its task named and that fail. Whoever adds one makes the judgement stricter, never milder."""
+        return tuple(self.said.namedTests)
+
+
+def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
+    """Read a statement; why it is not whole, in one line, where it is not."""
+    try:
+        read = _Statement.model_validate(statement)
+        base, commands = read.predicate.configuration
+        claims = ReportClaims(
+            read.subject[0].digest,
+            _Base.model_validate(base).digest,
+            _Commands.model_validate(commands),
+            read.predicate,
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"it is not whole: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if read.predicate.format > FORMAT:
+        return f"its format is {read.predicate.format}, and this version reads {FORMAT}: use a newer one"
+    lacking = _lacking(claims) if read.predicate.format > 1 else ""
+    return f"it is not whole: it lacks {lacking}" if lacking else claims
+
+
+def _lacking(claims: ReportClaims) -> str:
+    """A digest that a block of this format has and this one has not; empty if there is none."""
+    runs = {kind: getattr(claims.said.runs, kind.value) for kind in RunKind}
+    missing = {
+        "the files of the head": claims.head.gitTree is None,
+        "the files of the base": claims.base.gitTree is None and runs[RunKind.BEFORE] is not None,
+        "the digest of the commands": claims.commands.digest is None,
+        **{
+            f"the digest of the tests of the run {kind}": run.cases is None and run.passed is not None
+            for kind, run in runs.items()
+            if run is not None
+        },
+    }
+    return next((words for words, is_missing in missing.items() if is_missing), "")
+
+
+def lines_of_block(claims: ReportClaims | None, problem: str) -> Iterator[EvidenceLine]:
+    """Whether there is a report, and it is whole.
+
+    Args:
+        claims: those of the one block that was found and could be read.
+        problem: why there is none; empty where nothing looks like one.
+    """
+    if claims is not None:
+        old = "made by an older version: it does not say which test ended how"
+        note = old if claims.said.format == 1 else ""
+        found = f"whole, format {claims.said.format}"
+        yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.HOLDS, found=found, note=note)
+    elif problem:
+        yield EvidenceLine(EvidenceLevel.BLOCK, "report", Standing.REFUTED, found=problem)
+    else:
+        yield EvidenceLine(
+            EvidenceLevel.BLOCK,
+            "report",
+            Standing.NOTED,
+            found="there is none, so only the tests below speak",
+        )
+
+
+def lines_of_commits(claims: ReportClaims, commits: ProposedCommits) -> Iterator[EvidenceLine]:
+    """Whether a report is about the commits that are proposed now."""
+    stale = "it was made for another commit: the pull request changed since"
+    yield _compared(EvidenceLevel.FRESH, "head", claims.head.gitCommit, commits.head, stale)
+    moved = "it compares with another commit than the one where the change begins"
+    yield _compared(EvidenceLevel.FRESH, "base", claims.base.gitCommit, commits.start, moved)
+
+
+def lines_of_digests(claims: ReportClaims, head_tree: str, base_tree: str) -> Iterator[EvidenceLine]:
+    """Whether a report's digests are those of what it names; `head_tree` and `base_tree` are read from git."""
+    level, runs = EvidenceLevel.DIGESTS, claims.said.runs
+    yield _compared(level, "files of the head", claims.head.gitTree or "", head_tree)
+    if claims.base.gitTree is not None:
+        yield _compared(level, "files of the base", claims.base.gitTree, base_tree)
+    for kind, run, tree in ((RunKind.BEFORE, runs.before, base_tree), (RunKind.AFTER, runs.after, head_tree)):
+        if run is not None:
+            yield _compared(level, f"files of the run {kind}", run.tree.gitTree, tree)
+    lines = claims.commands.annotations
+    if claims.commands.digest is not None and max(len(lines.test), len(lines.setup)) < COMMAND_CHARS:
+        yield _compared(
+            level, "commands", claims.commands.digest.sha256, commands_digest(lines.test, lines.setup)
+        )
+
+
+def lines_of_runs(claims: ReportClaims, verdict: ChangeVerdict) -> Iterator[EvidenceLine]:
+    """Whether the same runs give what a report says."""
+    said, runs = claims.said, verdict.runs
+    yield from _lines_of_commands(claims.commands, runs.command, runs.setup)
+    for kind in RunKind:
+        claimed: _Run | None = getattr(said.runs, kind.value)
+        found: RunResult | None = getattr(runs, kind.value)
+        yield from _lines_of_run(kind, claimed, found, to_json(runs)[kind.value])
+    failed = [case.id for case in runs.after.failures] if runs.after else []
+    yield _names("failed tests", said.failedTests, said.failedTestsNotListed, failed)
+    yield _names("tests to look at", said.warnedTests, said.warnedTestsNotListed, warned_tests(verdict))
+    named = verdict.of(FindingKind.NAMED)
+    if named or said.namedTests or said.namedTestsNotListed:
+        yield _names("failing tests that the task names", said.namedTests, said.namedTestsNotListed, named)
+    for name, number in new_tests(verdict).items():
+        yield _compared(EvidenceLevel.RERUN, _NEW_TESTS[name], str(getattr(said.newTests, name)), str(number))
+    yield _compared(EvidenceLevel.RERUN, "result", said.result, result_of(verdict))
+    yield from _of_problem("nothing is known", said.problem, verdict.problem)
+    yield EvidenceLine(EvidenceLevel.RERUN, "not compared", Standing.NOTED, found=_NOT_COMPARED)
+
+
+_NOT_COMPARED = (
+    "seconds, the sandbox, which run was made earlier, the words of a problem and the digests of report files: "
+    "they differ from run to run"
+)
+
+
+def _lines_of_commands(claimed: _Commands, command: str, setup: str) -> Iterator[EvidenceLine]:
+    note = "the command is your own, never the one that a pull request names; what follows may differ because of that"
+    for subject, one, other in (
+        ("test command", claimed.annotations.test, command),
+        ("set-up command", claimed.annotations.setup, setup),
+    ):
+        yield _compared(EvidenceLevel.RERUN, subject, one or "none", other[:COMMAND_CHARS] or "none", note)
+    if claimed.digest is not None and max(len(command), len(setup)) >= COMMAND_CHARS:
+        digest = commands_digest(command, setup)
+        yield _compared(EvidenceLevel.RERUN, "commands, whole", claimed.digest.sha256, digest, note)
+
+
+def _lines_of_run(
+    kind: RunKind, claimed: _Run | None, found: RunResult | None, counts: dict[str, Any] | None
+) -> Iterator[EvidenceLine]:
+    level = EvidenceLevel.RERUN
+    if claimed is None or found is None or counts is None:
+        yield _compared(
+            level,
+            f"{kind}: counts",
+            "not made" if claimed is None else _counted(claimed.model_dump()),
+            "not made" if counts is None else _counted(counts),
+        )
+        return
+    yield _compared(level, f"{kind}: counts", _counted(claimed.model_dump()), _counted(counts))
+    if kind in {RunKind.KEPT, RunKind.NEW}:
+        note = (
+            "this run mixes files of both sides; other --test-paths, or another version, mix them otherwise"
+        )
+        yield _compared(level, f"{kind}: files", claimed.tree.gitTree, found.tree, note)
+    yield from _of_problem(f"{kind}: counts for nothing", claimed.problem, found.problem)
+    if claimed.cases is not None or (claimed.passed is not None and not found.cases):
+        digest = cases_digest(found) if found.cases else ""
+        note = "as many tests end so, but not the same ones"
+        yield _compared(
+            level, f"{kind}: each test", claimed.cases.sha256 if claimed.cases else "", digest, note
+        )
+
+
+def _of_problem(subject: str, claimed: str, found: str) -> Iterator[EvidenceLine]:
+    """Only whether there is one: its words may tell of a machine."""
+    if bool(claimed) is not bool(found):
+        yield _compared(EvidenceLevel.RERUN, subject, claimed or "no", found or "no")
+
+
+def _counted(counts: dict[str, Any]) -> str:
+    named = [f"{counts[name]} {name}" for name in ("passed", "failed", "skipped") if counts[name] is not None]
+    return ", ".join((*named, f"exit code {counts['exit']}"))
+
+
+_SHOWN_CHARS = 300
+
+
+def _compared(level: EvidenceLevel, subject: str, claimed: str, found: str, note: str = "") -> EvidenceLine:
+    standing = Standing.HOLDS if claimed == found else Standing.REFUTED
+    one, other = (one_line(text, limit=_SHOWN_CHARS) for text in (claimed, found))
+    return EvidenceLine(level, subject, standing, one, other, "" if standing is Standing.HOLDS else note)
+
+
+def _names(subject: str, listed: Sequence[str], more: int, found: Sequence[str]) -> EvidenceLine:
+    """Compare a list of tests, which may be cut: then those that it names have to be there, and the number has to be right."""
+    known = [name[:NAME_CHARS] for name in found]
+    is_so = (
+        len(listed) + more == len(known) and set(listed) <= set(known) and (more or set(listed) == set(known))
+    )
+    line = _compared(EvidenceLevel.RERUN, subject, _listed(listed, more), _listed(known, 0))
+    return replace(line, standing=Standing.HOLDS if is_so else Standing.REFUTED)
+
+
+_SHOWN_NAMES = 5
+
+
+def _listed(names: Sequence[str], more: int) -> str:
+    more += max(len(names) - _SHOWN_NAMES, 0)
+    words = ", ".join(sorted(names)[:_SHOWN_NAMES]) or "none"
+    return f"{words} and {more} more" if more else words
+
+
+def settle(first: Sequence[EvidenceLine], again: Callable[[str], EvidenceLine | None]) -> list[EvidenceLine]:
+    """What is refuted once may be chance: it is refuted if a second rerun finds the same.
+
+    Args:
+        first: what the first rerun gave.
+        again: the line of the second one with a subject.
+    """
+    settled = []
+    for line in first:
+        other = again(line.subject)
+        if line.standing is Standing.REFUTED and (other is None or other.found != line.found):
+            note = f"it ended otherwise when it was run again: {other.found if other else 'nothing'}"
+            settled.append(replace(line, standing=Standing.UNKNOWN, note=note))
+        else:
+            settled.append(line)
+    return settled

@@ -1,0 +1,205 @@
+"""Changes of a repository's past that may become cases of a trial: what was asked for then, and what was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.evidence.task_text import Hint, RealChange, TaskText, is_prose, task_text
+from orchestrator.bot.git.history import History, commit_tree, create_store
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.objects import Trees, differences
+from orchestrator.core.changes import SUBMODULE_MODE
+from orchestrator.core.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from orchestrator.bot.verification.trees import TestFiles
+
+MOST_LOOKED_AT = 2_000
+"""Commits of the history; of those that change code and tests, each is a case until its own tests do not tell."""
+_SHORT = 10
+_MOST_TEXT_BYTES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PastChange:
+    """A change that people made, with what they were asked for.
+
+    Attributes:
+        id: `commit-` and the beginning of its id, or `pull-` and its number.
+        base: the commit before it; `head` the one with it.
+        title, body: what was asked for, as it was when the change was begun. Other people's words.
+        removed: how many texts were left out because they are of a later time.
+    """
+
+    id: str
+    base: str
+    head: str
+    title: str
+    body: str
+    when: str
+    url: str = ""
+    pull: int | None = None
+    commits: tuple[str, ...] = ()
+    removed: int = 0
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether its task is the commit's own message."""
+        return self.pull is None
+
+
+@dataclass(frozen=True, slots=True)
+class UnfitChange:
+    """A change that is no case, and why, in words that end a sentence."""
+
+    id: str
+    title: str
+    reason: str
+
+
+def from_commits(history: History, start: str, files: TestFiles) -> Iterator[PastChange]:
+    """The commits that change code and tests together, newest first.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    for found in history.commits(start, MOST_LOOKED_AT):
+        if len(found.parents) != 1:  # the first of all, or where a shallow clone ends
+            continue
+        paths = [one.path for one in differences(history.git, found.parents[0], found.commit)]
+        tests = [path for path in paths if files.is_test(path)]
+        if tests and any(not is_prose(path) for path in paths if path not in tests):
+            title, _, body = found.message.partition("\n")
+            yield PastChange(
+                f"commit-{found.commit[:_SHORT]}",
+                found.parents[0],
+                found.commit,
+                title.strip(),
+                body.strip(),
+                found.when,
+                commits=(found.commit,),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A change of the past as a task, apart from the history in which it happened.
+
+    Attributes:
+        store: a git directory with the trees below and no commit.
+        base: the tree before the change; `head` the tree with it.
+        tests: the tree before the change with the tests, settings and scripts of the change.
+        given: the paths that `tests` has from the change.
+    """
+
+    change: PastChange
+    store: Path
+    base: str
+    head: str
+    tests: str
+    given: tuple[str, ...]
+    text: TaskText
+
+    @property
+    def id(self) -> str:
+        """The change's."""
+        return self.change.id
+
+
+def take_out(change: PastChange, history: History, store: Path, files: TestFiles) -> Case | UnfitChange:
+    """Copy the trees of a change out of the history into a store, and read its task.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+
+    def unfit(reason: str) -> UnfitChange:
+        return UnfitChange(change.id, change.title, reason)
+
+    source = Trees(history.git)
+    base, head = source.tree_of(change.base), source.tree_of(change.head)
+    if any(mode == SUBMODULE_MODE for tree in (base, head) for mode in source.entries(tree).values()):
+        return unfit("it has a submodule, whose files are not in the repository")
+    git = create_store(store, history.object_format())
+    for tree in (base, head):
+        history.copy_tree(tree, git)
+    trees = Trees(git)
+    changes = trees.changes(base, head)
+    text_of = partial(trees.text, base, most_bytes=_MOST_TEXT_BYTES)
+    given = files.restored(changes, trees.entries(base), text_of=text_of)
+    written = [one for one in changes if one.path not in given]
+    for one in written:
+        if any(side and (side.content is None or b"\0" in side.content) for side in (one.old, one.new)):
+            return unfit(f"it changes a file that is no text, or is too large: {one.path}")
+    inside = {
+        path: text for path, text in files.inside(changes, with_old_code=True).items() if path not in given
+    }
+    if not written:
+        return unfit("it changes nothing but tests, settings and scripts")
+    tests = trees.replaced(trees.mixed(base, head, set(given)), inside)
+    real = RealChange.of(changes, pull=change.pull, commits=change.commits, tests=given)
+    text = task_text(change.title, change.body, real, is_commit=change.is_commit)
+    if change.removed:
+        text = TaskText(text.title, text.body, {**text.removed, Hint.LATER: change.removed})
+    if not text.title:
+        return unfit("nothing is left of its title without what would give the solution away")
+    return Case(change, store, base, head, tests, tuple(sorted({*given, *inside})), text)
+
+
+_ONLY_COMMIT = "The code as it is"
+
+
+def create_task_repository(case: Case, path: Path) -> HostGit:
+    """Make a repository with one commit: the code before the change. Nothing else of the past is in it.
+
+    Raises:
+        WorkspaceError: git failed, or something else than that commit is there.
+    """
+    store = History(_git(case.store))
+    made = create_store(path, store.object_format())
+    store.copy_tree(case.base, made)
+    commit_tree(made, case.base, _ONLY_COMMIT)
+    return made
+
+
+def copy_proposal(repository: Path, commit: str, store: Path) -> str:
+    """Copy what a try proposes into a store; the tree's id.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    history = History(_git(repository))
+    tree = Trees(history.git).tree_of(commit)
+    history.copy_tree(tree, create_store(store))
+    return tree
+
+
+def patch_between(store: Path, old: str, new: str) -> str:
+    """What differs between two trees of a store, as git shows it.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    words = (
+        "diff-tree",
+        "-r",
+        "-p",
+        "--no-renames",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        old,
+        new,
+    )
+    return _git(store).run(*words, doing="cannot show a change").decode("utf-8", "replace")
+
+
+def _git(path: Path) -> HostGit:
+    if not (path / "HEAD").is_file():
+        raise WorkspaceError(f"{path} is no repository")
+    return HostGit(path, path)

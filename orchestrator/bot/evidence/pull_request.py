@@ -1,0 +1,482 @@
+"""Verifies a pull request of anybody's: reads its report, makes the same runs on a fresh clone, says what holds.
+
+Nothing of the pull request decides what is run, and nothing of it runs outside of the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.evidence.claims import (
+    EvidenceLevel,
+    EvidenceLine,
+    Standing,
+    lines_of_block,
+    lines_of_commits,
+    lines_of_digests,
+    lines_of_runs,
+    read_claims,
+    settle,
+)
+from orchestrator.bot.forge.base import CheckState, OwnCheck, PullRequestState
+from orchestrator.bot.git.opening import open_in_thread
+from orchestrator.bot.policy.wording import in_markdown
+from orchestrator.bot.verification.base import Change
+from orchestrator.bot.verification.page import find_block, table_rows, to_json
+from orchestrator.bot.verification.verdict import judge_runs
+from orchestrator.core.changes import SUBMODULE_MODE
+from orchestrator.core.errors import PullwrightError, WorkspaceError
+from orchestrator.core.events import Cloned, Defence, Guarded, Phase, PhaseEntered, Verified
+from orchestrator.core.fence import one_line
+from orchestrator.core.prompts import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from orchestrator.bot.evidence.claims import ReportClaims
+    from orchestrator.bot.forge.base import PullRequest
+    from orchestrator.bot.git.base import ProposedCommits
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.verification.verdict import ChangeVerdict
+    from orchestrator.core.changes import FileChange
+    from orchestrator.core.events import Emit
+
+_LINE_CHARS = 500
+_SECONDS_A_MINUTE = 60.0
+_HEADS = "refs/heads/"
+CHECK_NAME = "Pullwright: claims and tests"
+CHECK_KEY = "pullwright:verify-pr"
+_LFS = b"version https://git-lfs.github.com/spec/"
+"""Begins a file that stands for another one: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md"""
+
+
+class EvidenceOutcome(StrEnum):
+    """What a verification comes to."""
+
+    HOLDS = "holds"
+    """Everything that the pull request claims holds, and the tests that were run here speak for it."""
+    REFUTED = "refuted"
+    """Something that it claims does not hold, or its tests fail."""
+    UNKNOWN = "unknown"
+    """It could not be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedChange:
+    """What is to be verified, as it is at one moment. Title and text are other people's words.
+
+    Attributes:
+        name: `#7`, a branch, or a file.
+        reference: the full name of what leads to the head on the remote, or the head's id.
+        onto: the branch that it is to be merged into.
+        onto_commit: a commit of that branch to compare with, in the place of its head; empty for the head.
+        commit: the head as the forge has it; empty where only git knows.
+        text: empty where there is none.
+        state: empty for a branch and for a bundle.
+        bundle: a file that has the change, in the place of the remote.
+    """
+
+    name: str
+    reference: str
+    onto: str
+    title: str = ""
+    text: str = ""
+    url: str = ""
+    state: str = ""
+    commit: str = ""
+    onto_commit: str = ""
+    bundle: Path | None = None
+
+    @classmethod
+    def of(cls, pull: PullRequest) -> ProposedChange:
+        """A pull request of a forge's."""
+        is_over = pull.state is not PullRequestState.OPEN
+        return cls(
+            f"#{pull.number}",
+            pull.reference or f"{_HEADS}{pull.branch}",
+            pull.base,
+            pull.title,
+            pull.body,
+            pull.url,
+            pull.state.value,
+            pull.commit,
+            # The branch has moved on since, and has the change itself where it was merged.
+            pull.base_commit if is_over else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequestEvidence:
+    """What was found.
+
+    Attributes:
+        commits: None where they could not be read.
+        verdict: of the runs that were made; None where none was.
+        is_stale: the pull request changed meanwhile, so that all of this is about what it was.
+    """
+
+    change: ProposedChange
+    lines: tuple[EvidenceLine, ...]
+    commits: ProposedCommits | None = None
+    verdict: ChangeVerdict | None = None
+    is_stale: bool = False
+
+    @property
+    def outcome(self) -> EvidenceOutcome:
+        """All lines together: one that is refuted refutes, and then one that is unknown leaves it open."""
+        standings = {line.standing for line in self.lines}
+        if Standing.REFUTED in standings:
+            return EvidenceOutcome.REFUTED
+        known = Standing.HOLDS in standings and Standing.UNKNOWN not in standings and not self.is_stale
+        return EvidenceOutcome.HOLDS if known else EvidenceOutcome.UNKNOWN
+
+    def to_json(self) -> dict[str, Any]:
+        """What `verify-pr --json` prints, without what was done with it."""
+        change, commits = self.change, self.commits
+        return {
+            "format": 1,
+            "outcome": self.outcome.value,
+            "stale": self.is_stale,
+            "pull_request": {
+                "name": change.name,
+                "title": change.title,
+                "url": change.url,
+                "state": change.state,
+                "head": commits.head if commits else change.commit,
+                "base": commits.start if commits else "",
+                "onto": change.onto,
+            },
+            "lines": [
+                {
+                    "level": line.level.value,
+                    "subject": line.subject,
+                    "standing": line.standing.value,
+                    "claimed": line.claimed,
+                    "found": line.found,
+                    "note": line.note,
+                }
+                for line in self.lines
+            ],
+            "tests": to_json(self.verdict.runs) if self.verdict else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceParts:
+    """What a verification works with.
+
+    Attributes:
+        read: what is to be verified, as it is now.
+        open_clone: a fresh clone of the default branch, whose files alone may say how tests are run.
+        verifier: runs the tests of a clone, compared with a commit; None where no command is known.
+        stop: makes what waits for the remote end.
+        minutes: for all of it; None without an end.
+    """
+
+    read: Callable[[], ProposedChange]
+    open_clone: Callable[[], Clone]
+    verifier: Callable[[Clone, str], Verifier | None]
+    emit: Emit
+    stop: Callable[[], None]
+    minutes: float | None = None
+
+
+async def verify_pull_request(parts: EvidenceParts) -> PullRequestEvidence:
+    """Verify. What goes wrong once the pull request is known is a line that says so.
+
+    Raises:
+        ForgeError: there is no such pull request, or it cannot be read.
+    """
+    change = await asyncio.to_thread(parts.read)
+    seconds = None if parts.minutes is None else parts.minutes * _SECONDS_A_MINUTE
+    ending = seconds and asyncio.get_running_loop().call_later(seconds, parts.stop)
+    verification = _PullRequestVerification(parts, change)
+    problem = ""
+    try:
+        async with asyncio.timeout(seconds):
+            await verification.run()
+    except TimeoutError:
+        problem = f"the {parts.minutes:g} minutes were over; raise --max-minutes"
+    except PullwrightError as error:
+        problem = str(error)
+    finally:
+        if ending:
+            ending.cancel()
+    if problem:
+        verification.say(EvidenceLevel.RERUN, "runs", Standing.UNKNOWN, found=problem)
+    return await verification.finished()
+
+
+@dataclass(slots=True)
+class _PullRequestVerification:
+    """One verification, step by step."""
+
+    parts: EvidenceParts
+    change: ProposedChange
+    claims: ReportClaims | None = None
+    commits: ProposedCommits | None = None
+    verdict: ChangeVerdict | None = None
+    lines: list[EvidenceLine] = field(default_factory=list)
+
+    def say(self, *facts: Any, **more: Any) -> None:
+        self.lines.append(EvidenceLine(*facts, **more))
+
+    async def run(self) -> None:
+        self._read_block()
+        self.parts.emit(PhaseEntered(Phase.CLONE))
+        clone = await open_in_thread(self.parts.open_clone)
+        with clone:
+            self.commits = commits = await asyncio.to_thread(self._fetch, clone)
+            trees = await asyncio.to_thread(self._trees, clone, commits)
+            files = await asyncio.to_thread(clone.trees.changes, *trees)
+            self.parts.emit(Cloned(commits.head, self.change.name, len(files)))
+            if commits.is_merged:
+                found = f"{self.change.onto} has it already, so that it is compared with what was before it"
+                self.say(EvidenceLevel.FRESH, "merged", Standing.NOTED, found=found)
+            if self.claims is not None:
+                self.lines += lines_of_commits(self.claims, commits)
+                self.lines += lines_of_digests(self.claims, trees[1], trees[0])
+            self.parts.emit(PhaseEntered(Phase.VERIFY))
+            named = "\n".join(self.claims.named_tests) if self.claims else ""
+            change = Change(commits.start, trees[1], files, named)
+            self.verdict = await self._judge(clone, change)
+            if self.verdict is not None:
+                await self._compare(clone, change, self.verdict)
+                self._tell_tests(self.verdict)
+                self.lines += _notes_on(files)
+
+    def _read_block(self) -> None:
+        found = find_block(self.change.text)
+        problem = found.problem
+        if found.statement is not None:
+            claims = read_claims(found.statement)
+            if isinstance(claims, str):
+                problem = claims
+            else:
+                self.claims = claims
+        self.lines += lines_of_block(self.claims, one_line(problem, limit=_LINE_CHARS))
+
+    def _fetch(self, clone: Clone) -> ProposedCommits:
+        change = self.change
+        onto = change.onto_commit or f"{_HEADS}{change.onto}"
+        commits = clone.fetch_proposed(change.reference, onto, change.bundle)
+        if change.commit and commits.head != change.commit:
+            raise WorkspaceError(
+                f"the forge says that the head is {change.commit}, and git gives {commits.head}: "
+                "it is being pushed to; run again"
+            )
+        return commits
+
+    @staticmethod
+    def _trees(clone: Clone, commits: ProposedCommits) -> tuple[str, str]:
+        return clone.trees.tree_of(commits.start), clone.trees.tree_of(commits.head)
+
+    async def _judge(self, clone: Clone, change: Change) -> ChangeVerdict | None:
+        """Make the runs, and say what they prove; None where no command is known."""
+        verifier = await asyncio.to_thread(self.parts.verifier, clone, change.base)
+        if verifier is None:
+            said = "no test command is set, so nothing was run: name it with --test-command, or try auto"
+            self.say(EvidenceLevel.RERUN, "runs", Standing.UNKNOWN, found=said)
+            return None
+        try:
+            runs = await verifier.verify(change)
+        finally:
+            await verifier.close()
+        return await asyncio.to_thread(judge_runs, runs, change)
+
+    async def _compare(self, clone: Clone, change: Change, verdict: ChangeVerdict) -> None:
+        """What the report says of the runs, against the runs that were made here."""
+        claims, level = self.claims, EvidenceLevel.RERUN
+        if claims is None:
+            return
+        if (claims.head.gitCommit, claims.base.gitCommit) != (
+            self.commits and self.commits.head,
+            change.base,
+        ):
+            self.say(level, "runs", Standing.UNKNOWN, found="not compared: the report is about other commits")
+            return
+        lines = list(lines_of_runs(claims, verdict))
+        if verdict.problem:
+            lines = [_open(line) for line in lines]
+        elif any(line.standing is Standing.REFUTED for line in lines):
+            second = await self._judge(clone, change)
+            other = {line.subject: line for line in lines_of_runs(claims, second or verdict)}
+            lines = settle(lines, other.get)
+        self.lines += lines
+
+    def _tell_tests(self, verdict: ChangeVerdict) -> None:
+        tell = partial(self.say, EvidenceLevel.TESTS, "change")
+        if verdict.problem:
+            tell(Standing.UNKNOWN, found=one_line(verdict.problem, limit=_LINE_CHARS))
+        reasons = tuple(one_line(reason, limit=_LINE_CHARS, keep="`") for reason in verdict.reasons)
+        for reason in reasons:
+            # What a person has to look at is not told by the tests.
+            tell(Standing.REFUTED if verdict.is_red else Standing.UNKNOWN, found=reason)
+        if not verdict.problem and not reasons:
+            tell(Standing.HOLDS, found="nothing speaks against it")
+        for note in verdict.notes:
+            tell(Standing.NOTED, found=one_line(note, limit=_LINE_CHARS, keep="`"))
+        self.parts.emit(Verified(verdict.runs.tree, verdict.is_red, reasons, to_json(verdict.runs)))
+
+    async def finished(self) -> PullRequestEvidence:
+        """The result, which says if the pull request is another one by now."""
+        is_stale, level = False, EvidenceLevel.FRESH
+        found = PullRequestEvidence(self.change, tuple(self.lines), self.commits, self.verdict)
+        try:
+            now = await asyncio.to_thread(self.parts.read)
+        except PullwrightError as error:
+            line = EvidenceLine(
+                level, "at the end", Standing.UNKNOWN, found=one_line(str(error), limit=_LINE_CHARS)
+            )
+        else:
+            is_stale = now != self.change
+            line = _changed(self.change, now)
+        self._tell_refuted((*self.lines, line))
+        return replace(found, lines=tuple(_in_order((*self.lines, line))), is_stale=is_stale)
+
+    def _tell_refuted(self, lines: Iterable[EvidenceLine]) -> None:
+        told = [
+            f"{line.level}: {line.subject}: {line.claimed or 'nothing'} | {line.found or 'nothing'}"
+            for line in lines
+            if line.standing is Standing.REFUTED and line.level is not EvidenceLevel.TESTS
+        ]
+        if told:
+            self.parts.emit(
+                Guarded(Defence.TEST_INTEGRITY, "the pull request says what does not hold", tuple(told))
+            )
+
+
+def _changed(before: ProposedChange, now: ProposedChange) -> EvidenceLine:
+    """Whether a pull request is what it was when its verification began."""
+    if now == before:
+        return EvidenceLine(
+            EvidenceLevel.FRESH, "at the end", Standing.HOLDS, found="nothing changed meanwhile"
+        )
+    what = [
+        words
+        for words, name in (
+            ("head", "commit"),
+            ("text", "text"),
+            ("title", "title"),
+            ("state", "state"),
+            ("base", "onto"),
+        )
+        if getattr(now, name) != getattr(before, name)
+    ]
+    found = f"its {', '.join(what) or 'base'} changed meanwhile, so that this is about what it was: run again"
+    return EvidenceLine(EvidenceLevel.FRESH, "at the end", Standing.UNKNOWN, before.commit, now.commit, found)
+
+
+def _open(line: EvidenceLine) -> EvidenceLine:
+    """A line of runs of which nothing is known here."""
+    return replace(line, standing=Standing.UNKNOWN) if line.standing is Standing.REFUTED else line
+
+
+def _in_order(lines: Iterable[EvidenceLine]) -> list[EvidenceLine]:
+    levels = list(EvidenceLevel)
+    return sorted(lines, key=lambda line: levels.index(line.level))
+
+
+def _notes_on(files: Sequence[FileChange]) -> Iterator[EvidenceLine]:
+    """What of a change no run of its tests has."""
+    modules = sum(any(one and one.mode == SUBMODULE_MODE for one in (file.old, file.new)) for file in files)
+    pointers = sum(
+        bool(file.new and file.new.content and file.new.content.startswith(_LFS)) for file in files
+    )
+    for count, words in (
+        (modules, ("submodule", "submodules", "in the runs a submodule is an empty folder")),
+        (pointers, ("file of Git LFS", "files of Git LFS", "the runs have the pointer in its place")),
+    ):
+        if count:
+            found = f"it changes {count} {words[0 if count == 1 else 1]}: {words[2]}"
+            yield EvidenceLine(EvidenceLevel.TESTS, "change", Standing.NOTED, found=found)
+    if not files:
+        yield EvidenceLine(EvidenceLevel.TESTS, "change", Standing.NOTED, found="it changes no file")
+
+
+_TOLD = {
+    Standing.HOLDS: "holds",
+    Standing.REFUTED: "does not hold",
+    Standing.UNKNOWN: "could not be told",
+    Standing.NOTED: "noted",
+}
+_CHECK_STATES = {
+    EvidenceOutcome.HOLDS: CheckState.PASSED,
+    EvidenceOutcome.REFUTED: CheckState.FAILED,
+    EvidenceOutcome.UNKNOWN: CheckState.OTHER,
+}
+_CELL_CHARS = 200
+_COMMAND_CHARS = 300
+
+
+def outcome_in_words(found: PullRequestEvidence) -> str:
+    """The outcome as a sentence."""
+    refuted = {line.level for line in found.lines if line.standing is Standing.REFUTED}
+    if refuted - {EvidenceLevel.TESTS}:
+        return "What it says does not hold."
+    if refuted:
+        return "Its tests do not pass."
+    if found.is_stale:
+        return "It changed meanwhile, so that nothing is said of what it is now."
+    if found.outcome is EvidenceOutcome.UNKNOWN:
+        return "It could not be told."
+    has_report = any(line.level is EvidenceLevel.DIGESTS for line in found.lines)
+    return (
+        "What it says holds, and no test speaks against it."
+        if has_report
+        else "It has no report. No test speaks against it."
+    )
+
+
+def evidence_in_markdown(found: PullRequestEvidence) -> str:
+    """The report as Markdown in which nothing that others wrote is live: no link, no mention, no markup."""
+
+    def cell(text: str) -> str:
+        return in_markdown(text, _CELL_CHARS).replace("|", "/") or "-"
+
+    levels = []
+    for level in EvidenceLevel:
+        counts = Counter(line.standing for line in found.lines if line.level is level)
+        if counts:
+            told = ", ".join(f"{counts[one]} {words}" for one, words in _TOLD.items() if counts[one])
+            levels.append({"name": level.value, "told": told})
+    telling = [
+        {
+            "standing": _TOLD[line.standing],
+            "subject": cell(f"{line.level}: {line.subject}"),
+            "claimed": cell(line.claimed),
+            "found": cell(f"{line.found} ({line.note})" if line.note else line.found),
+        }
+        for line in found.lines
+        if line.standing in {Standing.REFUTED, Standing.UNKNOWN} and line.level is not EvidenceLevel.TESTS
+    ]
+    runs, verdict = found.verdict and found.verdict.runs, found.verdict
+    return render(
+        "verification/evidence",
+        words=outcome_in_words(found),
+        head=found.commits.head if found.commits else "(unknown)",
+        base=found.commits.start if found.commits else "(unknown)",
+        command=one_line(runs.command, limit=_COMMAND_CHARS) if runs else "",
+        setup=one_line(runs.setup, limit=_COMMAND_CHARS) if runs else "",
+        sandbox=in_markdown(runs.sandbox, _CELL_CHARS) if runs else "",
+        levels=levels,
+        lines=telling,
+        rows=table_rows(runs) if runs else [],
+        notes=(*verdict.reasons, *verdict.notes) if verdict else (),
+    )
+
+
+def own_check(found: PullRequestEvidence) -> OwnCheck | None:
+    """What the check run of the head says; None where the head is not known."""
+    if found.commits is None:
+        return None
+    state = CheckState.OTHER if found.is_stale else _CHECK_STATES[found.outcome]
+    title = outcome_in_words(found)
+    return OwnCheck(CHECK_KEY, CHECK_NAME, found.commits.head, state, title, evidence_in_markdown(found))

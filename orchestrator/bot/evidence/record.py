@@ -1,0 +1,95 @@
+"""What was found out, in a file to which lines are only added, so that a process that dies loses at most its last line."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.journal.folders import is_full
+from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_DIGITS = 16
+_FORM = 1
+"""Of a line; those of another number are passed over."""
+
+
+def digest_of(*facts: object) -> str:
+    """A short name for values that are equal to these."""
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+
+
+class JsonLines:
+    """A file of JSON objects, one a line.
+
+    Raises:
+        JournalError: it cannot be read or written.
+        DiskFullError: there is no space.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All whole lines, in their order. What a dying process tore is left out."""
+        try:
+            raw = self._path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise JournalError(f"cannot read {self._path}: {error.strerror}") from error
+        return [found for line in raw if (found := _object(line)) is not None]
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Add a line. It is on the disk when this returns."""
+        line = json.dumps({"form": _FORM, **values}).encode("ascii")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._path.open("ab+") as file:
+                size = file.seek(0, os.SEEK_END)
+                # The rest of a torn line gets its own end, so that this one is whole.
+                file.seek(max(size - 1, 0))
+                torn = size > 0 and file.read(1) != b"\n"
+                file.write(b"\n" * torn + line + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            if is_full(error):
+                raise DiskFullError(f"cannot write {self._path}: no space is left on the disk") from error
+            raise JournalError(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.pop("form", None) == _FORM else None
+
+
+@contextmanager
+def only_process(folder: Path) -> Iterator[None]:
+    """Hold a folder, so that nothing in it is done twice at once.
+
+    Raises:
+        ConfigurationError: another process has it.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"another process is at work in {folder}: wait for it, or end it"
+            raise ConfigurationError(message) from None
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,311 @@
+"""What tries come to: how many solved, at what cost, arms compared in pairs, which one to choose, what a month would cost."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.evidence.intervals import Estimate, estimate, paired_difference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from orchestrator.bot.evidence.cases import FoundCases, ReadyCase
+    from orchestrator.bot.evidence.trials import Arm, Try, TryResult
+
+_SHARE = (0.0, 1.0)
+_FEW_TASKS = 20
+"""With fewer, only large differences can be seen."""
+FORMAT = "pullwright-backtest/1"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSummary:
+    """What one arm's tries came to. Each estimate is over tasks: of each task, the mean of its tries.
+
+    Attributes:
+        done: tries with a result, of `planned`.
+        judged: how many ended how.
+        usd, minutes, rounds, tokens: a try.
+        usd_a_solution: dollars for each solved try; None where none was solved, or the price is not known.
+    """
+
+    arm: Arm
+    done: int
+    planned: int
+    judged: Mapping[str, int]
+    solved: Estimate | None
+    usd: Estimate | None
+    minutes: Estimate | None
+    rounds: Estimate | None
+    tokens: Estimate | None
+    usd_a_solution: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmComparison:
+    """How much more `one` does than `other`, over the tasks that both have tried."""
+
+    one: str
+    other: str
+    solved: Estimate | None
+    usd: Estimate | None
+    minutes: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBacklog:
+    """How much there is to do; None where nobody knows.
+
+    Attributes:
+        tasks: that are open now.
+        issues_a_month: how many issues were opened a month of late.
+    """
+
+    tasks: int | None = None
+    issues_a_month: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestSummary:
+    """All that is shown at the end.
+
+    Attributes:
+        chosen: the arm to take; empty if none is worth it, or nothing is known.
+        reasons: why, in sentences.
+        outlook: what the backlog would cost with it, in sentences.
+    """
+
+    arms: Sequence[ArmSummary]
+    comparisons: Sequence[ArmComparison]
+    chosen: str
+    reasons: Sequence[str]
+    outlook: Sequence[str]
+
+
+def sum_up(
+    arms: Sequence[Arm], wanted: Iterable[Try], done: Mapping[str, TryResult], backlog: OpenBacklog
+) -> BacktestSummary:
+    """Sum up the tries that have a result."""
+    results: defaultdict[str, list[TryResult]] = defaultdict(list)
+    planned: Counter[str] = Counter()
+    for one in wanted:
+        planned[one.arm.name] += 1
+        if one.key in done:
+            results[one.arm.name].append(done[one.key])
+    told = [_arm(arm, results[arm.name], planned[arm.name]) for arm in arms]
+    compared = [_compared(one, other, results) for one, other in combinations(arms, 2)]
+    chosen, reasons = _choice(told, results)
+    return BacktestSummary(told, compared, chosen, reasons, _outlook(told, chosen, backlog))
+
+
+def _by_task(results: Iterable[TryResult], value: Callable[[TryResult], float | None]) -> dict[str, float]:
+    """Of each task the mean over its tries; nothing of a task with a try of which it is not known."""
+    values: defaultdict[str, list[float | None]] = defaultdict(list)
+    for one in results:
+        values[one.case].append(value(one))
+    known = {task: [one for one in found if one is not None] for task, found in values.items()}
+    return {task: fmean(found) for task, found in known.items() if found and len(found) == len(values[task])}
+
+
+def _solved(one: TryResult) -> float:
+    return float(one.is_solved)
+
+
+def _usd(one: TryResult) -> float | None:
+    return one.usd
+
+
+def _minutes(one: TryResult) -> float:
+    return one.minutes
+
+
+def _arm(arm: Arm, results: Sequence[TryResult], planned: int) -> ArmSummary:
+    def over(value: Callable[[TryResult], float | None]) -> Estimate | None:
+        return estimate(list(_by_task(results, value).values()))
+
+    costs = [one.usd for one in results]
+    known = [cost for cost in costs if cost is not None]
+    solved = sum(one.is_solved for one in results)
+    return ArmSummary(
+        arm,
+        len(results),
+        planned,
+        dict(Counter(one.judged for one in results)),
+        estimate(list(_by_task(results, _solved).values()), _SHARE),
+        over(_usd),
+        over(_minutes),
+        over(lambda one: one.rounds),
+        over(lambda one: one.tokens),
+        sum(known) / solved if solved and len(known) == len(costs) else None,
+    )
+
+
+def _compared(one: Arm, other: Arm, results: Mapping[str, Sequence[TryResult]]) -> ArmComparison:
+    def difference(
+        value: Callable[[TryResult], float | None], bounds: tuple[float, float] | None = None
+    ) -> Estimate | None:
+        return paired_difference(
+            _by_task(results[one.name], value), _by_task(results[other.name], value), bounds
+        )
+
+    return ArmComparison(
+        one.name, other.name, difference(_solved, _SHARE), difference(_usd), difference(_minutes)
+    )
+
+
+def _choice(told: Sequence[ArmSummary], results: Mapping[str, Sequence[TryResult]]) -> tuple[str, list[str]]:
+    """Which arm to take, and why: of those that nothing shows to solve fewer than the best, the cheapest a solution."""
+    ranked = sorted((one for one in told if one.solved), key=_rank)
+    if not ranked:
+        return "", ["No try has a result, so nothing is known."]
+    best = ranked[0]
+    assert best.solved is not None  # noqa: S101  for the type checker
+    few = best.solved.tasks < _FEW_TASKS
+    caution = (
+        [f"With {_counted(best.solved.tasks, 'case')} only large differences can be seen."] if few else []
+    )
+    if best.solved.mean == 0:
+        return "", ["No arm solved a case, so there is none to choose.", *caution]
+    if len(ranked) == 1:
+        return best.arm.name, ["There is nothing to compare it with.", *caution]
+    reasons: list[str] = []
+    equal = [best]
+    for other in ranked[1:]:
+        gap = _compared(best.arm, other.arm, results).solved
+        if gap is None:
+            reasons.append(
+                f"{other.arm.name} did no case that {best.arm.name} did, so they are not compared."
+            )
+        elif gap.excludes_zero:
+            reasons.append(f"It solves more than {other.arm.name}: {_points(gap)}.")
+        else:
+            equal.append(other)
+            reasons.append(f"Against {other.arm.name} the difference is within chance: {_points(gap)}.")
+    chosen = min((one for one in equal if one.solved and one.solved.mean), key=_price_of_solution)
+    if chosen is not best:
+        reasons = [line.replace("It solves", f"{best.arm.name} solves", 1) for line in reasons]
+        reasons.insert(
+            0, f"{best.arm.name} solved most, and nothing shows that it solves more than this one."
+        )
+    if len(equal) > 1:
+        reasons.append("Of those within chance of each other it costs least for each solved task.")
+    return chosen.arm.name, [*reasons, *caution]
+
+
+def _rank(one: ArmSummary) -> tuple[float, float, float]:
+    return (-(one.solved.mean if one.solved else 0.0), *_price(one))
+
+
+def _price(one: ArmSummary) -> tuple[float, float]:
+    usd = one.usd.mean if one.usd else float("inf")
+    return usd, one.minutes.mean if one.minutes else float("inf")
+
+
+def _price_of_solution(one: ArmSummary) -> tuple[float, float]:
+    solved = one.solved.mean if one.solved else 0.0
+    usd, minutes = _price(one)
+    return usd / solved, minutes / solved
+
+
+def _points(gap: Estimate) -> str:
+    """A difference of shares in percentage points, with its interval."""
+    middle = f"{100 * gap.mean:+.0f} points"
+    if gap.low is None or gap.high is None:
+        return middle
+    return f"{middle} ({100 * gap.low:+.0f} to {100 * gap.high:+.0f}) over {_counted(gap.tasks, 'case')}"
+
+
+def _outlook(told: Sequence[ArmSummary], chosen: str, backlog: OpenBacklog) -> list[str]:
+    arm = next((one for one in told if one.arm.name == chosen), None)
+    if arm is None or arm.solved is None:
+        return []
+    if arm.usd is None:
+        return ["What a month would cost is not known: the price of the model is not (see --price)."]
+    lines = []
+    for number, what in (
+        (backlog.tasks, "The tasks that are open now"),
+        (backlog.issues_a_month, "A month of new issues, if each became a task"),
+    ):
+        if number is None:
+            continue
+        if not number:
+            lines.append("No task is open now.")
+            continue
+        low, high = (_dollars(number * end) for end in (arm.usd.low or 0, arm.usd.high or 0))
+        spread = f" ({low} to {high})" if arm.usd.low is not None and arm.usd.high is not None else ""
+        lines.append(
+            f"{what} ({number:.0f}): {_dollars(number * arm.usd.mean)}{spread}, one try each; "
+            f"about {number * arm.solved.mean:.0f} would be solved if they are like these cases."
+        )
+    if backlog.issues_a_month is None:
+        lines.append("How many tasks come in a month is not known here.")
+    return lines
+
+
+def _dollars(usd: float) -> str:
+    return f"${usd:,.2f}" if usd >= 1 or usd == 0 else f"${usd:.4f}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestResult:
+    """All of it.
+
+    Attributes:
+        ended: why it ended before all tries were made; empty if they were.
+        is_held: a sandbox held what ran.
+    """
+
+    repository: str
+    found: FoundCases
+    wanted: Sequence[Try]
+    done: Mapping[str, TryResult]
+    summary: BacktestSummary
+    ended: str
+    is_held: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object. `docs/evidence.md` tells what is in it."""
+        told = self.summary
+        return {
+            "format": FORMAT,
+            "repository": self.repository,
+            "ended": self.ended or None,
+            "isolated": self.is_held,
+            "cases": [_case(one) for one in self.found.ready],
+            "left_out": [asdict(one) for one in self.found.unfit],
+            "arms": [_arm_to_json(one) for one in told.arms],
+            "comparisons": [asdict(one) for one in told.comparisons],
+            "chosen": told.chosen or None,
+            "reasons": list(told.reasons),
+            "outlook": list(told.outlook),
+            "tries": [asdict(self.done[one.key]) for one in self.wanted if one.key in self.done],
+        }
+
+
+def _arm_to_json(one: ArmSummary) -> dict[str, Any]:
+    values = {key: value for key, value in asdict(one).items() if key != "arm"}
+    return {"name": one.arm.name, "model": one.arm.model, "contract": one.arm.contract, **values}
+
+
+def _case(one: ReadyCase) -> dict[str, Any]:
+    change, hidden = one.case.change, one.hidden
+    return {
+        "id": change.id,
+        "title": one.case.text.title,
+        "url": change.url or None,
+        "base": change.base,
+        "head": change.head,
+        "when": change.when,
+        "hints_removed": dict(one.case.text.removed),
+        "must_pass": list(hidden.must_pass),
+        "must_still_pass": len(hidden.must_still_pass),
+        "unstable": hidden.unstable,
+    }

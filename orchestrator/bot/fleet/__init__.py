@@ -1,0 +1,1 @@
+"""A fleet: many repositories, several machines and one queue, on a durable workflow engine."""

@@ -1,0 +1,211 @@
+"""One worker of a fleet: takes turns from the queue, plays them, and queues what follows.
+
+DBOS hands out the turns and remembers them. It recovers only what its own executor left, so that every worker has an
+id of its own, and each one watches the others: whose heartbeat stands still for a whole lease is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dbos import DBOS
+from dbos._serialization import DBOSPortableJSON
+
+from orchestrator.bot.fleet.store import QUEUE, TURN
+from orchestrator.bot.fleet.turns import Turn
+from orchestrator.core.errors import FleetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from orchestrator.bot.fleet.store import FleetStore
+    from orchestrator.core.clock import Clock
+
+LEASE_SECONDS = 30.0
+"""A worker whose heartbeat has stood still for so long, seen by one who could read it all the time, is dead."""
+_BEATS_A_LEASE = 6
+POLL_SECONDS = 1.0
+_LONGEST_END_SECONDS = 86_400
+
+
+def new_worker_name(host: str) -> str:
+    """A name that no worker had before: the machine, and a random part."""
+    return f"{host}-{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How a worker works.
+
+    Attributes:
+        version: of the program. The newest that was started takes turns; others end what they run.
+        parallel: the most turns of this worker at a time.
+        most_running: the most turns of the whole fleet at a time; None is no limit.
+    """
+
+    worker: str
+    version: str
+    parallel: int = 1
+    most_running: int | None = None
+    lease_seconds: float = LEASE_SECONDS
+    poll_seconds: float = POLL_SECONDS
+
+
+@dataclass(slots=True)
+class Watch:
+    """Which workers are dead, from their heartbeats alone: no two machines' clocks are compared.
+
+    A worker is dead if its heartbeat stood still for a lease during which its watcher read the database all the
+    time. While the database is away nobody can beat, and nobody is taken for dead because of that.
+    """
+
+    clock: Clock
+    lease_seconds: float
+    _seen: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _looked_at: float | None = None
+
+    def dead(self, beats: dict[str, int]) -> list[str]:
+        """Take the heartbeats that are there now; who is dead."""
+        now = self.clock.monotonic()
+        if self._looked_at is None or now - self._looked_at > self.lease_seconds / 2:
+            self._seen.clear()  # it could not look meanwhile
+        self._looked_at = now
+        self._seen = {
+            name: self._seen[name] if name in self._seen and self._seen[name][0] == count else (count, now)
+            for name, count in beats.items()
+        }
+        return [name for name, (_, since) in self._seen.items() if now - since >= self.lease_seconds]
+
+
+class Player(Protocol):
+    """What plays turns, in the event loop that launched the worker."""
+
+    def play(self, turn: Turn) -> Coroutine[Any, Any, None]:
+        """Play a turn, and queue what follows. It does not raise."""
+
+    def lose(self, turn: Turn) -> None:
+        """End a turn that runs here: another worker has taken it over, or a person cancelled it."""
+
+
+class FleetEngine:
+    """Runs one worker. There is one in a process.
+
+    Args:
+        on_drain: called in the event loop, with the reason, where this worker is to end after what it runs.
+    """
+
+    def __init__(
+        self,
+        store: FleetStore,
+        options: EngineOptions,
+        clock: Clock,
+        player: Player,
+        on_drain: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._player = player
+        self._on_drain = on_drain
+        self._watch = Watch(clock, options.lease_seconds)
+        self._beating: asyncio.Task[None] | None = None
+        self._running: set[Turn] = set()
+
+    async def launch(self) -> None:
+        """Begin to take turns.
+
+        Raises:
+            FleetError: the database cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._launch, loop)
+        self._beating = asyncio.create_task(self._beat())
+
+    def _launch(self, loop: asyncio.AbstractEventLoop) -> None:
+        store, options = self._store, self._options
+        DBOS.destroy(destroy_registry=True)
+        DBOS(
+            config={
+                "name": "pullwright",
+                "system_database_url": store.url,
+                "system_database_engine": store.engine,
+                "executor_id": options.worker,
+                "application_version": options.version,
+                "serializer": DBOSPortableJSON,
+                "run_migrations": False,
+                "log_level": "CRITICAL",
+                "notification_listener_polling_interval_sec": options.poll_seconds,
+                "use_listen_notify": False,
+            }
+        )
+
+        def turn(data: dict[str, Any]) -> str:
+            def played() -> str:
+                found = Turn.from_json(data)
+                asyncio.run_coroutine_threadsafe(self._played(found), loop).result()
+                return found.id
+
+            return DBOS.run_step({"name": "play"}, played)
+
+        DBOS.workflow(name=TURN)(turn)
+        DBOS.launch()
+        store.add_worker(options.worker, options.version, options.parallel)
+        DBOS.register_queue(
+            QUEUE,
+            worker_concurrency=options.parallel,
+            global_concurrency=options.most_running,
+            polling_interval_sec=options.poll_seconds,
+            on_conflict="always_update",
+        )
+
+    async def _played(self, turn: Turn) -> None:
+        self._running.add(turn)
+        try:
+            await self._player.play(turn)
+        finally:
+            self._running.discard(turn)
+
+    async def close(self) -> None:
+        """Take no more turns, wait for those that run, and end."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
+        await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=_LONGEST_END_SECONDS)
+        with suppress(FleetError):
+            await asyncio.to_thread(self._store.remove_worker, self._options.worker)
+
+    async def _beat(self) -> None:
+        """Say that this worker lives, and look after the others. Nothing here ends before the worker does."""
+        while True:
+            with suppress(FleetError):
+                running = set(self._running)
+                reason = await asyncio.to_thread(self._look_around)
+                if reason:
+                    self._on_drain(reason)
+                numbers = await asyncio.to_thread(self._store.numbers, [turn.repository for turn in running])
+                for turn in running & self._running:
+                    if numbers.get(turn.repository) != turn.number:
+                        self._player.lose(turn)
+            await self._clock.sleep(self._options.lease_seconds / _BEATS_A_LEASE)
+
+    def _look_around(self) -> str:
+        """Beat, take over what the dead left, and say why this worker is to end; empty if it is not."""
+        store, options = self._store, self._options
+        draining = store.beat(options.worker)
+        others = {one.worker: one.beats for one in store.workers() if one.worker != options.worker}
+        for name in self._watch.dead(others):
+            store.take_over(name)
+            store.remove_worker(name)
+        store.restart_lost()
+        if draining is None:
+            # Taken for dead, for instance because the machine slept: what ran here goes on elsewhere.
+            store.add_worker(options.worker, options.version, options.parallel)
+            return ""
+        newest = store.newest_version()
+        if newest != options.version:
+            return f"a worker of version {newest} takes the turns now"
+        return "a person drains this worker" if draining else ""

@@ -1,0 +1,285 @@
+"""What a conversation changed in a folder, as work for a fresh clone: merged onto a commit that the remote has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.git.base import Packed
+from orchestrator.bot.git.hostgit import HostGit, decode_paths, encode_paths, printable_line, storage_errors
+from orchestrator.bot.git.local import locate
+from orchestrator.bot.git.objects import (
+    Difference,
+    TreeEntry,
+    change_index,
+    commit_of,
+    differences,
+    entries_at,
+    merge_trees,
+    read_objects,
+    tree_of,
+)
+from orchestrator.bot.git.staging import diff
+from orchestrator.core.changes import SUBMODULE_MODE
+from orchestrator.core.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_DOING = "cannot tell what is to be proposed"
+_MESSAGE = "What was changed in a conversation"
+_REMOTES = "refs/remotes/"
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBase:
+    """The commit that a change is proposed on top of, and the files that it is compared with.
+
+    Attributes:
+        commit: the remote has it.
+        head: the commit that the folder is at.
+        top: of the work tree.
+        folder: the folder of the conversation, below `top` as git writes it: empty, or with `/` at its end.
+        git_dir: of the repository. It is only read.
+        index: the folder's own, of which a copy is used.
+    """
+
+    commit: str
+    head: str
+    top: Path
+    folder: str
+    git_dir: Path
+    index: Path
+
+
+@dataclass(frozen=True, slots=True)
+class FolderChange:
+    """A change of a folder's files that can be proposed.
+
+    Attributes:
+        work: for `Clone.adopt`.
+        paths: what it changes, from the top of the repository, each with `A`, `M` or `D`.
+        left_out: where the folder's files differ from it: somebody else's edits.
+        diff: it as a unified diff.
+        tree: names it: the files and what they are compared with.
+    """
+
+    work: Packed
+    paths: tuple[tuple[str, str], ...]
+    left_out: tuple[str, ...]
+    diff: str
+    tree: str
+
+
+def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
+    """Find what a folder's change is proposed on: the newest commit of its history that the remote has.
+
+    Args:
+        branch: the one that it is proposed to.
+        is_here: the folder's own repository takes the proposal.
+
+    Raises:
+        WorkspaceError: it is in no repository, or has no such commit; the message says what to do.
+    """
+    found, folder = locate(folder), folder.resolve()
+    if not found.is_repository:
+        raise WorkspaceError(f"{folder} is in no git repository: /pr proposes what was changed in one")
+    git = HostGit(folder)
+
+    def ask(*words: str) -> str:
+        result = git.attempt(*words, doing=_DOING)
+        return os.fsdecode(result.stdout.removesuffix(b"\n")) if result.status == 0 else ""
+
+    head = ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if not head:
+        raise WorkspaceError(f"{found.top} has no commit yet: make a first one, then /pr")
+    remotes = ask("for-each-ref", "--format=%(refname)", _REMOTES).splitlines()
+    named = f"refs/heads/{branch}" if is_here else f"{_REMOTES}origin/{branch}"
+    groups = ([named],) if is_here else ([named], remotes)
+    commit = next((base for refs in groups if refs and (base := ask("merge-base", head, *refs))), "")
+    if not commit:
+        what = f"the branch {branch}" if is_here else "a remote"
+        remedy = "name another one with --base" if is_here else "run git fetch"
+        raise WorkspaceError(f"nothing of this folder's history is known to be on {what}: {remedy}, then /pr")
+    common = (folder / ask("rev-parse", "--git-common-dir")).resolve()
+    index = folder / ask("rev-parse", "--git-path", "index")
+    return ChangeBase(commit, head, found.top, ask("rev-parse", "--show-prefix"), common, index)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMaker:
+    """Makes changes in a git directory that only this program writes.
+
+    Args:
+        store: a folder of ours, for indices.
+        git_dir: in it; it has the objects of what tools changed.
+    """
+
+    store: Path
+    git_dir: Path
+    base: ChangeBase
+
+    def make(self, turns: Iterable[Mapping[str, Difference]], *, everything: bool) -> FolderChange:
+        """Make the change.
+
+        Args:
+            turns: what the tools of each turn changed, by path below the folder, oldest first.
+            everything: take the folder as it is, with what other people changed in it.
+
+        Raises:
+            WorkspaceError: there is no change, tools and people changed the same lines, or git failed.
+        """
+        self._borrow()
+        git, base = HostGit(self.store, self.git_dir), self.base
+        start, whole = tree_of(git, base.commit), self._files()
+        tree = whole if everything else self._by_tools(git, start, whole, turns)
+        found = differences(git, start, tree)
+        left_out = tuple(one.path for one in differences(git, tree, whole) if not self._ends_alone(git, one))
+        if not found:
+            mine = f" ({_some(left_out)} differs by other hands: /pr --all takes all)" if left_out else ""
+            raise WorkspaceError(
+                f"there is nothing to propose: no change of this conversation is there{mine}"
+            )
+        work = commit_of(git, tree, [base.commit], _MESSAGE)
+        pack = git.run(
+            *("pack-objects", "--revs", "--stdout", "-q"),
+            doing=_DOING,
+            stdin=f"{work}\n^{base.commit}\n".encode("ascii"),
+        )
+        paths = tuple((one.path, change_letter(one)) for one in found)
+        text = diff(git, start, tree).decode("utf-8", "replace")
+        return FolderChange(Packed(work, base.commit, base.commit, pack), paths, left_out, text, work)
+
+    def _by_tools(
+        self, git: HostGit, start: str, whole: str, turns: Iterable[Mapping[str, Difference]]
+    ) -> str:
+        """The base with what tools changed, and without what was changed before, between and after their turns."""
+        tree = start
+        touched: set[str] = set()
+        for turn in turns:
+            raw = {f"{self.base.folder}{path}": one for path, one in turn.items()}
+            known = entries_at(git, tree, raw.keys())
+            changes = {path: self._as_committed(git, one, known.get(path)) for path, one in raw.items()}
+            touched |= changes.keys()
+            before = self._with(git, tree, {path: (one.new, one.old) for path, one in changes.items()})
+            after = self._with(git, tree, {path: (one.old, one.new) for path, one in changes.items()})
+            merged = merge_trees(git, before, tree, after, ("yours", "conversation"))
+            if merged.conflicts:
+                raise WorkspaceError(
+                    f"{_some(merged.conflicts)}: the model changed lines that you had changed, and that "
+                    "are on no remote: /pr --all proposes both"
+                )
+            tree = merged.tree
+        # What somebody took back since is not there any more.
+        there = {one.path for one in differences(git, start, whole)}
+        gone = {
+            one.path: (one.new, one.old)
+            for one in differences(git, start, tree)
+            if one.path in touched - there
+        }
+        return self._with(git, tree, gone) if gone else tree
+
+    def _as_committed(self, git: HostGit, one: Difference, base: TreeEntry | None) -> Difference:
+        """A change of a file whose ends of lines git changed when it was checked out, as it would be committed."""
+        if base is None or one.old is None or not self._ends_alone(git, Difference(one.path, base, one.old)):
+            return one
+        new = one.new
+        if new is not None:
+            [content] = read_objects(git, [new.object_id], doing=_DOING)
+            words = ("hash-object", "-w", "--no-filters", "--stdin")
+            made = git.run(*words, doing=_DOING, stdin=content.replace(b"\r\n", b"\n"))
+            new = TreeEntry(new.mode, made.decode("ascii").strip())
+        return Difference(one.path, TreeEntry(one.old.mode, base.object_id), new)
+
+    def _ends_alone(self, git: HostGit, one: Difference) -> bool:
+        """Whether the new file differs from the old one by the ends of its lines, CR LF, and by nothing else."""
+        if one.old is None or one.new is None or one.old.object_id == one.new.object_id:
+            return False
+        if any(entry.mode == SUBMODULE_MODE for entry in (one.old, one.new)):
+            return False
+        old, new = read_objects(git, [one.old.object_id, one.new.object_id], doing=_DOING)
+        return b"\r\n" not in old and new.replace(b"\r\n", b"\n") == old
+
+    def _with(
+        self, git: HostGit, tree: str, wanted: Mapping[str, tuple[TreeEntry | None, TreeEntry | None]]
+    ) -> str:
+        """A tree with other entries. Of each pair the first is there to name the object where the second is None."""
+        on = {"GIT_INDEX_FILE": str(self.store / "index.change")}
+        git.run("read-tree", tree, doing=_DOING, variables=on)
+        entries = [Difference(path, old, new) for path, (old, new) in wanted.items()]
+        entries.sort(key=lambda one: one.new is not None)  # what goes makes room
+        change_index(git, self.store / "index.change", entries, doing=_DOING)
+        return git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
+
+    def _files(self) -> str:
+        """The tree of all files as they are, but for what is ignored, and for submodules."""
+        index, top = self.store / "index.files", self.base.top
+        git, on = HostGit(self.store, self.git_dir, top), {"GIT_INDEX_FILE": str(index)}
+        with storage_errors(_DOING):
+            index.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copy2(self.base.index, index)  # it knows which files are as they were
+        if git.attempt("ls-files", "--cached", doing=_DOING, variables=on).status or not index.exists():
+            index.unlink(missing_ok=True)
+            git.run("read-tree", self.base.head, doing=_DOING, variables=on)
+        ignored = ("-c", f"core.excludesFile={_ignored_everywhere()}")
+        listing = (*ignored, "ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
+        listed = dict.fromkeys(decode_paths(git.run(*listing, doing=_DOING, variables=on)))
+        there = [path for path in listed if _is_file(top / path)]
+        gone = [path for path in listed if not os.path.lexists(top / path)]
+        for words, paths in ((("--add", "--replace"), there), (("--force-remove",), gone)):
+            if paths:
+                stdin = encode_paths(paths)
+                git.run("update-index", "-z", *words, "--stdin", doing=_DOING, stdin=stdin, variables=on)
+        return git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
+
+    def _borrow(self) -> None:
+        """Read the objects of the repository, and know where its history is cut off and what it ignores."""
+        ours, theirs = self.git_dir, self.base.git_dir
+        with storage_errors(_DOING):
+            borrowed = ours / "objects" / "info" / "alternates"
+            line = os.fsencode(theirs / "objects") + b"\n"
+            known = borrowed.read_bytes() if borrowed.is_file() else b""
+            if line not in known.splitlines(keepends=True):
+                borrowed.write_bytes(known + line)
+            for name in ("shallow", "info/exclude"):
+                if (theirs / name).is_file():
+                    shutil.copyfile(theirs / name, ours / name)
+
+
+def _ignored_everywhere() -> str:
+    """The file with what the person wants ignored in every repository, as git finds it; it may not be there."""
+    home = Path.home()
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "git"
+    for file in (home / ".gitconfig", settings / "config"):
+        words = ("config", "--file", str(file), "--get", "core.excludesFile")
+        found = HostGit(home).attempt(*words, doing=_DOING) if file.is_file() else None
+        if found is not None and found.status == 0:
+            return str(Path(os.fsdecode(found.stdout.strip())).expanduser())
+    return str(settings / "ignore")
+
+
+def change_letter(found: Difference) -> str:
+    """What becomes of a path, as git's status names it."""
+    return "A" if found.old is None else "D" if found.new is None else "M"
+
+
+def _some(paths: Sequence[str]) -> str:
+    """The first of the paths, in words."""
+    more = len(paths) - _MOST_NAMED
+    named = ", ".join(map(printable_line, paths[:_MOST_NAMED]))
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)

@@ -1,0 +1,273 @@
+"""What an MCP server may ask of a person who is there: a few plain values, or to open a page.
+
+Format: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+from orchestrator.core.addresses import is_loopback
+from orchestrator.core.fence import one_line
+from orchestrator.core.redaction import is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    AnswerValue: TypeAlias = str | int | float | bool | list[str]
+
+MAX_FIELDS = 20
+MAX_CHOICES = 50
+MAX_QUESTIONS = 10
+"""That one server may ask in a session."""
+PERSON_SECONDS = 600.0
+"""The longest wait for a person. The limit of the call stands still meanwhile."""
+_MESSAGE_CHARS = 2_000
+_LABEL_CHARS = 200
+_ANSWER_CHARS = 10_000
+_SECRET_WORDS = (
+    "password",
+    "passphrase",
+    "passcode",
+    "secret",
+    "api key",
+    "token",
+    "credential",
+    "private key",
+)
+_YES, _NO = frozenset({"y", "yes", "true"}), frozenset({"n", "no", "false"})
+
+
+class FieldKind(StrEnum):
+    """What may be typed in answer."""
+
+    TEXT = "text"
+    INTEGER = "a whole number"
+    NUMBER = "a number"
+    BOOLEAN = "yes or no"
+    CHOICE = "one of"
+    CHOICES = "several of, with commas between"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionField:
+    """One value that a server asks for.
+
+    Attributes:
+        name: the server's own name of it, for the answer.
+        label: what a person is shown, in one line.
+        choices: what may be answered, by what a person types.
+        default: what an empty line stands for.
+        least: of the value, or of its length.
+        most: likewise.
+    """
+
+    name: str
+    label: str
+    kind: FieldKind
+    choices: Mapping[str, str]
+    default: AnswerValue | None
+    is_required: bool
+    least: float
+    most: float
+
+    def read(self, typed: str) -> AnswerValue | None:
+        """The value that was typed; None where it is left out.
+
+        Raises:
+            ValueError: it cannot be that; the message says what can be.
+        """
+        text = typed.strip()
+        if not text:
+            if self.default is None and self.is_required:
+                raise ValueError("it cannot be left out")
+            return self.default
+        value = self._value(text)
+        size = len(value) if isinstance(value, str | list) else value
+        if self.kind is not FieldKind.CHOICE and not self.least <= size <= self.most:
+            what = "its length" if isinstance(value, str | list) else "it"
+            raise ValueError(f"{what} must be from {self.least:g} to {self.most:g}")
+        return value
+
+    def _value(self, text: str) -> AnswerValue:
+        match self.kind:
+            case FieldKind.TEXT:
+                return text
+            case FieldKind.BOOLEAN:
+                if text.casefold() not in _YES | _NO:
+                    raise ValueError("type yes or no")
+                return text.casefold() in _YES
+            case FieldKind.CHOICE:
+                return self._chosen(text)
+            case FieldKind.CHOICES:
+                return [self._chosen(one.strip()) for one in text.split(",") if one.strip()]
+            case FieldKind.INTEGER | FieldKind.NUMBER:
+                try:
+                    number = int(text) if self.kind is FieldKind.INTEGER else float(text)
+                except ValueError:
+                    raise ValueError(f"type {self.kind}") from None
+                if not math.isfinite(number):
+                    raise ValueError(f"type {self.kind}")
+                return number
+
+    def _chosen(self, text: str) -> str:
+        if text not in self.choices:
+            raise ValueError(f"type {self.kind}: {', '.join(self.choices)}")
+        return self.choices[text]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerQuestion:
+    """What a server asks. All texts are cleaned, and say nothing about how honest it is.
+
+    Attributes:
+        page: what it wants the person to open in a browser; there are no fields then.
+        wants_secret: it seems to ask for a secret, which no server may do in this way.
+    """
+
+    server: str
+    message: str
+    fields: tuple[QuestionField, ...] = ()
+    page: str = ""
+    wants_secret: bool = False
+
+
+AskPerson: TypeAlias = "Callable[[ServerQuestion], Awaitable[dict[str, AnswerValue] | None]]"
+"""Asks a person what a server wants to know; None where the person does not answer it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAtTerminal:
+    """A person who can be shown something, and asked.
+
+    Attributes:
+        show_page: shows where to sign in, for a server by its name.
+        ask: None where servers may ask nothing.
+    """
+
+    show_page: Callable[[str, str], None]
+    ask: AskPerson | None = None
+
+
+def question_of(server: str, asked: Mapping[str, Any], clean: Callable[[str, str], str]) -> ServerQuestion:
+    """Return what a server asks by the parameters of `elicitation/create`.
+
+    Args:
+        clean: a text as a person may see it, by what it is and what it says.
+
+    Raises:
+        ValueError: it is no question that can be asked.
+    """
+
+    def words(text: object, limit: int = _LABEL_CHARS) -> str:
+        return one_line(clean("a question of an MCP server", str(text)), limit=limit, keep="`")
+
+    message = words(asked.get("message", ""), _MESSAGE_CHARS)
+    if asked.get("mode") == "url":
+        page = str(asked.get("url", ""))
+        if not is_page(page) or page != words(page, _MESSAGE_CHARS):
+            raise ValueError("a page must have an https:// address")
+        return ServerQuestion(server, message, page=page)
+    schema = asked.get("requestedSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(schema, dict) or not isinstance(properties, dict) or len(properties) > MAX_FIELDS:
+        raise ValueError(f"it must ask for an object with {MAX_FIELDS} fields at most")
+    required = schema.get("required")
+    needed = required if isinstance(required, list) else []
+    fields = tuple(_field(name, one, words, is_required=name in needed) for name, one in properties.items())
+    told = " ".join((message, *(one.label for one in fields))).casefold()
+    secret = any(is_secret_name(one.name) for one in fields) or any(word in told for word in _SECRET_WORDS)
+    return ServerQuestion(server, message, fields, wants_secret=secret)
+
+
+def is_page(address: str) -> bool:
+    """Whether a person may be shown this address as a page to open."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
+
+
+def _field(name: str, given: object, words: Callable[[object], str], *, is_required: bool) -> QuestionField:
+    schema = given if isinstance(given, dict) else {}
+    kind, choices = _kind(schema, words)
+    label = words(": ".join(str(schema[key]) for key in ("title", "description") if schema.get(key)) or name)
+    least, most = {
+        FieldKind.TEXT: ("minLength", "maxLength"),
+        FieldKind.CHOICES: ("minItems", "maxItems"),
+    }.get(kind, ("minimum", "maximum"))
+    usual_most = _ANSWER_CHARS if kind is FieldKind.TEXT else math.inf
+    field = QuestionField(
+        name,
+        label,
+        kind,
+        choices,
+        None,
+        is_required,
+        _limit(schema.get(least), -math.inf),
+        min(_limit(schema.get(most), usual_most), usual_most),
+    )
+    return _with_default(field, schema.get("default"))
+
+
+def _with_default(field: QuestionField, default: object) -> QuestionField:
+    """The field with the server's default, if that is an answer which a person could give and is shown as it is."""
+    typed = {value: text for text, value in field.choices.items()}
+    match default:
+        case bool():
+            text = "yes" if default else "no"
+        case list():
+            text = ", ".join(typed.get(str(one), "") for one in default)
+        case str() | int() | float():
+            text = typed.get(str(default), "") if field.choices else str(default)
+        case _:
+            return field
+    try:
+        return replace(field, default=field.read(text))
+    except ValueError:
+        return field
+
+
+def _kind(schema: Mapping[str, Any], words: Callable[[object], str]) -> tuple[FieldKind, dict[str, str]]:
+    match schema.get("type"):
+        case "string" if choices := _choices(schema, words):
+            return FieldKind.CHOICE, choices
+        case "string":
+            return FieldKind.TEXT, {}
+        case "integer":
+            return FieldKind.INTEGER, {}
+        case "number":
+            return FieldKind.NUMBER, {}
+        case "boolean":
+            return FieldKind.BOOLEAN, {}
+        case "array" if isinstance(items := schema.get("items"), dict) and (
+            choices := _choices(items, words)
+        ):
+            return FieldKind.CHOICES, choices
+        case _:
+            raise ValueError("a field must be a text, a number, a boolean or a choice")
+
+
+def _choices(schema: Mapping[str, Any], words: Callable[[object], str]) -> dict[str, str]:
+    """What a person types for each value: the value itself, or its place where it cannot be shown as it is."""
+    plain = schema.get("enum")
+    titled = schema.get("oneOf") or schema.get("anyOf")
+    values = [str(one) for one in plain] if isinstance(plain, list) else []
+    if isinstance(titled, list):
+        values = [str(one.get("const", "")) for one in titled if isinstance(one, dict)]
+    if len(values) > MAX_CHOICES:
+        raise ValueError(f"a choice must have {MAX_CHOICES} values at most")
+    return {
+        value if value == words(value) and "," not in value and value else str(number): value
+        for number, value in enumerate(values, 1)
+    }
+
+
+def _limit(value: object, usual: float) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else usual

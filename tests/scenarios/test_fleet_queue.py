@@ -1,0 +1,194 @@
+"""`pullwright fleet`: several workers in processes of their own and one queue, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.doubles.model_server import gated
+from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, make_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.doubles.model_server import RecordedRequest, Step
+
+SECRETS = {"OPENAI_API_KEY": "sk-" + "a1B2" * 10, "ONE_TOKEN": "ghp_" + "x9Y8" * 9}
+WRITE = ("write_file", {"path": "a.txt", "content": "a\n"})
+PROPOSE = do(WRITE, ("create_pull_request", {"title": "Write a", "body": ""}), FINISH)
+
+
+@contextmanager
+def worker(file: Path, url: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    """A worker of the fleet in a process of its own, once it takes turns."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "fleet", "run", "--config", str(file), "--json", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **SECRETS, "PULLWRIGHT_DATABASE_URL": url},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert "takes turns from" in said, said + process.stderr.read()
+        try:
+            yield process, process.stdout, process.stderr
+        finally:
+            process.kill()
+
+
+def results(out: IO[str], number: int) -> list[dict[str, Any]]:
+    """The next results."""
+    return [json.loads(out.readline()) for _ in range(number)]
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+
+
+@pytest.fixture
+def file(stage: Stage, tmp_path: Path) -> Path:
+    """A fleet of two repositories with a task each."""
+    for name in ("one", "two"):
+        add_commit(make_repository(tmp_path / name), {"BACKLOG.md": f"- [ ] Task of {name}\n"}, "Plan")
+    file = tmp_path / "fleet.toml"
+    file.write_text(
+        f'[defaults]\nmodel = "openai-chat:scripted-1"\napi_url = "{stage.model.url}"\n'
+        '[[repository]]\nname = "./one"\ntoken_env = "ONE_TOKEN"\n[[repository]]\nname = "./two"\n'
+    )
+    return file
+
+
+def contents(url: str) -> str:
+    """All that a database holds, as text."""
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+            return "\n".join(connection.iterdump())
+    with psycopg.connect(url) as connection:
+        tables = connection.execute(
+            "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables "
+            "WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+        ).fetchall()
+        rows = [connection.execute(f"SELECT * FROM {name}".encode()).fetchall() for (name,) in tables]  # noqa: S608
+        return repr(rows)
+
+
+def status(stage: Stage, file: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setenv("PULLWRIGHT_DATABASE_URL", url)
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    return stage.command("fleet", "status", "--config", str(file), "--json").result
+
+
+@pytest.mark.slow(reason="a worker in a process of its own")
+def test_each_repository_has_its_turn_and_no_secret_gets_into_the_database(
+    stage: Stage, file: Path, fleet_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.script(PROPOSE, PROPOSE)
+    with worker(file, fleet_database) as (process, out, _):
+        # A look for the next task comes before the other's task; each is looked at again by its schedule.
+        done = [(one["repository"], one["outcome"]) for one in results(out, 4)]
+        assert done == [
+            (str(file.parent / name), what) for name in ("one", "two") for what in ("proposed", "no_task")
+        ]
+        state = status(stage, file, fleet_database, monkeypatch)
+        end(process)
+    assert all(branches(file.parent / name) for name in ("one", "two"))
+    assert [one["version"] for one in state["workers"]]
+    assert {one["repository"]: one["cycles_today"] for one in state["repositories"]} == {
+        str(file.parent / name): 1 for name in ("one", "two")
+    }
+    assert [(one["task"], one["state"]) for one in state["queue"]] == [(None, "delayed")] * 2
+    held = contents(fleet_database)
+    assert "Task of one" in held
+    password = (
+        psycopg.conninfo.conninfo_to_dict(fleet_database)["password"] if "://fleet:" in fleet_database else ""
+    )
+    assert not [name for name in (*SECRETS.values(), password) if name and str(name) in held]
+    assert status(stage, file, fleet_database, monkeypatch)["workers"] == []
+
+
+def test_a_password_on_the_command_line_is_refused(
+    stage: Stage, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "postgresql://fleet:a-password-1@127.0.0.1/fleet"
+    monkeypatch.setenv("ONE_TOKEN", SECRETS["ONE_TOKEN"])
+    done = stage.command("fleet", "list", "--config", str(file), "--database-url", url)
+    assert done.code == 2
+    assert "a-password-1" not in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_new_fleet_has_an_empty_queue(stage: Stage, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE_TOKEN", SECRETS["ONE_TOKEN"])
+    done = stage.command("fleet", "list", "--config", str(file))
+    assert (done.code, done.out) == (3, "the queue is empty\n")
+
+
+@pytest.mark.slow(reason="a worker in a process of its own")
+def test_a_person_steers_what_a_worker_does(
+    stage: Stage, file: Path, fleet_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULLWRIGHT_DATABASE_URL", fleet_database)
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    asked, gate = threading.Event(), threading.Event()
+
+    def hangs(_request: RecordedRequest) -> Step:
+        asked.set()
+        return gated(do(FINISH).text, gate)
+
+    def said(*words: str) -> str:
+        return stage.command("fleet", *words, "--config", str(file)).out
+
+    stage.script(do(WRITE), hangs, PROPOSE)
+    with worker(file, fleet_database) as (process, out, err):
+        assert asked.wait(60)
+        assert "is paused" in said("pause", "./two")
+        assert "goes on with another task" in said("cancel", "./one")
+        (cancelled,) = results(out, 1)
+        assert (cancelled["outcome"], bool(cancelled["saved"])) == ("interrupted", True)
+        gate.set()
+        (idle,) = results(out, 1)  # its only task was cancelled, and the other repository is paused
+        assert (idle["repository"], idle["outcome"]) == (str(file.parent / "one"), "no_task")
+        assert "goes on" in said("resume", "./two")
+        assert [one["outcome"] for one in results(out, 2)] == ["proposed", "no_task"]
+        name = re.findall(r"(\S+) +\S+ +1 +20", said("status"))[0]
+        assert "ends after the rounds" in said("drain", name)
+        assert process.wait(60) == 130
+        assert "a person drains this worker" in err.read()
+    assert "is no worker; there are: none" in said("drain", name)
+    assert "was never begun" not in said("add", "./two")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["add", "./oen"], "names no repository ./oen; the nearest one is "),
+        (["add", "./one", "issue 5"], "issue 5"),
+        (["add", "./one"], "start a worker with pullwright fleet run"),
+        (["stop", "./one"], "invalid choice: 'stop'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    stage: Stage, file: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONE_TOKEN", SECRETS["ONE_TOKEN"])
+    done = stage.command("fleet", *words, "--config", str(file))
+    assert done.code != 0
+    assert said in done.out + done.err
+    assert len((done.out + done.err).splitlines()) == 1

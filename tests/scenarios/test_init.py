@@ -1,0 +1,272 @@
+"""`pullwright init`: files in a folder, a label and one pull request on GitHub, and nothing before that is merged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.doubles.model_server import ModelServer
+from tests.doubles.terminal import Terminal
+from tests.scenarios.stage import FILES, FIX_IT, git, make_repository
+from tests.scenarios.test_action import ROOT
+
+if TYPE_CHECKING:
+    from tests.doubles.github.server import GitHub
+    from tests.doubles.github.state import Repo
+    from tests.scenarios.stage import Stage
+
+NAME = "octo/calc"
+TESTED = {
+    **FILES,
+    "pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["."]\n',
+    "tests/test_calc.py": "",
+}
+VENDOR = "anthropic:claude-sonnet-4-5"
+BRANCH = "pullwright/onboarding"
+several_starts = pytest.mark.slow(
+    reason="several starts of the program; the like of it is in the default tier"
+)
+
+
+def linted(folder: Path) -> None:
+    """What is written passes the linters of workflows."""
+    workflow = folder / ".github/workflows/pullwright.yml"
+    for words in (
+        ["actionlint", "-no-color", str(workflow)],
+        ["zizmor", "--offline", "--quiet", str(folder / ".github")],
+        ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", str(workflow)],
+    ):
+        program = Path(sys.executable).with_name(words[0])
+        if program.exists():
+            done = subprocess.run(
+                [program, *words[1:]], capture_output=True, text=True, check=False, cwd=folder
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+def rules(folder: Path) -> dict[str, object]:
+    return tomllib.loads((folder / "pullwright.toml").read_text())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "calc", TESTED)
+
+
+def test_without_a_terminal_the_proposed_test_command_is_written(stage: Stage, folder: Path) -> None:
+    done = stage.command("init", "--repo", str(folder))
+    assert done.code == 0, done.err
+    assert ".venv/bin/python -m pytest" in str(rules(folder)["test_command"])
+    assert rules(folder)["max_minutes"] == 60
+    assert not (folder / ".github").exists()
+    assert stage.command("config").code == 0
+
+
+def test_a_vendors_model_gets_a_cap_in_dollars_and_a_second_call_changes_nothing(
+    stage: Stage, folder: Path
+) -> None:
+    argv = ("init", "--repo", str(folder), "--model", VENDOR, "--max-usd", "2", "--test-command", "make test")
+    assert stage.command(*argv).code == 0
+    assert rules(folder) == {"model": VENDOR, "max_usd": 2.0, "test_command": "make test"}
+    assert "Everything is there already." in stage.command(*argv).out
+
+
+def test_a_file_that_is_there_is_not_changed_before_its_change_was_shown(stage: Stage, folder: Path) -> None:
+    file = folder / "pullwright.toml"
+    file.write_text("# ours\nmax_usd = 1\n\n[mine]\nx = 1\n".replace("\n[mine]\nx = 1\n", ""))
+    before = file.read_text()
+    argv = ("init", "--repo", str(folder), "--model", VENDOR, "--max-usd", "3", "--test-command", "none")
+    done = stage.command(*argv)
+    assert (done.code, file.read_text()) == (2, before)
+    assert "-max_usd = 1\n" in done.out
+    assert "+max_usd = 3.0\n" in done.out
+    assert "pass --yes" in done.err
+    assert stage.command(*argv, "--yes").code == 0
+    assert file.read_text() == f'# ours\nmax_usd = 3.0\nmodel = "{VENDOR}"\n'
+
+
+def test_a_local_model_is_offered_and_asked_for_at_most_five_things(folder: Path, own_state: Path) -> None:
+    git(folder, "remote", "add", "origin", f"https://github.com/{NAME}.git")
+    with ModelServer() as server:
+        server.listed = ("qwen3:8b",)
+        environ = {"OLLAMA_HOST": server.url.removesuffix("/v1"), "PULLWRIGHT_HOME": str(own_state)}
+        terminal = Terminal("init", folder=folder, environ=environ)
+        said = terminal.wait_for("none [")
+        assert f"qwen3:8b at {server.url}" in said
+        number = next(line.split()[0] for line in said.splitlines() if "qwen3:8b" in line)
+        terminal.type(number)
+        terminal.wait_for("How are the tests run? A command, or none")
+        terminal.type("make test")
+        terminal.wait_for("Work on GitHub Actions too, a task an hour? y or n [n]")
+        terminal.type("")
+        terminal.wait_for("Do this? y or n [y]")
+        terminal.type("")
+        assert terminal.end() == 0
+    assert f"--api-url {server.url} --model qwen3:8b --test-command auto" in terminal.text
+    assert rules(folder) == {"test_command": "make test", "max_minutes": 60}
+
+
+@several_starts
+def test_no_at_the_end_writes_nothing(folder: Path, own_state: Path) -> None:
+    terminal = Terminal(
+        *("init", "--model", VENDOR, "--max-usd", "1", "--test-command", "none", "--no-actions"),
+        folder=folder,
+        environ={"PULLWRIGHT_HOME": str(own_state)},
+    )
+    terminal.wait_for("Do this? y or n [y]")
+    terminal.type("n")
+    assert terminal.end() == 0
+    assert "Nothing was written." in terminal.text
+    assert not (folder / "pullwright.toml").exists()
+
+
+@pytest.mark.slow(reason="the linters of workflows, some seconds each")
+def test_the_workflow_in_another_repository_brings_the_program_along(stage: Stage, folder: Path) -> None:
+    git(folder, "remote", "add", "origin", f"git@github.com:{NAME}.git")
+    done = stage.command("init", "--repo", str(folder), "--actions", "--model", VENDOR)
+    assert done.code == 0, done.err
+    content = yaml.safe_load((folder / ".github/workflows/pullwright.yml").read_text())
+    (job,) = content["jobs"].values()
+    assert job["if"] == f"github.repository == '{NAME}'"
+    given = next(step["with"] for step in job["steps"] if "pullwright" in step.get("uses", ""))
+    assert (given["model"], given["test-command"], given["max-usd"]) == (VENDOR, "auto", "5")
+    assert given["allow-host"].split() == ["pypi.org", "*.pythonhosted.org"]
+    action = folder / ".github/actions/pullwright"
+    assert (action / "install.sh").stat().st_mode & 0o111
+    linted(folder)
+    program = folder / "program"
+    subprocess.run([sys.executable, "-m", "zipfile", "-e", action / "program.zip", program], check=True)
+    done_there = subprocess.run(
+        [sys.executable, "-I", program / "run_local_agent.py", "run", "--demo", "--plain"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done_there.returncode == 0, done_there.stderr
+    assert (program / "requirements.lock").read_text() == (ROOT / "requirements.lock").read_text()
+
+
+# The onboarding pull request.
+
+
+@pytest.fixture
+def repo(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Repo:
+    repo = github.add_repository(NAME, TESTED, private=True)
+    github.add_issue(repo, "add() subtracts", "Please fix `add`.", ["pullwright"])
+    monkeypatch.setenv("GITHUB_TOKEN", github.token())
+    stage.flags = ["--github-url", github.web_url, "--repo", NAME]
+    return repo
+
+
+def propose(stage: Stage, *words: str) -> str:
+    done = stage.command(
+        *("init", "--pull-request", *stage.flags, "--model", VENDOR, "--max-usd", "2", "--actions", *words)
+    )
+    assert done.code == 0, done.err
+    return done.out
+
+
+def test_one_pull_request_and_nothing_is_done_before_it_is_merged(
+    stage: Stage, repo: Repo, github: GitHub
+) -> None:
+    assert "Nothing is done before it is merged." in propose(stage)
+    (pull,) = repo.pulls.values()
+    assert (pull.head, pull.title, pull.draft) == (BRANCH, "Set up Pullwright", False)
+    body = pull.body or ""
+    for words in (
+        f"Model: `{VENDOR}`",
+        "Caps: 2 US dollars a cycle; 20 requests a cycle.",
+        "At most 48.00 US dollars a day: 24 times a day, at most 2 each time.",
+        "An estimate: a small task (100,000 tokens read and 5,000 written) costs about 0.38 US dollars",
+        "ANTHROPIC_API_KEY",
+    ):
+        assert words in body
+    assert body.endswith("<!-- pullwright:onboarding -->")
+    assert tomllib.loads((repo.show(BRANCH, "pullwright.toml") or b"").decode())["max_usd"] == 2
+
+    waits = stage.run("--issue", "1")
+    assert (waits.result["outcome"], stage.model.requests) == ("no_task", [])
+    assert f"/pull/{pull.number} sets Pullwright up and is open: merge it first" in waits.result["reason"]
+
+    github.merge(repo, pull.number)
+    stage.script(FIX_IT)
+    assert stage.run("--issue", "1", "--price", "1/2").result["outcome"] == "proposed"
+
+
+@several_starts
+def test_its_text_follows_the_files_on_its_branch(stage: Stage, repo: Repo, github: GitHub) -> None:
+    propose(stage)
+    (pull,) = repo.pulls.values()
+    github.commit(repo, {"pullwright.toml": "max_usd = 0.5\nmax_open_prs = 1\n"}, branch=BRANCH)
+    head = repo.branches()[BRANCH]
+    assert "brought up to date with the files on its branch" in propose(stage, "--max-usd", "9")
+    assert "At most 12.00 US dollars a day: 24 times a day, at most 0.5 each time." in (pull.body or "")
+    assert "at most 1 open" in (pull.body or "")
+    before = pull.body
+    propose(stage)
+    assert (pull.body, repo.branches()[BRANCH], len(repo.pulls)) == (before, head, 1)
+
+    github.commit(repo, {"pullwright.toml": "max_usd = `@all`\n"}, branch=BRANCH)
+    propose(stage)
+    assert "> `pullwright.toml is not valid TOML" in (pull.body or "")
+    assert "`@all`" not in (pull.body or "")
+
+
+@several_starts
+def test_one_that_a_person_closed_stays_closed(stage: Stage, repo: Repo, github: GitHub) -> None:
+    propose(stage)
+    (pull,) = repo.pulls.values()
+    github.close(repo, pull.number)
+    done = stage.command("init", "--pull-request", *stage.flags, "--model", VENDOR, "--max-usd", "2")
+    assert done.code == 2
+    assert "a person closed" in done.err
+    assert len(repo.pulls) == 1
+
+
+@several_starts
+def test_the_label_of_the_backlog_is_made_where_the_person_says_so(stage: Stage, repo: Repo) -> None:
+    repo.threads.clear()
+    propose(stage)
+    assert repo.labels == []
+    assert "label 'pullwright' made" in propose(stage, "--labels")
+    assert "label 'pullwright' is there already" in propose(stage, "--labels")
+    assert repo.labels == ["pullwright"]
+
+
+@several_starts
+def test_a_local_repository_has_such_a_pull_request_too(stage: Stage, folder: Path) -> None:
+    argv = ("init", "--pull-request", "--repo", str(folder), "--test-command", "make test")
+    done = stage.command(*argv)
+    assert done.code == 0, done.err
+    assert git(folder, "show", f"{BRANCH}:pullwright.toml").endswith('test_command = "make test"')
+    assert stage.run("--repo", str(folder), "--task", "Fix add()").result["outcome"] == "no_task"
+    git(folder, "merge", "-q", BRANCH)
+    stage.script(FIX_IT)
+    assert stage.run("--repo", str(folder), "--task", "Fix add()").result["outcome"] == "proposed"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("--repo", "octo/none-here"), "is not on this disk: pass --pull-request"),
+        (("--model", "nobody:x"), "unknown model provider"),
+        (("--max-usd", "lots"), "must be"),
+        (("--labels",), "needs a token"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], words: str
+) -> None:
+    git(folder, "remote", "add", "origin", f"https://github.com/{NAME}")
+    monkeypatch.chdir(folder)
+    done = stage.command("init", *argv)
+    assert done.code == 2
+    assert words in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (folder / "pullwright.toml").exists()

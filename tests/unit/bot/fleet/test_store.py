@@ -1,0 +1,209 @@
+"""The fleet's database, on SQLite and on PostgreSQL: who is at which turn, pauses, money, workers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.bot.fleet.store import FleetStore, make_engine
+from orchestrator.bot.fleet.turns import Following, Turn
+from orchestrator.bot.journal.index import Pause
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError, FleetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+A, B = "github.com/o/a", "github.com/o/b"
+
+
+@pytest.fixture
+def store(fleet_database: str) -> Iterator[FleetStore]:
+    opened = FleetStore(fleet_database, SystemClock())
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def cycle_after(turn: Turn, key: str = "issue-1", kind: str = "new") -> Turn:
+    return Turn(turn.repository, turn.number + 1, key, 1, kind, "Title", key)
+
+
+def begun(store: FleetStore, *names: str) -> list[Turn]:
+    for name in names:
+        store.begin(name, "quota", now())
+    return [one.turn for one in store.queued()]
+
+
+def test_a_repository_gets_one_turn_however_many_workers_begin(store: FleetStore) -> None:
+    assert begun(store, A, B, A) == [Turn(A, 1, renewed=True), Turn(B, 1, renewed=True)]
+
+
+def test_a_turn_moves_on_once(store: FleetStore) -> None:
+    (look,) = begun(store, A)
+    cycle = cycle_after(look)
+    assert store.advance(look, Following(cycle, now()), "found", None)
+    assert not store.advance(look, Following(cycle_after(look, "issue-9"), now()), "found", None)
+    # The old look is still there until its workflow ends: the engine does that where it runs.
+    assert [one.turn for one in store.queued() if one.turn.number == 2] == [cycle]
+
+
+def test_what_comes_first_is_in_front_and_what_is_for_later_at_the_end(store: FleetStore) -> None:
+    first, second = begun(store, A, B)
+    store.advance(first, Following(cycle_after(first), now()), "found", None)
+    store.advance(second, Following(cycle_after(second, "issue-2", "review"), now()), "found", None)
+    store.begin("github.com/o/c", "quota", now() + timedelta(hours=1))
+    listed = [
+        (one.turn.task or one.turn.repository, one.state)
+        for one in store.queued()
+        if one.turn.number > 1 or one.state == "delayed"
+    ]
+    assert listed == [("issue-2", "queued"), ("issue-1", "queued"), ("github.com/o/c", "delayed")]
+
+
+def test_who_knows_of_something_new_ends_the_wait(store: FleetStore) -> None:
+    store.begin(A, "quota", now() + timedelta(hours=1))
+    (waiting,) = store.queued()
+    assert waiting.at is not None
+    assert waiting.at > now() + timedelta(minutes=59)
+    assert store.wake(A)
+    (woken,) = store.queued()
+    assert woken.at is None or woken.at <= now()
+    assert not store.wake("github.com/o/unknown")
+
+
+def test_who_knows_of_something_new_while_a_look_goes_on_is_heard_after_it(store: FleetStore) -> None:
+    (look,) = begun(store, A)
+    assert store.start_cycle(look, "w", "run", 0.0, None)
+    store.wake(A)
+    later = Following(look.look(renewed=True), now() + timedelta(hours=1))
+    store.advance(look, later, "no_task", None)
+    (follows,) = [one for one in store.queued() if one.turn.number == 2]
+    assert follows.state == "queued"
+
+
+def test_a_servers_pause_is_kept_also_by_who_knows_of_something_new(store: FleetStore) -> None:
+    (look,) = begun(store, A)
+    until = now() + timedelta(hours=1)
+    store.advance(look, Following(look.look(), until, Pause(until, "busy")), "paused", None)
+    store.wake(A)
+    (follows,) = [one for one in store.queued() if one.turn.number == 2]
+    assert follows.at is not None
+    assert abs(follows.at - until) < timedelta(seconds=2)
+    (state,) = store.repositories()
+    assert state.pause is not None
+    assert state.pause.reason == "busy"
+
+
+def test_a_pause_of_a_quota_is_known_to_all_and_never_gets_shorter(store: FleetStore) -> None:
+    late, soon = now() + timedelta(hours=2), now() + timedelta(hours=1)
+    store.pause_quota("model at address", Pause(late, "spent"))
+    store.pause_quota("model at address", Pause(soon, "burst"))
+    pause = store.pause_of("model at address")
+    assert pause is not None
+    assert pause.reason == "spent"
+    assert store.pause_of("another") is None
+
+
+def test_what_all_may_spend_in_a_day_is_set_aside_before_it_is_spent(store: FleetStore) -> None:
+    first, second = begun(store, A, B)
+    one, other = cycle_after(first), cycle_after(second)
+    assert store.start_cycle(one, "w", "run-1", 2.0, 3.0)
+    assert not store.start_cycle(other, "w", "run-2", 2.0, 3.0)
+    store.advance(one, Following(one.look(), now()), "proposed", 0.5)
+    assert store.spent_today() == pytest.approx(0.5)
+    assert store.start_cycle(other, "w", "run-3", 2.0, 3.0)
+    assert store.spent_today() == pytest.approx(2.5)
+
+
+def test_a_person_names_what_is_tried_next(store: FleetStore) -> None:
+    begun(store, A)
+    assert store.ask(A, "issue-5")
+    (asked,) = store.queued()
+    assert (asked.turn.task, asked.turn.priority.name, asked.workflow) == (
+        "issue-5",
+        "ASKED",
+        f"{A}:issue-5:0:2",
+    )
+    assert not store.ask(B, "issue-5")
+
+
+def test_what_is_cancelled_is_not_tried_again_before_the_schedules_time(store: FleetStore) -> None:
+    (look,) = begun(store, A)
+    cycle = cycle_after(look)
+    assert store.ask(A, cycle.task)
+    assert store.cancel(A)
+    (follows,) = store.queued()
+    assert follows.turn == Turn(A, 3, attempted=("issue-1",))
+    assert not store.advance(cycle, Following(cycle.look(), now()), "interrupted", 0.1)
+    assert not store.cancel(B)
+
+
+def test_who_is_paused_by_hand_has_no_next_turn_until_somebody_resumes_it(store: FleetStore) -> None:
+    (look,) = begun(store, A)
+    assert store.pause(A, "release week")
+    assert store.advance(look, Following(look.look(), now()), "no_task", None)
+    store.begin(A, "quota", now())
+    assert [one.turn.number for one in store.queued()] == [1]
+    assert [one.paused for one in store.repositories()] == ["release week"]
+    assert store.resume(A)
+    assert [one.turn.number for one in store.queued()] == [1, 3]
+    assert not store.pause(B, "unknown")
+    assert not store.resume(B)
+
+
+def test_who_needed_a_person_goes_on_when_a_person_says_so(store: FleetStore) -> None:
+    (look,) = begun(store, A)
+    store.advance(look, Following(None, now(), halted="no key"), "failed", None)
+    assert [one.halted for one in store.repositories()] == ["no key"]
+    store.pause_quota("quota", Pause(now() + timedelta(hours=1), "spent"))
+    assert store.resume(A)
+    assert [one.halted for one in store.repositories()] == [None]
+    assert store.pause_of("quota") is None
+
+
+def test_a_worker_is_asked_to_end(store: FleetStore) -> None:
+    store.add_worker("m-1", "1.0", 1)
+    assert store.drain("m-1")
+    assert store.beat("m-1") is True
+    assert not store.drain("m-2")
+
+
+def test_workers_come_live_and_go(store: FleetStore) -> None:
+    store.add_worker("m-1", "1.0", 2)
+    assert store.beat("m-1") is False
+    (worker,) = store.workers()
+    assert (worker.worker, worker.version, worker.parallel, worker.beats) == ("m-1", "1.0", 2, 1)
+    store.remove_worker("m-1")
+    assert store.beat("m-1") is None
+    assert store.workers() == []
+
+
+@pytest.mark.usefixtures("store")
+def test_a_pickled_value_is_never_read() -> None:
+    from dbos._serialization import DBOSDefaultSerializer
+
+    with pytest.raises(FleetError, match="pickled"):
+        DBOSDefaultSerializer.deserialize("gASVBQAAAAAAAACMAWGULg==")
+
+
+@pytest.mark.parametrize("url", ["mysql://h/db", "nonsense"])
+def test_another_kind_of_database_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="postgresql://USER@HOST/NAME"):
+        make_engine(url)
+
+
+def test_a_database_that_is_away_is_one_line_without_the_password() -> None:
+    away = FleetStore("postgresql://fleet:hunter2-secret@127.0.0.1:9/none", SystemClock())
+    with pytest.raises(FleetError) as raised:
+        away.open()
+    assert "127.0.0.1/none" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+    away.close()

@@ -1,0 +1,92 @@
+"""Which turn follows which: the queue as a function of values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome
+from orchestrator.bot.cycle.tasks import TaskKind, from_text
+from orchestrator.bot.fleet.turns import Following, Priority, Turn, following
+from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.worker.schedule import make_schedule
+from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NothingToDo, StartAgain
+from tests.tables import table
+
+NOW = datetime(2026, 1, 1, 10, 3, tzinfo=UTC)
+LOOK = Turn("github.com/a/b", 7, attempted=("issue-1",), failures=2)
+CYCLE = Turn("github.com/a/b", 8, "issue-2", 4, "new", "Fix it", "issue-2", ("issue-1",))
+TRIED = {"issue-1", "issue-2"}
+
+
+def after(turn: Turn, result: CycleResult, step: object, tried: set[str] = TRIED) -> Following:
+    schedule = make_schedule("1h", None, "UTC", datetime(2026, 1, 1, tzinfo=UTC))
+    assert schedule is not None
+    return following(turn, result, step, tried, schedule, NOW, 0.5)  # type: ignore[arg-type]
+
+
+def ended(outcome: Outcome, *, task: bool = True) -> CycleResult:
+    return CycleResult("run", outcome, task=from_text("a task") if task else None)
+
+
+def test_a_look_that_found_a_task_is_followed_by_its_cycle_under_an_id_that_tells_which() -> None:
+    found = FoundTask("issue-2", "Fix\nit ", TaskKind.NEW, "issue-2", 4)
+    follows = after(LOOK, CycleResult("run", Outcome.FOUND, found=found), StartAgain(NOW), {"issue-1"})
+    assert follows.turn == Turn(
+        "github.com/a/b", 8, "issue-2", 4, "new", "Fix it", "issue-2", ("issue-1",), 2
+    )
+    assert follows.turn.id == "github.com/a/b:issue-2:4:8"
+    assert follows.at == NOW
+
+
+def test_a_look_that_found_nothing_waits_for_the_schedule_and_then_all_may_be_tried_again() -> None:
+    follows = after(LOOK, ended(Outcome.NO_TASK, task=False), NothingToDo())
+    assert follows.turn == Turn("github.com/a/b", 8, renewed=True)
+    assert follows.at == datetime(2026, 1, 1, 11, 2, 30, tzinfo=UTC)  # the hour, and half of the spread
+
+
+def test_a_task_that_is_gone_meanwhile_is_not_chosen_again_and_others_are_looked_for_at_once() -> None:
+    follows = after(CYCLE, ended(Outcome.NO_TASK, task=False), NothingToDo(), {"issue-1"})
+    assert follows == Following(Turn("github.com/a/b", 9, attempted=("issue-1", "issue-2")), NOW)
+
+
+@table(
+    "step, at, failed",
+    [
+        (StartAgain(NOW + timedelta(seconds=10)), NOW + timedelta(seconds=10), Outcome.PROPOSED),
+        (Pause(NOW + timedelta(hours=2), "spent"), NOW + timedelta(hours=2), Outcome.PAUSED),
+        (NothingToDo(asked=True), NOW, Outcome.QUESTION),
+    ],
+)
+def test_after_a_cycle_comes_a_look(step: object, at: datetime, failed: Outcome) -> None:
+    follows = after(CYCLE, ended(failed), step)
+    failures = 1 if failed is Outcome.PAUSED else 0
+    assert follows.turn == Turn("github.com/a/b", 9, attempted=("issue-1", "issue-2"), failures=failures)
+    assert follows.at == at
+    assert (follows.pause is not None) is isinstance(step, Pause)
+
+
+def test_who_needs_a_person_has_no_next_turn() -> None:
+    assert after(CYCLE, ended(Outcome.FAILED), NeedsPerson("no key")) == Following(None, NOW, halted="no key")
+
+
+def test_what_was_interrupted_is_looked_for_again_by_whoever_comes_next() -> None:
+    follows = after(CYCLE, ended(Outcome.INTERRUPTED), EndAsked())
+    assert follows == Following(Turn("github.com/a/b", 9, attempted=("issue-1",)), NOW)
+
+
+def test_a_turn_that_was_lost_goes_on_under_the_next_number_of_its_claim() -> None:
+    again = CYCLE.again(dead_run="20260101-100000-abcdef")
+    assert (again.number, again.claim, again.dead_runs) == (9, 5, ("20260101-100000-abcdef",))
+    assert LOOK.again(dead_run="").id == "github.com/a/b:look:0:8"
+
+
+def test_reviews_and_checks_come_before_new_issues() -> None:
+    kinds = [kind for kind in TaskKind if kind is not TaskKind.NEW]
+    first = [Turn("r", 1, "issue-1", kind=str(kind)).priority for kind in kinds]
+    assert max(first) < Turn("r", 1, "issue-1", kind="new").priority == Priority.NEW
+    assert Turn("r", 1).priority == Priority.LOOK < Turn("r", 1, "issue-1", kind="review").priority
+
+
+def test_what_the_queue_holds_reads_back() -> None:
+    for turn in (LOOK, CYCLE, CYCLE.again(dead_run="x")):
+        assert Turn.from_json(turn.to_json()) == turn
