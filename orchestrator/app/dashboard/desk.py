@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 VERBS = ("answer", "retry", "close", "release", "stop")
 _BY_HAND = "by hand"
 _MOST_LOOKED_AT = 20
-_BEGIN_SECONDS = 3.0
 _GOOD = frozenset({0, 3, 4, 5})
 """The exit statuses of a run that did what it could: see `pullwright --help`."""
 _MOST_LOG_BYTES = 20_000
@@ -95,7 +94,7 @@ class Desk:
     Attributes:
         flags: the options that were typed; they count for every repository.
         home: of the runs.
-        patience_seconds: how long an answer waits for its run to end at once, which is the end of one that cannot begin.
+        begin_seconds: how long a run that goes on with an answer is waited for, which may end at once.
     """
 
     home: Home
@@ -103,7 +102,7 @@ class Desk:
     environ: Mapping[str, str]
     cwd: Path
     clock: Clock
-    patience_seconds: float = _BEGIN_SECONDS
+    begin_seconds: float = 3.0
     begun: list[Answering] = field(default_factory=list)
 
     def is_local(self, repository: str) -> bool:
@@ -214,7 +213,7 @@ class Desk:
         begun = Answering(repository, task, process, log)
         self.begun.append(begun)
         try:
-            status = process.wait(self.patience_seconds)
+            status = process.wait(self.begin_seconds)
         except subprocess.TimeoutExpired:
             return f"the run that goes on with {task} has begun"
         said = _last_line(log)

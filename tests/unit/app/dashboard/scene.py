@@ -64,7 +64,7 @@ def make_scene(folder: Path) -> DashboardScene:
     environ = {**os.environ, "PULLWRIGHT_HOME": str(home.root), "PULLWRIGHT_CONFIG": ""}
     page = Dashboard(
         RunStore(home),
-        Desk(home, {}, environ, folder, clock, patience_seconds=60.0),
+        Desk(home, {}, environ, folder, clock, begin_seconds=60.0),
         Pages(known.form, str(home.runs), zone=UTC),
         known,
         clock,

@@ -296,7 +296,6 @@ async def test_stop_tells_the_process_of_the_run(scene: DashboardScene) -> None:
 
 
 async def test_an_answer_that_cannot_begin_says_why(scene: DashboardScene) -> None:
-    scene.dashboard.desk.patience_seconds = 100
     empty = await scene.post("/do", {"verb": "answer", "repository": "o/r", "task": "issue-1", "answer": " "})
     assert "the answer is empty" in empty.text
     none = await scene.post(
