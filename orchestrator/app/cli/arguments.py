@@ -44,6 +44,7 @@ _OUTCOMES = {
     "planned": DONE,
     "finished": DONE,
     "answered": DONE,
+    "found": DONE,
     "no_task": NOTHING,
     "question": QUESTION,
     "limit": LIMIT,

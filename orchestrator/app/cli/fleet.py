@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 import sys
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.health import Health
+from orchestrator.bot.worker.worker import LONGEST_SECONDS
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -117,7 +118,6 @@ class FleetRun:
         self._clock = SystemClock()
         self._stop = Stop()
         self._ended = asyncio.Event()
-        self._outcomes: set[str] = set()
         name = new_worker_name(socket.gethostname())
         make = Members(options, Home.of(os.environ), self._clock)
         source = random.SystemRandom()
@@ -162,7 +162,10 @@ class FleetRun:
             await asyncio.to_thread(self._worker.begin)
             self._say(f"worker {self._name} takes turns from {self._store.place}")
             await self._receive(stack)
-            await self._ended.wait()
+            while not self._ended.is_set():
+                self._health.note_turn()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), LONGEST_SECONDS)
         return INTERRUPTED
 
     async def _receive(self, stack: AsyncExitStack) -> None:
@@ -207,8 +210,6 @@ class FleetRun:
         loop.add_signal_handler(signal.SIGTERM, at_once)
 
     def _report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
-        self._health.note_turn()
-        self._outcomes.add(str(result.outcome))
         now, redact = self._clock.now(), self._redactor.redact
         if self._options.json:
             shown = self._redactor.redact_value(cycle_json(member, result, onward, now, once=False))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.journal.folders import is_full
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError
+from orchestrator.core.locks import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,11 +85,8 @@ def only_process(folder: Path) -> Iterator[None]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = f"another process is at work in {folder}: wait for it, or end it"
-            raise ConfigurationError(message) from None
+        if not try_lock(handle):
+            raise ConfigurationError(f"another process is at work in {folder}: wait for it, or end it")
         yield
     finally:
         os.close(handle)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LEASE_SECONDS = 30.0
 """A worker whose heartbeat has stood still for so long, seen by one who could read it all the time, is dead."""
 _BEATS_A_LEASE = 6
+_PRUNE_SECONDS = 3_600.0
 POLL_SECONDS = 1.0
 _LONGEST_END_SECONDS = 86_400
 
@@ -114,6 +115,7 @@ class FleetEngine:
         self._watch = Watch(clock, options.lease_seconds)
         self._beating: asyncio.Task[None] | None = None
         self._running: set[Turn] = set()
+        self._prune_at = 0.0
 
     async def launch(self) -> None:
         """Begin to take turns.
@@ -201,6 +203,9 @@ class FleetEngine:
             store.take_over(name)
             store.remove_worker(name)
         store.restart_lost()
+        if self._clock.monotonic() >= self._prune_at:
+            self._prune_at = self._clock.monotonic() + _PRUNE_SECONDS
+            store.prune()
         if draining is None:
             # Taken for dead, for instance because the machine slept: what ran here goes on elsewhere.
             store.add_worker(options.worker, options.version, options.parallel)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient
+from dbos._error import DBOSException
 from dbos._serialization import DBOSPortableJSON, DefaultSerializer
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -35,6 +36,9 @@ TURN = "turn"
 _APPLICATION = "pullwright"
 _LIVE = ("ENQUEUED", "DELAYED", "PENDING")
 _MOST_LISTED = 10_000
+_MOST_REMOVED = 1_000
+KEPT_TURNS = timedelta(days=7)
+"""So long the database keeps turns that ended. The journals on the machines keep more."""
 _BUSY_MILLISECONDS = 30_000
 _TRIES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _AWAY = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
@@ -607,6 +611,27 @@ class FleetStore:
         change = sa.update(_workers).where(_workers.c.worker == worker).values(draining=True)
         return bool(self._tried(lambda c: c.execute(change)).rowcount)
 
+    def prune(self) -> None:
+        """Remove turns that ended long ago, and what cycles older than that have cost."""
+        before = self._clock.now() - KEPT_TURNS
+        ended = ["SUCCESS", "ERROR", "CANCELLED"]
+
+        def remove(client: DBOSClient) -> int:
+            old = client.list_workflows(
+                status=ended,
+                name=TURN,
+                completed_before=before.isoformat(),
+                limit=_MOST_REMOVED,
+                load_input=False,
+                load_output=False,
+            )
+            client.delete_workflows([one.workflow_id for one in old])
+            return len(old)
+
+        while self._engine_call(remove) == _MOST_REMOVED:
+            pass
+        self._tried(lambda c: c.execute(sa.delete(_cycles).where(_cycles.c.began < _ms(before))))
+
     def newest_version(self) -> str:
         """The version of the program whose workers take turns: the one that was started last for the first time."""
         return str(self._engine_call(lambda client: client.get_latest_application_version())["version_name"])
@@ -713,7 +738,7 @@ class FleetStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sa.exc.SQLAlchemyError as error:
+        except (sa.exc.SQLAlchemyError, DBOSException) as error:
             said = str(getattr(error, "orig", None) or error).splitlines()
             raise FleetError(
                 f"the fleet's database {self.place}: {said[0] if said else type(error).__name__}"

@@ -103,6 +103,7 @@ class Turn:
             attempted=tuple(sorted(attempted)),
             failures=failures,
             renewed=renewed,
+            dead_runs=() if renewed else self.dead_runs,
         )
 
     def to_json(self) -> dict[str, Any]:

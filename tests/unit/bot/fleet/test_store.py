@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.fleet.store import FleetStore, make_engine
+from orchestrator.bot.fleet.store import KEPT_TURNS, FleetStore, make_engine
 from orchestrator.bot.fleet.turns import Following, Turn
 from orchestrator.bot.journal.index import Pause
-from orchestrator.core.clock import SystemClock
+from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError, FleetError
 
 if TYPE_CHECKING:
@@ -215,3 +215,16 @@ def test_a_database_that_is_away_is_one_line_without_the_password() -> None:
     assert "hunter2" not in str(raised.value)
     assert "\n" not in str(raised.value)
     away.close()
+
+
+def test_what_ended_long_ago_is_removed(store: FleetStore, fleet_database: str) -> None:
+    begun(store, A)
+    assert store.cancel(A)
+    begun(store, B)
+    later = ManualClock(now() + KEPT_TURNS + timedelta(hours=1))
+    other = FleetStore(fleet_database, later)
+    other.open()
+    assert len(other._open_client.list_workflows()) == 3
+    other.prune()
+    assert {one.status for one in other._open_client.list_workflows()} == {"ENQUEUED"}
+    other.close()
