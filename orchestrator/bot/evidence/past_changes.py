@@ -111,7 +111,9 @@ class Case:
         return self.change.id
 
 
-def take_out(change: PastChange, history: RepositoryHistory, store: Path, files: TestFiles) -> Case | UnfitChange:
+def take_out(
+    change: PastChange, history: RepositoryHistory, store: Path, files: TestFiles
+) -> Case | UnfitChange:
     """Copy the trees of a change out of the history into a store, and read its task.
 
     Raises:
