@@ -122,7 +122,7 @@ def test_what_happens_comes_while_it_happens_and_what_is_typed_stays(
         writer(CycleEnded({"outcome": "failed", "error": "it broke"}))
         made.end()
         page.get_by_text("it broke").first.wait_for()
-        page.wait_for_function("!document.querySelector('main[data-stream]')")
+        page.locator("main:not([data-stream])").wait_for()
 
 
 @slow
