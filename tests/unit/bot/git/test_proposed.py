@@ -29,7 +29,7 @@ class Source:
         """A commit on a branch, and empty ones below it."""
         git(self.path, "checkout", "-q", branch)
         for number in range(empty):
-            git(self.path, "commit", "-q", "--allow-empty", "-m", f"empty {number}")
+            git(self.path, "commit", "-q", "--allow-empty", "-m", f"{branch}: empty {number}")
         self.count += 1
         write(self.path, {f"{self.count}.txt": "x\n"})
         git(self.path, "add", ".")
