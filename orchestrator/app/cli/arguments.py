@@ -691,9 +691,7 @@ def _add_backtest(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--max-usd-total", type=_amount, metavar="N", help="most US dollars of all tries, earlier ones too"
     )
-    how.add_argument(
-        "--max-minutes-total", type=_amount, metavar="N", help="minutes after which this command ends"
-    )
+    how.add_argument("--max-minutes-total", type=_amount, metavar="N", help="minutes until this command ends")
     how.add_argument("--html", type=_text, metavar="FILE", help="write a page with every try and its change")
     _add_json(how, "print one JSON object on standard output")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")

@@ -27,7 +27,7 @@ def dashboard(options: argparse.Namespace) -> int:
         ConfigurationError: an option is wrong, or the port is taken.
     """
     from orchestrator.app.dashboard.desk import Desk
-    from orchestrator.app.dashboard.gate import Secrets
+    from orchestrator.app.dashboard.gate import BrowserSecrets
     from orchestrator.app.dashboard.overview import DayCap
     from orchestrator.app.dashboard.pages import Pages
     from orchestrator.app.dashboard.runs import RunStore
@@ -36,7 +36,7 @@ def dashboard(options: argparse.Namespace) -> int:
 
     home, clock, flags = Home.of(os.environ), SystemClock(), given_settings(options)
     settings = load_settings(flags, os.environ, Path.cwd()).settings
-    known = Secrets()
+    known = BrowserSecrets()
     page = Dashboard(
         RunStore(home),
         Desk(home, flags, os.environ, Path.cwd(), clock),

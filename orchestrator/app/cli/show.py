@@ -1,4 +1,4 @@
-"""`pullwright show` and `pullwright logs`: tell a run from its journal, also while it goes on, or write it as a page."""
+"""`pullwright show` and `pullwright logs`: print a run from its journal, also while it goes on, or write it as a page."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def show(options: argparse.Namespace) -> int:
         for record in run.records:
             sys.stdout.write(f"{as_json_text(record.data)}\n")
         return DONE
-    tell(run, _console(), verbose=options.verbose)
+    print_run(run, _console(), verbose=options.verbose)
     return DONE
 
 
@@ -144,7 +144,7 @@ def _follow(folder: Path, *, as_json: bool, verbose: bool) -> None:
         _tell_end(read_run(folder), out)
 
 
-def tell(run: Run, console: Console, *, verbose: bool = False) -> None:
+def print_run(run: Run, console: Console, *, verbose: bool = False) -> None:
     """Print a run so that a person can read it.
 
     Args:

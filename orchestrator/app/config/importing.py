@@ -19,7 +19,7 @@ from orchestrator.app.config.settings import (
     SourceKind,
     check_value,
     nearest_to,
-    read_json,
+    read_json_file,
     read_toml,
     user_file,
 )
@@ -132,7 +132,7 @@ def _base(url: object) -> object:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    given = read_json(path)
+    given = read_json_file(path)
     if not isinstance(given, dict):
         raise ConfigurationError(f"{path} must hold one JSON object with the settings")
     return given

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from orchestrator.app.config.settings import nearest_to, read_json, read_toml, user_file
+from orchestrator.app.config.settings import nearest_to, read_json_file, read_toml, user_file
 from orchestrator.app.forms import Address, Hosts  # noqa: TC001  pydantic reads the annotations
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
@@ -126,7 +126,9 @@ def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
         entries[name] = entry, users
     if settings.mcp_config is not None:
         path = Path(settings.mcp_config).expanduser()
-        for name, entry in _servers_of(read_json(path, flag="--mcp-config"), path, "mcpServers", "").items():
+        for name, entry in _servers_of(
+            read_json_file(path, flag="--mcp-config"), path, "mcpServers", ""
+        ).items():
             entries[name] = entry, path
     if len(entries) > _MOST_SERVERS:
         raise ConfigurationError(f"at most {_MOST_SERVERS} MCP servers can be configured, not {len(entries)}")

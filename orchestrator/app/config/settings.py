@@ -364,7 +364,7 @@ def read_toml(path: Path) -> dict[str, Any] | None:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
 
 
-def read_json(path: Path, *, flag: str = "") -> Any:
+def read_json_file(path: Path, *, flag: str = "") -> Any:
     """Read a JSON file, in UTF-8, UTF-16 or UTF-32, with or without a byte order mark.
 
     Args:

@@ -185,31 +185,7 @@ class Desk:
         ):
             raise ConfigurationError(f"{task} goes on with an answer already")
         self.begun = [one for one in self.begun if (one.repository, one.task) != (repository, task)]
-        folder = self.home.cache / "answers"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log = folder / f"{self.clock.now():%Y%m%d-%H%M%S-%f}.log"
-        package = str(Path(orchestrator.__file__).parent.parent)
-        paths = [package, *filter(None, [self.environ.get("PYTHONPATH")])]
-        command = [
-            sys.executable,
-            "-m",
-            "orchestrator",
-            *self.answer_command(repository, task, answer)[1:],
-            "--plain",
-        ]
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
-        try:
-            process = subprocess.Popen(  # noqa: S603  our own program
-                command,
-                cwd=self.cwd,
-                env={**self.environ, "PYTHONPATH": os.pathsep.join(paths)},
-                stdin=subprocess.DEVNULL,
-                stdout=handle,
-                stderr=handle,
-                start_new_session=True,
-            )
-        finally:
-            os.close(handle)
+        log, process = self._begin(self.answer_command(repository, task, answer))
         begun = Answering(repository, task, process, log)
         self.begun.append(begun)
         try:
@@ -220,6 +196,28 @@ class Desk:
         if status in _GOOD:
             return f"the run with the answer has ended: {said}"
         raise ConfigurationError(f"the run with the answer ended with status {status}: {said}")
+
+    def _begin(self, typed: list[str]) -> tuple[Path, subprocess.Popen[bytes]]:
+        """Start this program as it would be typed; also the file that it prints to."""
+        folder = self.home.cache / "answers"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = folder / f"{self.clock.now():%Y%m%d-%H%M%S-%f}.log"
+        package = str(Path(orchestrator.__file__).parent.parent)
+        paths = [package, *filter(None, [self.environ.get("PYTHONPATH")])]
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
+        try:
+            process = subprocess.Popen(  # noqa: S603  our own program
+                [sys.executable, "-m", "orchestrator", *typed[1:], "--plain"],
+                cwd=self.cwd,
+                env={**self.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+                stdout=handle,
+                stderr=handle,
+                start_new_session=True,
+            )
+        finally:
+            os.close(handle)
+        return log, process
 
     def failed_answers(self) -> list[str]:
         """What became of runs that were begun with an answer and failed, in a line each."""

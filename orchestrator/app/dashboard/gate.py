@@ -37,7 +37,7 @@ _TOKEN_FIELD = "token"  # noqa: S105  the name of a field
 
 
 @dataclass(frozen=True, slots=True)
-class Secrets:
+class BrowserSecrets:
     """What a browser has to know.
 
     Attributes:
@@ -68,7 +68,7 @@ class Gate:
 
     app: ASGIApp
     hosts: frozenset[str]
-    secrets: Secrets
+    secrets: BrowserSecrets
 
     @property
     def cookie(self) -> str:

@@ -40,7 +40,7 @@ _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class WaitingItem:
     """Something that waits for a person.
 
     Attributes:
@@ -94,7 +94,7 @@ class Overview:
     """The page's content, from the runs that are known at one time."""
 
     now: datetime
-    needs: Sequence[Need]
+    needs: Sequence[WaitingItem]
     working: Sequence[tuple[RunSummary, LiveRun | None]]
     pauses: Mapping[str, Pause]
     tiles: Sequence[tuple[str, str, str]]
@@ -162,25 +162,25 @@ def _since(runs: Iterable[RunSummary], since: datetime) -> list[RunSummary]:
     return [run for run in runs if run.started is not None and (run.ended or run.started) >= since]
 
 
-def _needs(digest: Digest) -> Iterable[Need]:
+def _needs(digest: Digest) -> Iterable[WaitingItem]:
     """What waits for a person: questions first, then tasks that are left alone, then pull requests whose tests fail."""
     for run in reversed(digest.questions):
-        yield Need("question", run, run.question)
+        yield WaitingItem("question", run, run.question)
     for one in digest.undone:
         if one.run.task is not None and status_of_outcome(one.run.outcome) is TaskStatus.FAILED:
-            yield Need("failed", one.run, one.run.error or one.run.reason, one.times)
+            yield WaitingItem("failed", one.run, one.run.error or one.run.reason, one.times)
     for run in reversed(digest.pulls):
         if run.verified is not None and run.verified.is_red:
-            yield Need("tests", run, "; ".join(run.verified.reasons))
+            yield WaitingItem("tests", run, "; ".join(run.verified.reasons))
 
 
-def _set_aside(week: Digest) -> Iterable[Need]:
+def _set_aside(week: Digest) -> Iterable[WaitingItem]:
     """Tasks in which the model found nothing to do: they are left alone until a person says something."""
     newest = {(repository_key(run.repository), run.task.key): run for run in week.runs if run.task}
     for key, run in newest.items():
         decided = week.decided.get(key)
         if run.outcome == "no_task" and not (decided and run.started and decided.at > run.started):
-            yield Need("nothing", run, run.reason)
+            yield WaitingItem("nothing", run, run.reason)
 
 
 def _queue(week: Digest, now: datetime) -> list[tuple[str, int]]:

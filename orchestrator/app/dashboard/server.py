@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from orchestrator.app.dashboard.desk import VERBS, Desk
-from orchestrator.app.dashboard.gate import Gate, Secrets
+from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.overview import make_overview
 from orchestrator.app.dashboard.pages import TEMPLATES, Pages
 from orchestrator.app.dashboard.story import RunStory, StepWriter
@@ -81,7 +81,7 @@ class Dashboard:
     store: RunStore
     desk: Desk
     pages: Pages
-    secrets: Secrets
+    secrets: BrowserSecrets
     clock: Clock
     cap: DayCap
     looks: OrderedDict[str, Look] = field(default_factory=OrderedDict)

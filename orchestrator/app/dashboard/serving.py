@@ -43,8 +43,7 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _server(app: ASGIApp, most: int) -> Any:
-    import uvicorn
+def _impatient_protocol() -> Any:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Impatient(H11Protocol):
@@ -72,6 +71,12 @@ def _server(app: ASGIApp, most: int) -> Any:
                 request.keep_alive = False
             return True  # the answer is still to be sent
 
+    return Impatient
+
+
+def _server(app: ASGIApp, most: int) -> Any:
+    import uvicorn
+
     class Server(uvicorn.Server):
         """Leaves signals to whoever runs it."""
 
@@ -81,7 +86,7 @@ def _server(app: ASGIApp, most: int) -> Any:
 
     config = uvicorn.Config(
         app,
-        http=Impatient,
+        http=_impatient_protocol(),
         ws="none",
         lifespan="off",
         loop="asyncio",

@@ -65,10 +65,10 @@ def action_place() -> ActionPlace | str:
         said = json.loads(text) if text else None
     except (metadata.PackageNotFoundError, ValueError):
         said = None
-    return place_of(said) if isinstance(said, dict) else "it was installed from a package index"
+    return read_direct_url(said) if isinstance(said, dict) else "it was installed from a package index"
 
 
-def place_of(said: dict[str, object]) -> ActionPlace | str:
+def read_direct_url(said: dict[str, object]) -> ActionPlace | str:
     """Read what an installer noted: https://packaging.python.org/specifications/direct-url-data-structure/."""
     url, vcs = str(said.get("url", "")), said.get("vcs_info")
     if isinstance(vcs, dict):

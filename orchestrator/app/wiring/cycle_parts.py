@@ -176,15 +176,20 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
     )
 
 
+def _clone_opener(shared: RunParts, run: str) -> Callable[[Path], Clone]:
+    # A person may allow commands that the settings do not grant.
+    with_git = True if shared.operator else None
+    return partial(open_clone_of, shared.site, shared.context, run, with_git=with_git)
+
+
 def make_parts(
     shared: RunParts, open_records: Callable[[], Records], run: str, folder: Path, settings: Settings
 ) -> CycleParts:
     """Make what the cycle `run` works with. `open_records` gives the remote's hidden refs, in a dry run to be read only."""
-    records = None if shared.request.dry_run else open_records()
-    context, site, chosen, sandbox = shared.context, shared.site, shared.chosen, shared.safeguards.sandbox
+    context, site, chosen = shared.context, shared.site, shared.chosen
+    hidden = None if shared.request.dry_run else _hidden_refs(open_records(), context)
     profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
-    budget = _make_budget(records, context, settings)
-    hidden = _hidden_refs(records, context) if records else None
+    budget = _make_budget(hidden.records if hidden else None, context, settings)
     claimer = _make_claimer(shared, hidden, run, settings, guards, budget) if hidden else None
     backlog = _make_backlog(shared, settings, guards, claimer)
     return CycleParts(
@@ -194,9 +199,8 @@ def make_parts(
         forge=site.forge,
         model=chosen.model,
         contract=choose_contract(settings, chosen),
-        # A person may allow commands that the settings do not grant.
-        open_clone=partial(open_clone_of, site, context, run, with_git=True if shared.operator else None),
-        environment=partial(_environment, context, sandbox),
+        open_clone=_clone_opener(shared, run),
+        environment=partial(_environment, context, shared.safeguards.sandbox),
         profile=_profile_maker(shared, settings, profile),
         guards=guards,
         profile_name=profile,
@@ -204,7 +208,7 @@ def make_parts(
         price=chosen.price,
         reply_tokens=chosen.reply_tokens,
         options=_options(settings, site, chosen, dry_run=shared.request.dry_run),
-        records=records,
+        records=hidden.records if hidden else None,
         kept=hidden.kept if hidden else None,
         clock=context.clock,
         emit=context.emit,

@@ -383,7 +383,9 @@ def _listed(names: Sequence[str], more: int) -> str:
     return f"{words} and {more} more" if more else words
 
 
-def settle(first: Sequence[EvidenceLine], again: Callable[[str], EvidenceLine | None]) -> list[EvidenceLine]:
+def confirm_refuted(
+    first: Sequence[EvidenceLine], again: Callable[[str], EvidenceLine | None]
+) -> list[EvidenceLine]:
     """What is refuted once may be chance: it is refuted if a second rerun finds the same.
 
     Args:

@@ -16,12 +16,12 @@ from orchestrator.bot.evidence.claims import (
     EvidenceLevel,
     EvidenceLine,
     Standing,
+    confirm_refuted,
     lines_of_block,
     lines_of_commits,
     lines_of_digests,
     lines_of_runs,
     read_claims,
-    settle,
 )
 from orchestrator.bot.forge.base import CheckState, OwnCheck, PullRequestState
 from orchestrator.bot.git.opening import open_in_thread
@@ -308,7 +308,7 @@ class _PullRequestVerification:
         elif any(line.standing is Standing.REFUTED for line in lines):
             second = await self._judge(clone, change)
             other = {line.subject: line for line in lines_of_runs(claims, second or verdict)}
-            lines = settle(lines, other.get)
+            lines = confirm_refuted(lines, other.get)
         self.lines += lines
 
     def _tell_tests(self, verdict: ChangeVerdict) -> None:

@@ -182,11 +182,11 @@ class DeadRunSaver:
         found, touched = load_wip(self.records, lease.record.task), clone.changed_paths()
         # A run that went on with earlier work has not told its journal what was said before.
         resumed = run.resumed is not None and run.resumed.turns > 0
-        pages = _pages_of(found) if resumed else None
+        before = _pages_of(found)
+        pages = before if resumed else None
         said = [*(pages[1] if pages else ()), *conversation(events)]
         if pages and pages[0].run == run.id:  # killed after it had saved all that itself
             said = list(pages[1])
-        before = _pages_of(found)
         state = UnfinishedState(
             run=run.id,
             why=str(Outcome.QUESTION) if run.question else CRASHED,
@@ -201,8 +201,7 @@ class DeadRunSaver:
             said=(*(before[0].said if before else ()), *words_of_person(run.start, events)),
         )
         stored = pages_of(state, trimmed_events(said), self.redact)
-        replaces = found.commit if found else None
-        key = lease.record.task
+        key, replaces = lease.record.task, found.commit if found else None
         try:
             return save_wip(
                 clone,

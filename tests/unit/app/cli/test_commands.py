@@ -16,7 +16,7 @@ from rich.console import Console
 from orchestrator.app.cli import arguments
 from orchestrator.app.cli.config import key_states
 from orchestrator.app.cli.pulls import write_pulls, write_pulls_json
-from orchestrator.app.cli.show import tell
+from orchestrator.app.cli.show import print_run
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.forge.local import LocalForge, root_of
 from orchestrator.bot.journal.folders import Home, create_run_folder
@@ -62,7 +62,9 @@ def command(
 
 def told(home: Home) -> str:
     file = io.StringIO()
-    tell(read_run(home.runs / RUN), Console(file=file, width=80, highlight=False, markup=False, emoji=False))
+    print_run(
+        read_run(home.runs / RUN), Console(file=file, width=80, highlight=False, markup=False, emoji=False)
+    )
     return file.getvalue()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from orchestrator.app.dashboard.desk import Desk
-from orchestrator.app.dashboard.gate import Secrets
+from orchestrator.app.dashboard.gate import BrowserSecrets
 from orchestrator.app.dashboard.overview import DayCap
 from orchestrator.app.dashboard.pages import Pages
 from orchestrator.app.dashboard.runs import RunStore
@@ -60,7 +60,7 @@ class DashboardScene:
 def make_scene(folder: Path) -> DashboardScene:
     home = Home(folder / "home")
     clock = ManualClock(NOW)
-    known = Secrets("the-token", "the-session")
+    known = BrowserSecrets("the-token", "the-session")
     environ = {**os.environ, "PULLWRIGHT_HOME": str(home.root), "PULLWRIGHT_CONFIG": ""}
     page = Dashboard(
         RunStore(home),

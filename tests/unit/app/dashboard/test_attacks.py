@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from lxml import html
 
-from orchestrator.app.dashboard.gate import Gate, Secrets
+from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.pages import TEMPLATES
 from orchestrator.app.dashboard.server import event_text, make_app
 from orchestrator.app.html import page as html_page
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCRIPT = "</pre><script>alert(1)</script>"
 
 
-class CarelessSecrets(Secrets):
+class CarelessSecrets(BrowserSecrets):
     """Takes each form for ours."""
 
     def is_form(self, text: str) -> bool:
@@ -90,16 +90,16 @@ async def test_a_guessed_token(tmp_path: Path) -> None:
     scene = make_scene(tmp_path)
     guesses = [f"{number:02x}" for number in range(256)]
 
-    async def found(known: Secrets) -> bool:
+    async def found(known: BrowserSecrets) -> bool:
         scene.dashboard.secrets = known
         async with scene.browser(knows_the_token=False) as browser:
             answers = [(await browser.get(f"/?token={guess}")).status_code for guess in guesses]
         return 303 in answers
 
-    assert await found(Secrets("c0", "x"))
-    assert not await found(Secrets())
-    assert len({Secrets().token for _ in range(100)}) == 100
-    assert len(Secrets().token) == len(Secrets().session) == 43  # 256 bits
+    assert await found(BrowserSecrets("c0", "x"))
+    assert not await found(BrowserSecrets())
+    assert len({BrowserSecrets().token for _ in range(100)}) == 100
+    assert len(BrowserSecrets().token) == len(BrowserSecrets().session) == 43  # 256 bits
 
 
 @pytest.mark.parametrize("path", ["//evil.example/x", "/\\evil.example", "///evil.example"])

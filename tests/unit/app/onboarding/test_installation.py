@@ -11,7 +11,12 @@ import pytest
 
 from orchestrator.app.onboarding import installation
 from orchestrator.app.onboarding.files import CHECKOUT
-from orchestrator.app.onboarding.installation import ActionPlace, action_copy, place_of, workflow_template
+from orchestrator.app.onboarding.installation import (
+    ActionPlace,
+    action_copy,
+    read_direct_url,
+    workflow_template,
+)
 from tests.scenarios.stage import git, make_repository
 from tests.tables import table
 
@@ -31,7 +36,7 @@ ACTION = ".github/actions/pullwright"
     ],
 )  # fmt: skip
 def test_an_installer_says_the_place_and_the_commit(said: dict[str, Any], uses: str) -> None:
-    assert place_of(said) == ActionPlace("github.com", uses)
+    assert read_direct_url(said) == ActionPlace("github.com", uses)
 
 
 @table(
@@ -46,7 +51,7 @@ def test_an_installer_says_the_place_and_the_commit(said: dict[str, Any], uses: 
     ],
 )
 def test_where_it_says_neither_there_is_a_reason(said: dict[str, Any], why: str) -> None:
-    found = place_of(said)
+    found = read_direct_url(said)
     assert isinstance(found, str)
     assert why in found
 

@@ -15,12 +15,12 @@ from orchestrator.bot.evidence.claims import (
     EvidenceLine,
     ReportClaims,
     Standing,
+    confirm_refuted,
     lines_of_block,
     lines_of_commits,
     lines_of_digests,
     lines_of_runs,
     read_claims,
-    settle,
 )
 from orchestrator.bot.git.base import ProposedCommits
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
@@ -210,7 +210,7 @@ def test_what_ends_otherwise_the_second_time_is_not_refuted() -> None:
     changed["predicate"]["runs"]["after"]["passed"] += 5
     first = looked_at(changed)
     same = {line.subject: line for line in first}
-    assert refuted(settle(first, same.get)) == ["after: counts"]
+    assert refuted(confirm_refuted(first, same.get)) == ["after: counts"]
     other = {**same, "after: counts": replace(same["after: counts"], found="3 passed")}
-    (line,) = (line for line in settle(first, other.get) if line.standing is Standing.UNKNOWN)
+    (line,) = (line for line in confirm_refuted(first, other.get) if line.standing is Standing.UNKNOWN)
     assert line.note == "it ended otherwise when it was run again: 3 passed"
