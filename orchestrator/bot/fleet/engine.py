@@ -16,7 +16,7 @@ from dbos import DBOS
 from dbos._serialization import DBOSPortableJSON
 
 from orchestrator.bot.fleet.store import QUEUE, TURN
-from orchestrator.bot.fleet.turns import Turn
+from orchestrator.bot.fleet.turns import RepositoryTurn
 from orchestrator.core.errors import FleetError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class EngineOptions:
 
 
 @dataclass(slots=True)
-class Watch:
+class HeartbeatWatch:
     """Which workers are dead, from their heartbeats alone: no two machines' clocks are compared.
 
     A worker is dead if its heartbeat stood still for a lease during which its watcher read the database all the
@@ -85,10 +85,10 @@ class Watch:
 class Player(Protocol):
     """What plays turns, in the event loop that launched the worker."""
 
-    def play(self, turn: Turn) -> Coroutine[Any, Any, None]:
+    def play(self, turn: RepositoryTurn) -> Coroutine[Any, Any, None]:
         """Play a turn, and queue what follows. It does not raise."""
 
-    def lose(self, turn: Turn) -> None:
+    def lose(self, turn: RepositoryTurn) -> None:
         """End a turn that runs here: another worker has taken it over, or a person cancelled it."""
 
 
@@ -112,9 +112,9 @@ class FleetEngine:
         self._clock = clock
         self._player = player
         self._on_drain = on_drain
-        self._watch = Watch(clock, options.lease_seconds)
+        self._watch = HeartbeatWatch(clock, options.lease_seconds)
         self._beating: asyncio.Task[None] | None = None
-        self._running: set[Turn] = set()
+        self._running: set[RepositoryTurn] = set()
         self._prune_at = 0.0
 
     async def launch(self) -> None:
@@ -147,7 +147,7 @@ class FleetEngine:
 
         def turn(data: dict[str, Any]) -> str:
             def played() -> str:
-                found = Turn.from_json(data)
+                found = RepositoryTurn.from_json(data)
                 asyncio.run_coroutine_threadsafe(self._played(found), loop).result()
                 return found.id
 
@@ -164,7 +164,7 @@ class FleetEngine:
             on_conflict="always_update",
         )
 
-    async def _played(self, turn: Turn) -> None:
+    async def _played(self, turn: RepositoryTurn) -> None:
         self._running.add(turn)
         try:
             await self._player.play(turn)

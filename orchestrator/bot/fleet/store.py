@@ -20,7 +20,7 @@ from dbos._error import DBOSException
 from dbos._serialization import DBOSPortableJSON, DefaultSerializer
 from sqlalchemy.dialects import postgresql, sqlite
 
-from orchestrator.bot.fleet.turns import Turn
+from orchestrator.bot.fleet.turns import RepositoryTurn
 from orchestrator.bot.journal.index import Pause
 from orchestrator.core.errors import ConfigurationError, FleetError
 
@@ -118,7 +118,7 @@ class QueuedTurn:
         worker: who runs it.
     """
 
-    turn: Turn
+    turn: RepositoryTurn
     workflow: str
     state: str
     at: datetime | None
@@ -274,14 +274,14 @@ class FleetStore:
             )
             if row is None or row.paused is not None or self._status(c, row.workflow) in _LIVE:
                 return True
-            look = Turn(repository, row.number + 1, renewed=True)
+            look = RepositoryTurn(repository, row.number + 1, renewed=True)
             return self._move(c, repository, row.number, look, first or self._clock.now())
 
         self._tried(change)
         if first is None:
             self.wake(repository)
 
-    def advance(self, turn: Turn, following: Following, outcome: str, usd: float | None) -> bool:
+    def advance(self, turn: RepositoryTurn, following: Following, outcome: str, usd: float | None) -> bool:
         """End a turn, and queue what follows, if the repository is still at this turn.
 
         Returns:
@@ -362,7 +362,7 @@ class FleetStore:
             row = self._row(c, repository)
             if row is None or row.paused is not None or self._status(c, row.workflow) == "PENDING":
                 return None
-            turn = Turn(repository, row.number + 1, task, attempt=task)
+            turn = RepositoryTurn(repository, row.number + 1, task, attempt=task)
             return row.workflow if self._move(c, repository, row.number, turn, self._clock.now()) else None
 
         return self._replaced(change)
@@ -397,7 +397,7 @@ class FleetStore:
         )
         return {row.repository: row.number for row in self._tried(lambda c: c.execute(query).all())}
 
-    def take_over(self, worker: str) -> list[Turn]:
+    def take_over(self, worker: str) -> list[RepositoryTurn]:
         """Queue the turns of a worker that is dead once more, under ids of their own; returns those."""
         stale = [one for one in self.queued() if one.state == "running" and one.worker == worker]
         taken = []
@@ -406,7 +406,7 @@ class FleetStore:
             again = one.turn.again(dead_run=run)
             self._engine_call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
 
-            def change(c: sa.Connection, old: Turn = one.turn, new: Turn = again) -> bool:
+            def change(c: sa.Connection, old: RepositoryTurn = one.turn, new: RepositoryTurn = again) -> bool:
                 c.execute(
                     sa.update(_cycles)
                     .where(_cycles.c.workflow == old.id, _cycles.c.ended.is_(None))
@@ -451,7 +451,9 @@ class FleetStore:
 
     # --- cycles and money ---
 
-    def start_cycle(self, turn: Turn, worker: str, run: str, reserve: float, most_usd: float | None) -> bool:
+    def start_cycle(
+        self, turn: RepositoryTurn, worker: str, run: str, reserve: float, most_usd: float | None
+    ) -> bool:
         """Write down that a turn begins, and set aside the most that it can cost.
 
         Args:
@@ -647,7 +649,9 @@ class FleetStore:
         query = sa.select(_repositories).where(_repositories.c.repository == repository)
         return c.execute(query.with_for_update()).first()
 
-    def _move(self, c: sa.Connection, repository: str, number: int, turn: Turn | None, at: datetime) -> bool:
+    def _move(
+        self, c: sa.Connection, repository: str, number: int, turn: RepositoryTurn | None, at: datetime
+    ) -> bool:
         """Move a repository from its turn to the next one, and queue that; whether it was at its turn."""
         moved = c.execute(
             sa.update(_repositories)
@@ -749,7 +753,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _queued(found: Any) -> QueuedTurn:
-    turn = Turn.from_json(found.input["args"][0])
+    turn = RepositoryTurn.from_json(found.input["args"][0])
     running = found.status == "PENDING"
     state = "running" if running else "delayed" if found.status == "DELAYED" else "queued"
     at = found.dequeued_at if running else found.delay_until_epoch_ms if state == "delayed" else None

@@ -49,7 +49,7 @@ _MOST_TITLE_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RepositoryTurn:
     """One repository's turn: a look at its backlog, or the cycle on one task.
 
     Attributes:
@@ -89,15 +89,17 @@ class Turn:
             return Priority.LOOK
         return _PRIORITIES.get(TaskKind(self.kind), Priority.NEW) if self.kind else Priority.ASKED
 
-    def again(self, *, dead_run: str = "") -> Turn:
+    def again(self, *, dead_run: str = "") -> RepositoryTurn:
         """The same once more, where it came to no end. A claim that was lost with its worker has a next number."""
         dead = (*self.dead_runs, dead_run) if dead_run else self.dead_runs
         claim = self.claim + 1 if dead_run and self.task else self.claim
         return replace(self, number=self.number + 1, claim=claim, dead_runs=dead)
 
-    def look(self, *, attempted: Collection[str] = (), failures: int = 0, renewed: bool = False) -> Turn:
+    def look(
+        self, *, attempted: Collection[str] = (), failures: int = 0, renewed: bool = False
+    ) -> RepositoryTurn:
         """The look that follows."""
-        return Turn(
+        return RepositoryTurn(
             self.repository,
             self.number + 1,
             attempted=tuple(sorted(attempted)),
@@ -111,7 +113,7 @@ class Turn:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Turn:
+    def from_json(cls, data: dict[str, Any]) -> RepositoryTurn:
         """Read what `to_json` made."""
         lists = {key: tuple(data[key]) for key in ("attempted", "dead_runs")}
         return cls(**{**data, **lists})
@@ -128,19 +130,19 @@ class Following:
         halted: what a person has to do, where there is no next turn.
     """
 
-    turn: Turn | None
+    turn: RepositoryTurn | None
     at: datetime
     pause: Pause | None = None
     halted: str = ""
 
 
-def put_back(turn: Turn, at: datetime) -> Following:
+def put_back(turn: RepositoryTurn, at: datetime) -> Following:
     """The same turn again, which was not played."""
     return Following(turn.again(), at)
 
 
 def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a repository knows of time
-    turn: Turn,
+    turn: RepositoryTurn,
     result: CycleResult,
     step: NextStep,
     attempted: Collection[str],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.fleet.store import FleetStore
-    from orchestrator.bot.fleet.turns import Turn
+    from orchestrator.bot.fleet.turns import RepositoryTurn
     from orchestrator.bot.worker.fleet import Member
     from orchestrator.bot.worker.worker import NextStep
     from orchestrator.core.clock import Clock
@@ -89,14 +89,14 @@ class FleetWorker:
             if member.task is not None:
                 member.task.cancel()
 
-    def lose(self, turn: Turn) -> None:
+    def lose(self, turn: RepositoryTurn) -> None:
         """End a turn that another worker has taken over, or a person cancelled. What it has done so far is kept."""
         member = self.by_key.get(turn.repository)
         if member is not None and member.runner is not None and member.task is not None:
             member.runner.stop.at_once()
             member.task.cancel()
 
-    async def play(self, turn: Turn) -> None:
+    async def play(self, turn: RepositoryTurn) -> None:
         """Play a turn, and queue what follows."""
         member = self.by_key.get(turn.repository)
         played: tuple[CycleResult, NextStep] | None = None
@@ -115,7 +115,7 @@ class FleetWorker:
         if played is not None and member is not None and played[0].outcome is not Outcome.FOUND:
             self._report(member, *played)
 
-    def _why_not(self, turn: Turn, member: Member | None) -> Following | None:
+    def _why_not(self, turn: RepositoryTurn, member: Member | None) -> Following | None:
         """What follows a turn that cannot be played here, or now."""
         now = self._clock.now()
         if self._stop():
@@ -130,7 +130,7 @@ class FleetWorker:
             return Following(turn.again(), pause.until, pause)
         return None
 
-    async def _played(self, turn: Turn, member: Member) -> tuple[CycleResult, NextStep, Following]:
+    async def _played(self, turn: RepositoryTurn, member: Member) -> tuple[CycleResult, NextStep, Following]:
         run = new_run_id(self._clock.now(), self._source)
         reserve = member.most_usd if turn.task else 0.0
         most = self._most_usd if turn.task else None
@@ -159,7 +159,7 @@ class FleetWorker:
             await self._close(member)
         return result, step, follows
 
-    async def _result(self, turn: Turn, member: Member, run: str) -> CycleResult:
+    async def _result(self, turn: RepositoryTurn, member: Member, run: str) -> CycleResult:
         try:
             if member.runner is None:
                 member.runner = await asyncio.to_thread(member.build)

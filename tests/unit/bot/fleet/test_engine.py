@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.bot.fleet.engine import Watch, new_worker_name
+from orchestrator.bot.fleet.engine import HeartbeatWatch, new_worker_name
 from orchestrator.core.clock import ManualClock
 
 
 async def play(*looks: tuple[float, dict[str, int]]) -> list[list[str]]:
     """Look after so many seconds each, and see these heartbeats."""
     clock = ManualClock()
-    watch = Watch(clock, 30.0)
+    watch = HeartbeatWatch(clock, 30.0)
     dead = []
     for seconds, beats in looks:
         await clock.sleep(seconds)

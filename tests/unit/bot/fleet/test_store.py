@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.fleet.store import KEPT_TURNS, FleetStore, make_engine
-from orchestrator.bot.fleet.turns import Following, Turn
+from orchestrator.bot.fleet.turns import Following, RepositoryTurn
 from orchestrator.bot.journal.index import Pause
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError, FleetError
@@ -31,18 +31,18 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def cycle_after(turn: Turn, key: str = "issue-1", kind: str = "new") -> Turn:
-    return Turn(turn.repository, turn.number + 1, key, 1, kind, "Title", key)
+def cycle_after(turn: RepositoryTurn, key: str = "issue-1", kind: str = "new") -> RepositoryTurn:
+    return RepositoryTurn(turn.repository, turn.number + 1, key, 1, kind, "Title", key)
 
 
-def begun(store: FleetStore, *names: str) -> list[Turn]:
+def begun(store: FleetStore, *names: str) -> list[RepositoryTurn]:
     for name in names:
         store.begin(name, "quota", now())
     return [one.turn for one in store.queued()]
 
 
 def test_a_repository_gets_one_turn_however_many_workers_begin(store: FleetStore) -> None:
-    assert begun(store, A, B, A) == [Turn(A, 1, renewed=True), Turn(B, 1, renewed=True)]
+    assert begun(store, A, B, A) == [RepositoryTurn(A, 1, renewed=True), RepositoryTurn(B, 1, renewed=True)]
 
 
 def test_a_turn_moves_on_once(store: FleetStore) -> None:
@@ -140,7 +140,7 @@ def test_what_is_cancelled_is_not_tried_again_before_the_schedules_time(store: F
     assert store.ask(A, cycle.task)
     assert store.cancel(A)
     (follows,) = store.queued()
-    assert follows.turn == Turn(A, 3, attempted=("issue-1",))
+    assert follows.turn == RepositoryTurn(A, 3, attempted=("issue-1",))
     assert not store.advance(cycle, Following(cycle.look(), now()), "interrupted", 0.1)
     assert not store.cancel(B)
 

@@ -6,19 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome
 from orchestrator.bot.cycle.tasks import TaskKind, from_text
-from orchestrator.bot.fleet.turns import Following, Priority, Turn, following
+from orchestrator.bot.fleet.turns import Following, Priority, RepositoryTurn, following
 from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NothingToDo, StartAgain
 from tests.tables import table
 
 NOW = datetime(2026, 1, 1, 10, 3, tzinfo=UTC)
-LOOK = Turn("github.com/a/b", 7, attempted=("issue-1",), failures=2)
-CYCLE = Turn("github.com/a/b", 8, "issue-2", 4, "new", "Fix it", "issue-2", ("issue-1",))
+LOOK = RepositoryTurn("github.com/a/b", 7, attempted=("issue-1",), failures=2)
+CYCLE = RepositoryTurn("github.com/a/b", 8, "issue-2", 4, "new", "Fix it", "issue-2", ("issue-1",))
 TRIED = {"issue-1", "issue-2"}
 
 
-def after(turn: Turn, result: CycleResult, step: object, tried: set[str] = TRIED) -> Following:
+def after(turn: RepositoryTurn, result: CycleResult, step: object, tried: set[str] = TRIED) -> Following:
     schedule = make_schedule("1h", None, "UTC", datetime(2026, 1, 1, tzinfo=UTC))
     assert schedule is not None
     return following(turn, result, step, tried, schedule, NOW, 0.5)  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def ended(outcome: Outcome, *, task: bool = True) -> CycleResult:
 def test_a_look_that_found_a_task_is_followed_by_its_cycle_under_an_id_that_tells_which() -> None:
     found = FoundTask("issue-2", "Fix\nit ", TaskKind.NEW, "issue-2", 4)
     follows = after(LOOK, CycleResult("run", Outcome.FOUND, found=found), StartAgain(NOW), {"issue-1"})
-    assert follows.turn == Turn(
+    assert follows.turn == RepositoryTurn(
         "github.com/a/b", 8, "issue-2", 4, "new", "Fix it", "issue-2", ("issue-1",), 2
     )
     assert follows.turn.id == "github.com/a/b:issue-2:4:8"
@@ -40,13 +40,13 @@ def test_a_look_that_found_a_task_is_followed_by_its_cycle_under_an_id_that_tell
 
 def test_a_look_that_found_nothing_waits_for_the_schedule_and_then_all_may_be_tried_again() -> None:
     follows = after(LOOK, ended(Outcome.NO_TASK, task=False), NothingToDo())
-    assert follows.turn == Turn("github.com/a/b", 8, renewed=True)
+    assert follows.turn == RepositoryTurn("github.com/a/b", 8, renewed=True)
     assert follows.at == datetime(2026, 1, 1, 11, 2, 30, tzinfo=UTC)  # the hour, and half of the spread
 
 
 def test_a_task_that_is_gone_meanwhile_is_not_chosen_again_and_others_are_looked_for_at_once() -> None:
     follows = after(CYCLE, ended(Outcome.NO_TASK, task=False), NothingToDo(), {"issue-1"})
-    assert follows == Following(Turn("github.com/a/b", 9, attempted=("issue-1", "issue-2")), NOW)
+    assert follows == Following(RepositoryTurn("github.com/a/b", 9, attempted=("issue-1", "issue-2")), NOW)
 
 
 @table(
@@ -60,7 +60,9 @@ def test_a_task_that_is_gone_meanwhile_is_not_chosen_again_and_others_are_looked
 def test_after_a_cycle_comes_a_look(step: object, at: datetime, failed: Outcome) -> None:
     follows = after(CYCLE, ended(failed), step)
     failures = 1 if failed is Outcome.PAUSED else 0
-    assert follows.turn == Turn("github.com/a/b", 9, attempted=("issue-1", "issue-2"), failures=failures)
+    assert follows.turn == RepositoryTurn(
+        "github.com/a/b", 9, attempted=("issue-1", "issue-2"), failures=failures
+    )
     assert follows.at == at
     assert (follows.pause is not None) is isinstance(step, Pause)
 
@@ -71,7 +73,7 @@ def test_who_needs_a_person_has_no_next_turn() -> None:
 
 def test_what_was_interrupted_is_looked_for_again_by_whoever_comes_next() -> None:
     follows = after(CYCLE, ended(Outcome.INTERRUPTED), EndAsked())
-    assert follows == Following(Turn("github.com/a/b", 9, attempted=("issue-1",)), NOW)
+    assert follows == Following(RepositoryTurn("github.com/a/b", 9, attempted=("issue-1",)), NOW)
 
 
 def test_a_turn_that_was_lost_goes_on_under_the_next_number_of_its_claim() -> None:
@@ -82,11 +84,15 @@ def test_a_turn_that_was_lost_goes_on_under_the_next_number_of_its_claim() -> No
 
 def test_reviews_and_checks_come_before_new_issues() -> None:
     kinds = [kind for kind in TaskKind if kind is not TaskKind.NEW]
-    first = [Turn("r", 1, "issue-1", kind=str(kind)).priority for kind in kinds]
-    assert max(first) < Turn("r", 1, "issue-1", kind="new").priority == Priority.NEW
-    assert Turn("r", 1).priority == Priority.LOOK < Turn("r", 1, "issue-1", kind="review").priority
+    first = [RepositoryTurn("r", 1, "issue-1", kind=str(kind)).priority for kind in kinds]
+    assert max(first) < RepositoryTurn("r", 1, "issue-1", kind="new").priority == Priority.NEW
+    assert (
+        RepositoryTurn("r", 1).priority
+        == Priority.LOOK
+        < RepositoryTurn("r", 1, "issue-1", kind="review").priority
+    )
 
 
 def test_what_the_queue_holds_reads_back() -> None:
     for turn in (LOOK, CYCLE, CYCLE.again(dead_run="x")):
-        assert Turn.from_json(turn.to_json()) == turn
+        assert RepositoryTurn.from_json(turn.to_json()) == turn
