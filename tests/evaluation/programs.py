@@ -1,7 +1,10 @@
 """Small programs with one bug each, as repositories; and what their own tests say about a repair.
 
 The data is a folder like https://github.com/jkoppel/QuixBugs: `python_programs/NAME.py`,
-`python_testcases/test_NAME.py` and `json_testcases/NAME.json`. The corrected programs beside them are never read.
+`python_testcases/test_NAME.py` and `json_testcases/NAME.json`. The corrected programs beside them are read only to write
+a history of repairs:
+
+    python -m tests.evaluation.programs DATA FOLDER
 """
 
 from __future__ import annotations
@@ -180,3 +183,7 @@ def sandboxed(folder: Path) -> LocalEnvironment:
     """An environment whose commands see this Python and change nothing but the folder."""
     sandbox = find_sandbox(SandboxOptions(readable=(sys.prefix, sys.base_prefix)))
     return LocalEnvironment(folder, sandbox=sandbox)
+
+
+if __name__ == "__main__":
+    write_history(Path(sys.argv[1]), Path(sys.argv[2]), names(Path(sys.argv[1])))
