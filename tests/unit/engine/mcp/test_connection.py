@@ -15,7 +15,7 @@ import pytest
 from orchestrator.engine.mcp.base import McpError, McpServer, ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection, result_text
 from orchestrator.engine.mcp.elicitation import MAX_QUESTIONS
-from tests.doubles.engines import container_sandbox, with_python
+from tests.doubles.engines import container_sandbox, engine, with_python
 from tests.tables import table
 from tests.unit.engine.mcp.servers import server, tool, transport
 
@@ -274,6 +274,7 @@ async def test_a_server_sees_its_own_folder_and_variables_and_no_secret(
 async def test_a_server_works_in_a_container_and_sees_no_more_there(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    engine()  # a test is skipped here, and not inside the connection
     (tmp_path / "key").write_text("secret")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
     one = server(
