@@ -76,15 +76,16 @@ def test_a_database_that_is_away_for_longer_than_a_lease_costs_waiting_only(
 ) -> None:
     url, hanging = postgres.new_database(), Hanging()
     stage.script(do(WRITE, ("create_pull_request", {"title": "Write a", "body": ""})), hanging)
-    with worker(file, url) as (first, out, _), worker(file, url) as (second, *_):
-        assert hanging.asked.wait(60)
-        postgres.stop()
-        hanging.gate.set()  # the cycle ends while nobody can write that down
-        threading.Event().wait(8)  # longer than the lease: that is what is tried here
-        postgres.start()
-        done = results(out, 1)
-        end(second)
-        end(first)
+    with worker(file, url) as (first, out, _):
+        assert hanging.asked.wait(60)  # before there is another one, which could have taken the turn
+        with worker(file, url) as (second, *_):
+            postgres.stop()
+            hanging.gate.set()  # the cycle ends while nobody can write that down
+            threading.Event().wait(8)  # longer than the lease: that is what is tried here
+            postgres.start()
+            done = results(out, 1)
+            end(second)
+            end(first)
     assert [one["outcome"] for one in done] == ["proposed"]
     assert len(branches(file.parent / "one")) == 1
     assert len(stage.model.requests) == 2
