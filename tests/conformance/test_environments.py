@@ -275,8 +275,8 @@ async def says_what_is_wrong_with_a_file_pattern(here: ExecutionEnvironment) -> 
     for pattern, why in {
         "[": "'[' is not closed",
         "*.{ts": "'{' is not closed",
-        "app\\page.tsx": "parted by /",
-        "[z-a]": "runs backwards",
+        "app\\page.tsx": "write / between folders",
+        "[z-a]": "is reversed",
         "../*": "not relative",
         " ": "is empty",
         "a\0": "NUL",

@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.bot.git.folders import remove_folder
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.engine.environments.files import ConfinedTree, quoted, same_elsewhere, shown, split_path
+from orchestrator.engine.environments.files import ConfinedTree, collision_key, quoted, shown, split_path
 from tests.fuzz.target import Target, pieces, text_of
 
 INSIDE = b"inside "
@@ -98,7 +98,7 @@ def run(data: bytes) -> None:
 def _spelling(path: str) -> None:
     for text in (shown(path), quoted(path)):
         assert text.isprintable()
-    assert same_elsewhere(same_elsewhere(path)) == same_elsewhere(path)
+    assert collision_key(collision_key(path)) == collision_key(path)
     try:
         names = split_path(path)
     except PathRefusedError:
@@ -107,7 +107,7 @@ def _spelling(path: str) -> None:
         assert name not in {"", ".", ".."}
         assert "/" not in name
         assert not is_git_name(name)
-        assert not is_git_name(same_elsewhere(name)), "a name that another file system takes for .git"
+        assert not is_git_name(collision_key(name)), "a name that another file system takes for .git"
     normal = "/".join(("", *names))[1:]
     if normal.strip():
         assert split_path(normal) == names, "the normal form is another path"

@@ -1,1 +1,1 @@
-"""Where tools act: files and commands of one folder, here or elsewhere."""
+"""The environments in which tools act: files and commands of one folder."""

@@ -1,4 +1,4 @@
-"""The interfaces: the environment in which tools act, and the sandbox in which its commands run."""
+"""The protocols of the environment in which tools act, and of the sandbox in which its commands run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class DirEntry:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """What a command did. `exit_code` is negative where a signal ended it.
+    """The result of a command. `exit_code` is negative if a signal ended the command.
 
     Attributes:
         output: standard output and standard error together, in the order of arrival.
-        refused_hosts: `host:port` of connections that the sandbox did not allow; after a blank the reason,
-            where allowing the host would not help.
-        killed_for: the limit of the sandbox that it passed, such as `more than 1,024 processes`.
+        refused_hosts: `host:port` of each connection that the sandbox did not allow, followed by a blank and
+            the reason where allowing the host would not help.
+        killed_for: the sandbox limit that the command exceeded, such as `more than 1,024 processes`.
     """
 
     stdout: str
@@ -45,7 +45,7 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True)
 class GrepOptions:
-    """How to search. `glob_filter` is a file pattern such as `*.py`."""
+    """The options of a search. `glob_filter` is a file pattern such as `*.py`."""
 
     glob_filter: str | None = None
     case_insensitive: bool = False
@@ -54,7 +54,7 @@ class GrepOptions:
 
 @dataclass(frozen=True, slots=True)
 class GrepMatch:
-    """A line that matches. Lines count from 1."""
+    """A line that matches. `line` counts from 1."""
 
     path: str
     line: int
@@ -62,82 +62,81 @@ class GrepMatch:
 
 
 class ExecutionEnvironment(Protocol):
-    """Files and commands of one folder. Paths are relative to it, with `/`.
+    """The files and commands of one folder. Paths are relative to it and written with `/`.
 
-    No path leaves the folder, enters a `.git`, or passes through a symbolic link: such a
-    path raises `PathRefusedError`, from every method. An absolute path inside the folder is
-    taken as the relative one.
+    Every method raises `PathRefusedError` for a path that leaves the folder, enters a `.git` or passes
+    through a symbolic link. An absolute path inside the folder is treated as the relative one.
     """
 
     async def initialize(self) -> None:
-        """Make ready. Called once, before anything else."""
+        """Prepare the environment. Called once, before anything else."""
 
     async def cleanup(self) -> None:
-        """End running commands and close everything."""
+        """Stop running commands and close everything."""
 
     def working_directory(self) -> str:
-        """The folder, as commands that run in it see it."""
+        """Return the folder's path as its commands see it."""
 
     def platform(self) -> str:
-        """`linux`, `darwin` or `windows`."""
+        """Return `linux`, `darwin` or `windows`."""
 
     def os_version(self) -> str:
-        """The operating system's own words for its version."""
+        """Return the version of the operating system as the system itself reports it."""
 
     def relative(self, path: str) -> str:
-        """The path's normal form. No file needs to be there.
+        """Return the path's normal form. The file need not exist.
 
         Raises:
             PathRefusedError: see the class.
         """
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
-        """The file's whole content.
+        """Return the file's whole content.
 
         Raises:
-            FileMissingError: nothing is there.
+            FileMissingError: the path does not exist.
             FileUnreadableError: not a regular file, over `max_bytes`, or no permission.
         """
 
     async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
-        """Create or replace a file, and the folders above it. An existing file's mode is kept.
+        """Create or replace a file, and create missing folders above it. An existing file keeps its mode.
 
         Args:
-            mode_of: a file whose mode it takes instead, as when that file moves here.
+            mode_of: a file whose mode is used instead, for example the old file of a move.
 
         Raises:
-            FileMissingError: there is nothing at `mode_of`.
-            ToolError: no permission, no space, or a folder is in the way.
+            FileMissingError: `mode_of` does not exist.
+            ToolError: no permission, no space, or a folder exists at the path.
         """
 
     async def remove_file(self, path: str) -> None:
-        """Remove a regular file; the folder it was in stays.
+        """Remove a regular file; its folder stays.
 
         Raises:
-            FileMissingError: nothing is there.
-            FileUnreadableError: it is not a regular file, or no permission.
+            FileMissingError: the path does not exist.
+            FileUnreadableError: not a regular file, or no permission.
         """
 
     async def file_exists(self, path: str) -> bool:
-        """Whether a regular file is there."""
+        """Return whether the path is a regular file."""
 
     async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
-        """What is in a folder, `depth` levels deep, sorted; `.git` is left out.
+        """Return a folder's entries, `depth` levels deep, sorted and without `.git`.
 
         Raises:
-            FileMissingError: nothing is there.
-            FileUnreadableError: it is not a folder.
+            FileMissingError: the path does not exist.
+            FileUnreadableError: the path is not a folder.
         """
 
     async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
-        """Lines that match a regular expression (ripgrep's syntax), ignored files left out.
+        """Return lines that match a regular expression (ripgrep's syntax). Ignored files are not searched.
 
         Raises:
-            ToolError: the expression is invalid, or nothing is at the path.
+            ToolError: the expression is invalid, or the path does not exist.
         """
 
     async def glob(self, pattern: str, path: str) -> list[str]:
-        """Files whose path matches, newest first, ignored files left out."""
+        """Return the files whose path matches, newest first, without ignored files."""
 
     async def exec_command(
         self,
@@ -148,31 +147,35 @@ class ExecutionEnvironment(Protocol):
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
-        """Run a shell command in a process group of its own; on time-out SIGTERM, 2 s, SIGKILL."""
+        """Run a shell command in its own process group; on time-out send SIGTERM and 2 s later SIGKILL."""
 
 
 _GIB = 1 << 30
 
 Connect: TypeAlias = "Callable[[str, int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]"
-"""Opens a connection to a named host and port. It resolves the name and refuses what is not public (OSError)."""
+"""Opens a connection to a named host and port.
+
+It resolves the name and refuses an address that is not public (OSError).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What one command may use. Its time is the command's own time-out.
+    """The resources that one command may use. The command's time-out limits its time.
 
-    There is no limit of CPU time beside that: everything inside ends with the command.
+    CPU time has no other limit: every process in the sandbox ends with the command.
 
     Attributes:
-        memory_bytes: private memory of each process; of all together with what the kernel holds for
-            them. None takes the smaller of 8 GiB and three quarters of the machine's.
-        processes: processes and threads together.
-        file_bytes: the largest file.
-        open_files: descriptors of each process.
-        scratch_bytes: of the private `/tmp` and of the private home, each.
-        disk_floor_bytes: the command ends when the clone's disk has less than this left. A clone
-            as such cannot be limited.
-        grouped: whether the kernel counts memory in a control group where it can.
+        memory_bytes: private memory of each process, and of all processes together with the memory that the
+            kernel holds for them. None means 8 GiB or three quarters of the machine's memory, whichever is
+            smaller.
+        processes: number of processes and threads together.
+        file_bytes: size of the largest file.
+        open_files: number of open descriptors of each process.
+        scratch_bytes: size of the private `/tmp` and of the private home, each.
+        disk_floor_bytes: free space on the clone's disk below which the command is killed. The size of the
+            clone itself cannot be limited.
+        grouped: whether a control group of the kernel counts memory where possible.
     """
 
     memory_bytes: int | None = None
@@ -184,7 +187,7 @@ class SandboxLimits:
     grouped: bool = True
 
     def memory(self) -> int:
-        """`memory_bytes`, or what stands for None on this machine."""
+        """Return `memory_bytes`, or the default of this machine where it is None."""
         if self.memory_bytes is not None:
             return self.memory_bytes
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -193,13 +196,13 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class SandboxOptions:
-    """What the person who runs this grants to commands.
+    """The access that the user grants to commands.
 
     Attributes:
-        hosts: `pypi.org`, `*.pypi.org`, `name:port`; ports are 80 and 443 where none is given.
-        readable: more absolute paths that commands may read.
-        connect: opens connections to allowed hosts; None refuses all but public addresses.
-        container: `docker:IMAGE` or `podman:IMAGE`, in which commands run; empty for the system's own sandbox.
+        hosts: `pypi.org`, `*.pypi.org` or `name:port`; without a port, 80 and 443 are allowed.
+        readable: additional absolute paths that commands may read.
+        connect: opens connections to allowed hosts; None allows public addresses only.
+        container: `docker:IMAGE` or `podman:IMAGE` in which commands run; empty for the system's own sandbox.
     """
 
     hosts: tuple[str, ...] = ()
@@ -215,7 +218,7 @@ class WritableFolder:
 
     Attributes:
         root: its real path.
-        protected: relative paths in it that commands cannot change.
+        protected: relative paths inside it that commands cannot change.
     """
 
     root: str
@@ -223,78 +226,80 @@ class WritableFolder:
 
 
 class Launch(Protocol):
-    """One run of one command, from its start to its end."""
+    """One run of one command, from start to end."""
 
     @property
     def start_seconds(self) -> float:
-        """How long `start` may take; the command's own time begins after that."""
+        """The time limit of `start`; the command's own time begins after that."""
 
     @property
     def killed_for(self) -> str:
-        """The limit for which the command was killed, or nothing."""
+        """The limit that the command exceeded and was killed for; empty if it was not."""
 
     @property
     def refused_hosts(self) -> tuple[str, ...]:
         """Each connection that was not allowed, once: see `ExecResult.refused_hosts`."""
 
     async def start(self, stdout: int, stderr: int) -> None:
-        """Start it, and watch it from then on. The caller closes the descriptors.
+        """Start the command, and watch it from then on. The caller closes the descriptors.
 
         Raises:
-            ToolError, OSError, ValueError: it cannot be started.
+            ToolError, OSError, ValueError: the command cannot be started.
         """
 
     async def ended(self) -> int:
-        """Wait for its end. The exit code is negative if a signal ended it. Several may wait.
+        """Wait for the end of the command and return its exit code. Several tasks may wait.
+
+        The exit code is negative if a signal ended the command.
 
         Raises:
-            ToolError: it was not started after all.
+            ToolError: starting the command failed after all.
         """
 
     def terminate(self) -> None:
-        """Send SIGTERM. Where nothing can receive it, kill."""
+        """Send SIGTERM, or kill the command if no process can receive the signal."""
 
     def kill(self) -> None:
-        """Kill it and what it started. May be called again, and after its end."""
+        """Kill the command and the processes that it started. May be called again, and after the end."""
 
     async def close(self) -> None:
-        """Kill it, wait until nothing of it is left, and close everything."""
+        """Kill the command, wait until all its processes are gone, and close everything."""
 
 
 class OpenSandbox(Protocol):
     """A sandbox for the commands of one folder."""
 
     def launch(self, command: Command) -> Launch:
-        """Make ready to run a command.
+        """Prepare to run a command.
 
         Raises:
-            ToolError: it cannot be run in this folder.
-            ValueError: a text of it has a NUL character or is not valid Unicode.
+            ToolError: the command cannot be run in this folder.
+            ValueError: a text of the command has a NUL character or is not valid Unicode.
         """
 
     async def close(self) -> None:
-        """End everything inside. May be called again."""
+        """End every process inside. May be called again."""
 
 
 class Sandbox(Protocol):
-    """Confines commands: what they see, change, use and reach."""
+    """Confines commands: the files they see and change, the resources they use, and the hosts they reach."""
 
     @property
     def name(self) -> str:
-        """What confines them, such as `bubblewrap`."""
+        """The name of the mechanism, such as `bubblewrap`."""
 
     @property
     def options(self) -> SandboxOptions:
-        """What the person who runs this grants."""
+        """The access that the user grants."""
 
     def variables(self) -> Mapping[str, str]:
-        """Variables that have other values inside, such as `HOME`."""
+        """Return the environment variables that have different values inside, such as `HOME`."""
 
     def tools(self) -> Mapping[str, str]:
-        """The variables of toolchains whose folders are seen inside, such as `JAVA_HOME`."""
+        """Return the variables of toolchains whose folders are visible inside, such as `JAVA_HOME`."""
 
     def open(self, folder: WritableFolder) -> OpenSandbox:
-        """Make ready for commands in a folder. Nothing is started yet.
+        """Prepare a sandbox for commands in a folder. No process is started yet.
 
         Raises:
             ToolError: no command may run in this folder.

@@ -1,4 +1,4 @@
-"""Runs one shell command: its variables, its process group, its time, and as much of its output as is kept."""
+"""Runs one shell command: its variables, process group, time-out, and the part of its output that is kept."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class EnvPolicy(StrEnum):
-    """What is inherited from this program's own variables."""
+    """Which of this program's own variables a command inherits."""
 
     FILTERED = "filtered"
-    """Everything that does not look like a secret."""
+    """Every variable that does not look like a secret."""
     SANDBOXED = "sandboxed"
-    """Only harmless ones. A sandbox adds the folders of toolchains that it has."""
+    """Only harmless variables. A sandbox adds the folders of the toolchains that it provides."""
     CORE = "core"
-    """Only what programs need to run: `PATH`, `HOME` and the like."""
+    """Only variables that programs need to run: `PATH`, `HOME` and the like."""
     NONE = "none"
-    """Nothing."""
+    """No variable."""
     ALL = "all"
-    """Everything, secrets included."""
+    """Every variable, secrets included."""
 
 
 CORE = frozenset(
@@ -45,10 +45,10 @@ CORE = frozenset(
     | {"GOPATH", "GOROOT", "GOCACHE", "GOMODCACHE", "CARGO_HOME", "RUSTUP_HOME", "NVM_DIR", "PYENV_ROOT"}
     | {"RBENV_ROOT", "GEM_HOME", "JAVA_HOME", "ANDROID_HOME", "DOTNET_ROOT", "VIRTUAL_ENV", "SSL_CERT_FILE"}
 )
-"""Variables that are always inherited, unless nothing is; and every `LC_*`."""
+"""Variables that every policy except `NONE` and `SANDBOXED` passes on, in addition to every `LC_*`."""
 
 VERSIONS = frozenset({"PYENV_VERSION", "RBENV_VERSION", "RUSTUP_TOOLCHAIN"})
-"""Variables that name one of the toolchains of this machine."""
+"""Variables that select one of the toolchains of this machine."""
 
 _HARMLESS = frozenset(
     {"PATH", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
@@ -56,17 +56,17 @@ _HARMLESS = frozenset(
     | VERSIONS
 )
 
-# Ours and git's steer programs; the others lead to an agent that signs in for any program.
+# Pullwright's and git's variables control programs; the others name agents that sign in for any program.
 _WITHHELD = re.compile(
     r"(?:PULLWRIGHT|GIT)_.*|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
 )
 
 
 def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
-    """Choose which of this program's variables a command gets.
+    """Return those of this program's variables that a command gets.
 
-    The filter takes out secrets (`orchestrator.core.secret_names`), everything of ours and of git's, and the socket of
-    an agent that holds keys. It does not stop a hostile command from finding them elsewhere.
+    `FILTERED` removes secrets (`orchestrator.core.secret_names`), all variables of Pullwright and of git, and
+    the sockets of agents that hold keys. It does not stop a hostile command from finding them elsewhere.
     """
     match policy:
         case EnvPolicy.ALL:
@@ -94,18 +94,18 @@ def _is_core(name: str) -> bool:
 
 
 def command_variables(
-    sandbox: Sandbox | None, asked: EnvPolicy, inherited: Mapping[str, str]
+    sandbox: Sandbox | None, requested: EnvPolicy, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """What commands are given: in a sandbox only harmless variables, and those of the sandbox."""
+    """Return the variables of commands: in a sandbox only harmless ones and those of the sandbox."""
     if sandbox is None:
-        return child_variables(inherited, asked)
-    policy = EnvPolicy.SANDBOXED if asked in {EnvPolicy.FILTERED, EnvPolicy.CORE} else asked
+        return child_variables(inherited, requested)
+    policy = EnvPolicy.SANDBOXED if requested in {EnvPolicy.FILTERED, EnvPolicy.CORE} else requested
     tools = sandbox.tools() if policy is EnvPolicy.SANDBOXED else {}
     return {**child_variables(inherited, policy), **tools, **sandbox.variables()}
 
 
 _MAX_KEPT_CHARS = 10_000_000
-"""Of each stream; half from its beginning, half from its end."""
+"""The limit of each stream; half is kept from its beginning and half from its end."""
 
 
 class KeptText:
@@ -120,7 +120,7 @@ class KeptText:
         self._dropped = 0
 
     def add(self, text: str) -> None:
-        """Append a piece."""
+        """Append a piece of text."""
         if self._head_room and text:
             self._head.append(text[: self._head_room])
             text = text[self._head_room :]
@@ -130,12 +130,12 @@ class KeptText:
         self._tail.append(text)
         self._tail_chars += len(text)
         while self._tail_chars - len(self._tail[0]) >= self._half:
-            gone = len(self._tail.popleft())
-            self._tail_chars -= gone
-            self._dropped += gone
+            dropped_chars = len(self._tail.popleft())
+            self._tail_chars -= dropped_chars
+            self._dropped += dropped_chars
 
     def text(self) -> str:
-        """What was kept, with a marker where something is missing."""
+        """Return the kept text, with a marker where characters are missing."""
         tail = "".join(self._tail)
         surplus = max(0, len(tail) - self._half)
         dropped = self._dropped + surplus
@@ -145,19 +145,19 @@ class KeptText:
 
 _PIECE_BYTES = 1 << 16
 _PIECES = 16
-"""As many as a pipe can hold, unless root makes it larger: pipe(7)."""
+"""The number of pieces that a pipe can hold, unless root makes it larger: pipe(7)."""
 
 
 class _Pipe:
-    """A new pipe: decodes its bytes as they come, and hands the text on. Either side can close it.
+    """A new pipe that decodes its bytes as they come and passes the text on. Either side can close it.
 
     Attributes:
         writing: the descriptor to write to, which the caller closes.
         ended: set when the pipe is closed.
     """
 
-    def __init__(self, *takers: Callable[[str], None]) -> None:
-        self._takers = takers
+    def __init__(self, *consumers: Callable[[str], None]) -> None:
+        self._consumers = consumers
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -166,7 +166,7 @@ class _Pipe:
         self._loop.add_reader(self._reading, self.read)
 
     def read(self) -> bool:
-        """Take a piece of what is there now. False where nothing is, or no more will be."""
+        """Read one available piece. Return False if none is available now, or the pipe has ended."""
         if self.ended.done():
             return False
         try:
@@ -174,13 +174,13 @@ class _Pipe:
         except BlockingIOError:
             return False
         if piece:
-            self._hand_on(self._decode(piece))
+            self._forward(self._decode(piece))
         else:
             self.close()
         return bool(piece)
 
     def drain(self) -> bool:
-        """Take what was written before now. True where no more can come."""
+        """Read everything that was written before now. Return whether the pipe has ended."""
         for _ in range(_PIECES):
             if not self.read():
                 break
@@ -191,28 +191,31 @@ class _Pipe:
         if not self.ended.done():
             self._loop.remove_reader(self._reading)
             os.close(self._reading)
-            self._hand_on(self._decode(b"", final=True))
+            self._forward(self._decode(b"", final=True))
             self.ended.set_result(None)
 
-    def _hand_on(self, text: str) -> None:
+    def _forward(self, text: str) -> None:
         if text:
-            for take in self._takers:
-                take(text)
+            for consume in self._consumers:
+                consume(text)
 
 
 async def until_readable(descriptor: int) -> None:
-    """Wait until a descriptor can be read. One of a process (`os.pidfd_open`) can be read when the process has ended."""
+    """Wait until a descriptor is readable.
+
+    A descriptor of a process (`os.pidfd_open`) is readable when the process has ended.
+    """
     loop = asyncio.get_running_loop()
-    await _until_ready(descriptor, loop.add_reader, loop.remove_reader)
+    await _wait_until_ready(descriptor, loop.add_reader, loop.remove_reader)
 
 
 async def until_writable(descriptor: int) -> None:
-    """Wait until a descriptor takes more."""
+    """Wait until a descriptor is writable."""
     loop = asyncio.get_running_loop()
-    await _until_ready(descriptor, loop.add_writer, loop.remove_writer)
+    await _wait_until_ready(descriptor, loop.add_writer, loop.remove_writer)
 
 
-async def _until_ready(
+async def _wait_until_ready(
     descriptor: int, add: Callable[[int, Callable[[], None]], None], remove: Callable[[int], bool]
 ) -> None:
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -230,21 +233,21 @@ async def _until_ready(
 
 
 async def start_program(*argv: str, **options: Any) -> asyncio.subprocess.Process:
-    """`asyncio.create_subprocess_exec` in a process group of its own, whose start is not cancelled half-way.
+    """Start a program in its own process group, and do not abandon the start on cancellation.
 
-    A cancelled start may make asyncio wait for ever for a program that has ended already
-    (https://github.com/python/cpython/issues/103847). Here the start is waited for, the program
-    is killed with its group, and then the cancellation goes on.
+    Otherwise like `asyncio.create_subprocess_exec`. A cancelled start may make asyncio wait for ever for a
+    program that has ended already (https://github.com/python/cpython/issues/103847). So this function waits
+    until the program is started, kills it with its process group, and then raises the cancellation.
 
     Raises:
-        OSError, ValueError: it cannot be started.
+        OSError, ValueError: the program cannot be started.
     """
     starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, start_new_session=True, **options))
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
         while not starting.done():
-            with suppress(asyncio.CancelledError):  # of a second one; the first is passed on below
+            with suppress(asyncio.CancelledError):  # a second cancellation; the first is raised below
                 await asyncio.wait([starting])
         if not starting.cancelled() and starting.exception() is None:
             process = starting.result()
@@ -260,27 +263,30 @@ async def start_program(*argv: str, **options: Any) -> asyncio.subprocess.Proces
 
 
 _GRACE_SECONDS = 2.0
-"""Between SIGTERM and SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 
 START_SECONDS = 20.0
-"""For a sandbox to be built; the command's own time begins after that."""
+"""Time limit for building a sandbox; the command's own time begins after that."""
 
 DRAIN_SECONDS = 0.5
-"""How long output is awaited after the command's end, if a process that left its group has the pipe open."""
+"""How long to wait for output after the command's end.
+
+A process that left its process group may still have the pipe open.
+"""
 
 _SANDBOX_TERMINATED = 128 + signal.SIGTERM
-"""The exit code with which a sandbox says SIGTERM; a command may exit with it too."""
+"""The exit code with which a sandbox reports SIGTERM; a command may exit with it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run, and where.
+    """A shell command and the conditions under which it runs.
 
     Attributes:
         line: shell text.
         folder: the working directory.
         variables: all environment variables.
-        timeout_ms: after this SIGTERM goes to the process group, and SIGKILL 2 seconds later.
+        timeout_ms: time after which the process group gets SIGTERM, and 2 seconds later SIGKILL.
     """
 
     line: str
@@ -290,7 +296,9 @@ class Command:
 
 
 class ProgramLaunch:
-    """A `Launch` of a program of this machine in a process group of its own. What leaves the group is not ended.
+    """A `Launch` of a program of this machine in its own process group.
+
+    A process that leaves the group is not ended.
 
     Args:
         command: the program's folder and variables.
@@ -316,7 +324,7 @@ class ProgramLaunch:
 
     async def start(self, stdout: int, stderr: int) -> None:
         """See `Launch`."""
-        self._process = subprocess.Popen(  # noqa: S603, ASYNC220  a shell, as asked; it takes a millisecond
+        self._process = subprocess.Popen(  # noqa: S603, ASYNC220  a shell on purpose; it takes a millisecond
             self.argv,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -330,15 +338,18 @@ class ProgramLaunch:
             try:
                 self._handle = os.pidfd_open(self._process.pid)
             except OSError:
-                self._take_end()
+                self._reap()
                 raise
-            loop.add_reader(self._handle, self._take_end)
+            loop.add_reader(self._handle, self._reap)
         else:
             waiting = asyncio.to_thread(os.waitid, os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-            loop.create_task(waiting).add_done_callback(lambda _: self._take_end())
+            loop.create_task(waiting).add_done_callback(lambda _: self._reap())
 
-    def _take_end(self) -> None:
-        """End its group, and take its exit code. Until then its number is not given out again."""
+    def _reap(self) -> None:
+        """Kill the process group, and reap the process.
+
+        Its number is not reused before that, so the signal cannot reach another process.
+        """
         assert self._process is not None  # noqa: S101  for the type checker
         self._signal(signal.SIGKILL)
         self._process.wait()
@@ -377,8 +388,8 @@ class RunningCommand:
     """Runs one command, once.
 
     Args:
-        on_output: gets the output as it comes.
-        sandbox: None runs it as this user does.
+        on_output: called with each piece of output as it comes.
+        sandbox: the sandbox to run in; None runs the command as this user, unconfined.
     """
 
     def __init__(
@@ -392,15 +403,15 @@ class RunningCommand:
         self._clock = clock
         self._sandbox = sandbox
         self._stdout, self._stderr, self._both = KeptText(), KeptText(), KeptText()
-        self._takers = (self._both.add, on_output) if on_output else (self._both.add,)
+        self._consumers = (self._both.add, on_output) if on_output else (self._both.add,)
         self._running: Launch | None = None
         self._terminated = self._stopped = False
 
     async def run(self) -> ExecResult:
-        """Run it to its end, and end what it left behind.
+        """Run the command to its end, then end the processes that it left running.
 
         Raises:
-            ToolError: it could not be started.
+            ToolError: the command could not be started.
         """
         command = self._command
         try:
@@ -419,15 +430,15 @@ class RunningCommand:
 
     async def _run(self, launch: Launch) -> ExecResult:
         began = self._clock.monotonic()
-        out = _Pipe(self._stdout.add, *self._takers)
+        out = _Pipe(self._stdout.add, *self._consumers)
         try:
-            err = _Pipe(self._stderr.add, *self._takers)
+            err = _Pipe(self._stderr.add, *self._consumers)
         except OSError:  # too many files are open
             out.close()
             os.close(out.writing)
             raise
         try:
-            code, timed_out = await self._to_its_end(launch, out.writing, err.writing)
+            code, timed_out = await self._wait_for_end(launch, out.writing, err.writing)
             launch.kill()
             if not (out.drain() and err.drain()):
                 await asyncio.wait([out.ended, err.ended], timeout=DRAIN_SECONDS)
@@ -447,13 +458,13 @@ class RunningCommand:
         )
 
     async def stop(self) -> None:
-        """End it: SIGTERM, 2 seconds, SIGKILL; at once where it is only being started."""
+        """Stop the command: SIGTERM, 2 seconds, SIGKILL; at once while it is still being started."""
         self._stopped = True
         if self._running is not None:
             await self._end(self._running)
 
-    async def _to_its_end(self, launch: Launch, stdout: int, stderr: int) -> tuple[int, bool]:
-        """Its exit code, and whether its time ran out."""
+    async def _wait_for_end(self, launch: Launch, stdout: int, stderr: int) -> tuple[int, bool]:
+        """Return the exit code, and whether the time ran out."""
         try:
             try:
                 async with asyncio.timeout(launch.start_seconds):
@@ -462,14 +473,14 @@ class RunningCommand:
                 os.close(stdout)
                 os.close(stderr)
             self._running = launch
-            if self._stopped:  # while it was being started
+            if self._stopped:  # `stop` was called during the start
                 launch.kill()
             async with asyncio.timeout(self._command.timeout_ms / 1_000):
                 return await launch.ended(), False
         except TimeoutError:
             return await self._end(launch), True
         except asyncio.CancelledError:
-            await self._end(launch)  # gently too: it may have something to put back
+            await self._end(launch)  # with SIGTERM first, so that it can clean up
             raise
 
     async def _end(self, launch: Launch) -> int:
@@ -483,5 +494,5 @@ class RunningCommand:
 
 
 def shell_program() -> str:
-    """The shell that runs commands."""
+    """Return the path of the shell that runs commands."""
     return "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"  # noqa: PTH110  one stat

@@ -1,7 +1,8 @@
-"""The files of one folder: which paths are allowed, and the one way from a path to a file.
+"""The files of one folder: which paths are allowed, and the only way from a path to a file.
 
-The way goes down from the root by directory descriptors. A name is opened only relative to the open folder above it,
-and only if it is no symbolic link, so nothing that is swapped meanwhile can lead outside.
+A file is reached from the root by directory descriptors. Each name is opened relative to the open folder
+above it, and only if it is no symbolic link. So a folder that is replaced by a link meanwhile cannot lead
+outside.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MAX_NAME_BYTES = 255
 """The longest name of common file systems (ext4, APFS, NTFS in UTF-16 units)."""
 
 _MAX_PATH_BYTES = 3_000
-"""Leaves room for the root below Linux's limit of 4,096 for a whole path."""
+"""The longest relative path. It leaves room for the root below Linux's limit of 4,096 for a whole path."""
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 
@@ -40,7 +41,7 @@ def split_path(path: str, roots: Sequence[str] = ()) -> tuple[str, ...]:
         roots: absolute spellings of the root.
 
     Raises:
-        PathRefusedError: the path is empty, leaves the root, names a `.git`, or means different things on
+        PathRefusedError: the path is empty, leaves the root, names a `.git`, or means different files on
             different systems.
     """
     _check_spelling(path)
@@ -65,14 +66,17 @@ def _refused(path: str, why: str) -> PathRefusedError:
     return PathRefusedError(f"{quoted(path)} is refused: {why}")
 
 
-def same_elsewhere(name: str) -> str:
-    """A key that is equal for names which some file system takes for the same: any case, any Unicode form."""
+def collision_key(name: str) -> str:
+    """Return a key that is equal for names that differ only in case or Unicode form.
+
+    Some file systems treat such names as the same.
+    """
     folded = unicodedata.normalize("NFD", name).casefold()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", folded).casefold())
 
 
 def shown(name: str) -> str:
-    """The name as printable text: bytes that are not UTF-8 and control characters are escaped."""
+    """Return the name as printable text: bytes that are not UTF-8 and control characters are escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
@@ -82,7 +86,7 @@ def shown(name: str) -> str:
 
 
 def quoted(path: str) -> str:
-    """A model's path in a message: on one line, and not too long."""
+    """Return a path from the model for use in a message: on one line, and shortened."""
     text = ascii(path)[1:-1] if not path.isprintable() else path
     return text if len(text) <= _MAX_NAME_BYTES else f"{text[:100]}...{text[-100:]}"
 
@@ -129,12 +133,12 @@ _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 
 
 def is_above(upper: str, lower: str) -> bool:
-    """Whether a path is the other one or a folder above it; both absolute and normal."""
+    """Return whether a path is the other one or a folder above it; both absolute and normal."""
     return lower == upper or lower.startswith(upper.rstrip("/") + "/")
 
 
 def _kernel_devices() -> frozenset[int]:
-    """Device numbers (`st_dev`) of all mounted file systems that are no disks, such as `/proc`."""
+    """Return the device numbers (`st_dev`) of all mounted file systems without a disk, such as `/proc`."""
     found = set()
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
@@ -174,7 +178,7 @@ def _other_repository(label: str) -> PathRefusedError:
 
 
 def _require_file(label: str, mode: int) -> None:
-    """Refuse everything that is not a regular file."""
+    """Raise an error unless the mode is that of a regular file."""
     if stat.S_ISLNK(mode):
         raise _link_refused(label)
     if not stat.S_ISREG(mode):
@@ -183,7 +187,7 @@ def _require_file(label: str, mode: int) -> None:
 
 @contextmanager
 def _os_errors(label: str, verb: str) -> Iterator[None]:
-    """Turn the operating system's errors into messages."""
+    """Convert errors of the operating system into tool errors with a message."""
     try:
         yield
     except FileNotFoundError:
@@ -208,7 +212,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def enter(folder: int, name: str, label: str, *, create: bool = False) -> int:
-    """Open a folder in an open folder, never through a link. `create` makes it where there is none."""
+    """Open a folder inside an open folder, never through a link. `create` creates a missing folder."""
     with _os_errors(label, "opened"):
         try:
             return os.open(name, _FOLDER, dir_fd=folder)
@@ -238,7 +242,7 @@ def _not_a_folder(folder: int, name: str, label: str) -> ToolError:
 
 
 def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
-    """Refuse a name in another repository, and one that some file systems take for an existing one."""
+    """Refuse a name in another repository, and a name that some file systems treat as an existing one."""
     label = shown("/".join((*above, name)))
     with _os_errors(shown("/".join(above)) or ".", "listed"):
         existing = os.listdir(folder)
@@ -246,9 +250,9 @@ def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
         raise _other_repository(label)
     if name in existing:
         return
-    key = same_elsewhere(name)
+    key = collision_key(name)
     for neighbour in existing:
-        if same_elsewhere(neighbour) == key:
+        if collision_key(neighbour) == key:
             spelled = shown("/".join((*above, neighbour)))
             raise PathRefusedError(
                 f"{label} is refused: {spelled} exists and differs only in case or Unicode form; use it"
@@ -256,13 +260,13 @@ def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
 
 
 def _refuse_nested_clone(folder: int, above: tuple[str, ...], label: str) -> None:
-    """Refuse a folder that is another repository. The root is not."""
+    """Refuse a folder that is another repository. The root itself is allowed."""
     if above and any(is_git_name(neighbour) for neighbour in os.listdir(folder)):
         raise _other_repository(label)
 
 
 def _mode_to_keep(folder: int, name: str, label: str) -> int | None:
-    """The permissions of the file that is replaced, or None where there is none."""
+    """Return the permissions of the file that is replaced, or None if there is no such file."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -276,13 +280,13 @@ def _mode_to_keep(folder: int, name: str, label: str) -> int | None:
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DEFAULT_MODE = 0o666  # the process's umask takes its part away
+_DEFAULT_MODE = 0o666  # the process's umask is applied to it
 _CHUNK_BYTES = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name in a folder, as `lstat` sees it. `name` is as on disk, undecodable bytes as surrogates."""
+    """An entry of a folder, as `lstat` reports it. `name` is as on disk, undecodable bytes as surrogates."""
 
     name: str
     mode: int
@@ -291,24 +295,24 @@ class Entry:
 
     @property
     def is_dir(self) -> bool:
-        """Whether it is a real folder, not a link to one."""
+        """Whether the entry is a real folder, not a link to one."""
         return stat.S_ISDIR(self.mode)
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file, not a link to one."""
+        """Whether the entry is a regular file, not a link to one."""
         return stat.S_ISREG(self.mode)
 
 
 class ConfinedTree:
     """The files below one folder.
 
-    Every method refuses a path that leaves the folder, enters a `.git` or passes through a symbolic link, with
-    `PathRefusedError`.
+    Every method raises `PathRefusedError` for a path that leaves the folder, enters a `.git` or passes
+    through a symbolic link.
 
     Args:
-        root: the folder; it is opened now and followed even when it is renamed.
-        submodules: relative paths that belong to another repository; nothing is written there.
+        root: the folder; it is opened now, and stays the same one even if it is renamed.
+        submodules: relative paths that belong to another repository; no file is written there.
 
     Raises:
         FileMissingError, FileUnreadableError: there is no folder at `root`.
@@ -316,7 +320,7 @@ class ConfinedTree:
     """
 
     def __init__(self, root: Path, *, submodules: Collection[str] = ()) -> None:
-        self._roots = (os.path.abspath(root), os.path.realpath(root))  # noqa: PTH100  lexical on purpose: links stay
+        self._roots = (os.path.abspath(root), os.path.realpath(root))  # noqa: PTH100  keeps links, on purpose
         with _os_errors(str(root), "opened"):
             self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._kernels = _kernel_devices()
@@ -336,12 +340,12 @@ class ConfinedTree:
     def close(self) -> None:
         """Close the root. May be called again; any other use afterwards is an error."""
         if self._root_fd >= 0:
-            descriptor, self._root_fd = self._root_fd, -1  # before another thread can be given its number
+            descriptor, self._root_fd = self._root_fd, -1  # before the number can be reused in another thread
             os.close(descriptor)
 
     @property
     def root(self) -> str:
-        """The folder's real path, as it was when it was opened."""
+        """The folder's real path, as it was when the folder was opened."""
         return self._roots[1]
 
     def split(self, path: str) -> tuple[str, ...]:
@@ -349,14 +353,14 @@ class ConfinedTree:
         return split_path(path, self._roots)
 
     def relative(self, path: str) -> str:
-        """The path's normal form: relative, `/` between names, `.` for the root."""
+        """Return the path's normal form: relative, `/` between names, `.` for the root."""
         return "/".join(self.split(path)) or "."
 
     def stat(self, path: str) -> Entry:
-        """What is at the path.
+        """Return the entry at the path.
 
         Raises:
-            FileMissingError: nothing is.
+            FileMissingError: the path does not exist.
         """
         *above, name = self.split(path) or (".",)
         label = quoted(path)
@@ -367,17 +371,17 @@ class ConfinedTree:
         return Entry(name, found.st_mode, found.st_size, found.st_mtime_ns)
 
     def exists(self, path: str) -> bool:
-        """Whether a regular file is there."""
+        """Return whether the path is a regular file."""
         try:
             return self.stat(path).is_file
         except (FileMissingError, FileUnreadableError):
             return False
 
     def read(self, path: str, *, max_bytes: int) -> bytes:
-        """A regular file's whole content.
+        """Return a regular file's whole content.
 
         Raises:
-            FileMissingError: nothing is there.
+            FileMissingError: the path does not exist.
             FileUnreadableError: not a regular file, over `max_bytes`, or no permission.
         """
         names = self.split(path)
@@ -386,7 +390,7 @@ class ConfinedTree:
         return self.read_names(names, max_bytes=max_bytes)
 
     def read_names(self, names: tuple[str, ...], *, max_bytes: int) -> bytes:
-        """`read`, for names as `split` or `entries` gave them."""
+        """Return a file's content like `read`, for names that `split` or `entries` returned."""
         label = shown("/".join(names))
         with self._folder(names[:-1]) as folder, _os_errors(label, "read"):
             _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
@@ -404,39 +408,41 @@ class ConfinedTree:
         return content
 
     def write(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
-        """Create or replace a file, and the folders above it; an existing file's mode is kept.
+        """Create or replace a file, and create missing folders above it; an existing file keeps its mode.
 
-        The content goes to a new file beside the old one, which then takes its name: a crash
-        leaves the old or the new file, and another name of the old file (a hard link) keeps the
-        old content. There is no fsync: a clone that a power cut takes can be cloned again.
+        The content goes to a new file beside the old one, which is then renamed. A crash leaves the old or
+        the new file, and another name of the old file (a hard link) keeps the old content. There is no fsync:
+        a clone that is lost in a power cut can be cloned again.
 
         Args:
-            mode_of: a file whose mode it takes instead.
+            mode_of: a file whose mode is used instead.
 
         Raises:
-            FileMissingError: there is nothing at `mode_of`.
-            PathRefusedError: also inside another repository, and where the name differs from an existing
-                one only in case or Unicode form.
-            ToolError: no permission, no space, a folder or something else is in the way.
+            FileMissingError: `mode_of` does not exist.
+            PathRefusedError: also inside another repository, and where the name differs from an existing one
+                only in case or Unicode form.
+            ToolError: no permission, no space, or something other than a file exists at the path.
         """
         names = self.split(path)
         label = quoted(path)
         if not names or path.endswith("/"):
             raise ToolError(f"{label} names a folder; name a file to write")
         self._refuse_submodules(names, label)
-        taken = None if mode_of is None else stat.S_IMODE(self.stat(mode_of).mode) & 0o777
+        replacement_mode = None if mode_of is None else stat.S_IMODE(self.stat(mode_of).mode) & 0o777
         with self._folder(names[:-1], create=True) as folder:
             _check_neighbours(folder, names[:-1], names[-1])
             with _os_errors(label, "written"):
-                kept = _mode_to_keep(folder, names[-1], label)
-                self._replace(folder, names[-1], content, kept if taken is None else taken)
+                kept_mode = _mode_to_keep(folder, names[-1], label)
+                self._replace(
+                    folder, names[-1], content, kept_mode if replacement_mode is None else replacement_mode
+                )
 
     def remove(self, path: str) -> None:
-        """Remove a regular file; another name of it (a hard link) stays, and so does the folder.
+        """Remove a regular file. Its other names (hard links) and its folder stay.
 
         Raises:
             PathRefusedError: also inside another repository.
-            FileMissingError: nothing is there.
+            FileMissingError: the path does not exist.
             FileUnreadableError: not a regular file, or no permission.
         """
         names = self.split(path)
@@ -444,17 +450,17 @@ class ConfinedTree:
         if not names or path.endswith("/"):
             raise FileUnreadableError(f"{label} names a folder; name a file to remove")
         self._refuse_submodules(names, label)
-        with self._folder(names[:-1], own=True) as folder, _os_errors(label, "removed"):
+        with self._folder(names[:-1], refuse_nested=True) as folder, _os_errors(label, "removed"):
             _refuse_nested_clone(folder, names[:-1], label)
             _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
             os.unlink(names[-1], dir_fd=folder)
 
     def entries(self, names: tuple[str, ...]) -> list[Entry]:
-        """What is directly in a folder, sorted by name; every spelling of `.git` is left out.
+        """Return the entries directly in a folder, sorted by name, without any spelling of `.git`.
 
         Raises:
-            FileMissingError: nothing is there.
-            FileUnreadableError: it is not a folder, or no permission.
+            FileMissingError: the path does not exist.
+            FileUnreadableError: not a folder, or no permission.
         """
         label = shown("/".join(names)) or "."
         found = []
@@ -468,7 +474,7 @@ class ConfinedTree:
         return sorted(found, key=lambda entry: os.fsencode(entry.name))
 
     def _require_disk(self, label: str, found: os.stat_result) -> None:
-        """Refuse what a file system shows that is no disk and was mounted inside."""
+        """Refuse a file on a file system that is not on a disk, such as `/proc` mounted inside."""
         if found.st_dev in self._kernels:
             raise PathRefusedError(f"{label} is refused: it is on a file system of processes or devices")
 
@@ -477,21 +483,23 @@ class ConfinedTree:
             raise _other_repository(label)
 
     @contextmanager
-    def _folder(self, names: tuple[str, ...], *, create: bool = False, own: bool = False) -> Iterator[int]:
-        """An open descriptor of the folder, reached name by name from the root; `own` refuses nested clones."""
+    def _folder(
+        self, names: tuple[str, ...], *, create: bool = False, refuse_nested: bool = False
+    ) -> Iterator[int]:
+        """Open a folder, name by name from the root, and yield its descriptor; `refuse_nested` refuses nested clones."""
         if any(name in {"", ".", ".."} or "/" in name or is_git_name(name) for name in names):
             raise PathRefusedError(
                 f"{shown('/'.join(names))} is refused: it is not a plain path below the root"
             )
         if self._root_fd < 0:
-            raise ToolError("the environment was closed, so nothing is done in it any more")
+            raise ToolError("the environment was closed, so it cannot be used any more")
         with _os_errors("the repository", "opened"):
             folder = os.dup(self._root_fd)
         try:
             for depth, name in enumerate(names):
                 if create:
                     _check_neighbours(folder, names[:depth], name)
-                if own:
+                if refuse_nested:
                     _refuse_nested_clone(folder, names[:depth], shown("/".join(names)))
                 label = shown("/".join(names[: depth + 1]))
                 inner = enter(folder, name, label, create=create)
@@ -503,8 +511,8 @@ class ConfinedTree:
             os.close(folder)
 
     def _replace(self, folder: int, name: str, content: bytes, mode: int | None) -> None:
-        fresh = f".pullwright-{os.getpid()}-{next(self._numbers)}"
-        descriptor = os.open(fresh, _CREATE, _DEFAULT_MODE, dir_fd=folder)
+        temporary = f".pullwright-{os.getpid()}-{next(self._numbers)}"
+        descriptor = os.open(temporary, _CREATE, _DEFAULT_MODE, dir_fd=folder)
         try:
             with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor, not a path
                 file.writelines(
@@ -512,7 +520,7 @@ class ConfinedTree:
                 )
                 if mode is not None:
                     os.fchmod(descriptor, mode)
-            os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
-            with suppress(FileNotFoundError):  # it has the other name now, unless something failed
-                os.unlink(fresh, dir_fd=folder)
+            with suppress(FileNotFoundError):  # it was renamed, unless something failed
+                os.unlink(temporary, dir_fd=folder)

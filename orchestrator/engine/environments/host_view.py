@@ -1,4 +1,4 @@
-"""What this program itself sees of a folder and above it, where sandboxed commands see less."""
+"""Reads a folder and the folders above it as this program itself sees them; sandboxed commands see less."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _POINTER = "gitdir:"
-"""How a `.git` begins that is a file: https://git-scm.com/docs/gitrepository-layout."""
+"""The beginning of a `.git` that is a file: https://git-scm.com/docs/gitrepository-layout."""
 _POINTER_BYTES = 4_096
 
 _LINKED = frozenset({"AGENTS.md", "CLAUDE.md", "GEMINI.md"})
-"""Documents that another one beside them may be a link to; `orientation.sh` knows the same."""
+"""Documents to which a link in the same folder is followed; `orientation.sh` has the same list."""
 
 
 @runtime_checkable
 class HasHostView(Protocol):
-    """An environment whose folder this program itself may look at."""
+    """An environment whose folder this program itself may read."""
 
     def host_view(self) -> HostView | None:
-        """The view, or None where commands are to look instead."""
+        """Return the view, or None if commands have to read the folder instead."""
 
 
 class HostView:
-    """A folder of this machine, the folders above it, and the git repository that it is in.
+    """A folder of this machine, the folders above it, and the git repository that contains it.
 
     Args:
-        root: the environment's real path. No command of the environment can change a `.git` that is
-            there or above. Git is asked about that repository only, never about one further down.
+        root: the environment's real path. No command of the environment can change a `.git` in it or above
+            it. Git is asked about that repository only, never about one further down.
         below: the names from the root down to the folder.
     """
 
@@ -50,12 +50,12 @@ class HostView:
         self._root, self._below, self._run = root, below, run
 
     def at(self, below: tuple[str, ...]) -> HostView:
-        """The view of a folder below this one."""
+        """Return the view of a folder below this one."""
         return HostView(self._root, (*self._below, *below), self._run)
 
     @property
     def is_trusted(self) -> bool:
-        """Whether no command can have made the repository that the folder is in, or changed its configuration."""
+        """Whether no command can have created the repository of the folder, or changed its configuration."""
         folder = self._root
         for name in self._below:
             folder = os.path.join(folder, name)  # noqa: PTH118  names, joined as they are
@@ -69,10 +69,10 @@ class HostView:
         )
 
     async def git(self, script: str, timeout_ms: int) -> str:
-        """Run a script that asks git about the repository. Returns what it prints; nothing where there is none.
+        """Run a script that asks git about the repository, and return its output; empty without a repository.
 
         Raises:
-            ToolError: it could not be started.
+            ToolError: the script could not be started.
         """
         top = await asyncio.to_thread(self._top)
         return "" if top is None else (await self._run(script, top, timeout_ms)).stdout
@@ -80,28 +80,29 @@ class HostView:
     async def documents(
         self, names: Sequence[str], *, from_root: bool, most_bytes: int
     ) -> list[tuple[str, bytes]]:
-        """The instruction files from the top of the repository down to the folder: absolute path and content.
+        """Return the instruction files from the repository's top down to the folder, as path and content.
 
-        No symbolic link is followed, but for one to a document beside it that is not among the names.
+        Paths are absolute. The only symbolic link that is followed is one to a known document in the same
+        folder that is not among the names.
 
         Args:
-            names: relative to each folder.
+            names: file names, relative to each folder.
             from_root: begin at the root of the file system.
-            most_bytes: of all together; the last one is cut there.
+            most_bytes: limit of all files together; the last one is cut there.
         """
         return await asyncio.to_thread(self._documents, names, from_root, most_bytes)
 
     def _documents(
         self,
         names: Sequence[str],
-        from_root: bool,  # noqa: FBT001  of `documents`
+        from_root: bool,  # noqa: FBT001  passed on by `documents`
         most_bytes: int,
     ) -> list[tuple[str, bytes]]:
         here = os.path.join(self._root, *self._below)  # noqa: PTH118  names
         top = "/" if from_root else self._top() or here
         found: list[tuple[str, bytes]] = []
         left = most_bytes
-        for path, folder in _way_down(top, here):
+        for path, folder in _folders_down_to(top, here):
             for name in names:
                 content = _content(folder, name, names, left) if left > 0 else None
                 if content:
@@ -110,7 +111,7 @@ class HostView:
         return found
 
     def _top(self) -> str | None:
-        """The nearest folder with a repository, from the root of the environment upwards."""
+        """Return the nearest folder with a repository, searching from the environment's root upwards."""
         folder = self._root
         while not _is_repository(os.path.join(folder, ".git")):  # noqa: PTH118  names
             folder, before = os.path.dirname(folder), folder  # noqa: PTH120  a name
@@ -120,24 +121,24 @@ class HostView:
 
 
 def _is_repository(path: str) -> bool:
-    """Whether a `.git` is one. A sandbox may have an empty folder there for a while."""
+    """Return whether a `.git` is a repository. A sandbox may have an empty folder there for a while."""
     if os.path.isdir(path):  # noqa: PTH112  a name
         return os.path.lexists(os.path.join(path, "HEAD"))  # noqa: PTH118  names
-    return _line(path).startswith(_POINTER)
+    return _small_file(path).startswith(_POINTER)
 
 
 def _repository_folders(top: str) -> Iterator[str]:
-    """The real folder of the repository that a `.git` is or leads to, and the one that it shares with others."""
+    """Yield the real folder of the repository at `.git`, and the folder that it shares with other worktrees."""
     found = path = os.path.join(top, ".git")  # noqa: PTH118  names
     if not os.path.isdir(path):  # noqa: PTH112  a name
-        found = os.path.join(top, _line(path).removeprefix(_POINTER).strip())  # noqa: PTH118  names
+        found = os.path.join(top, _small_file(path).removeprefix(_POINTER).strip())  # noqa: PTH118  names
     yield os.path.realpath(found)
-    if shared := _line(os.path.join(found, "commondir")).strip():  # noqa: PTH118  names
+    if shared := _small_file(os.path.join(found, "commondir")).strip():  # noqa: PTH118  names
         yield os.path.realpath(os.path.join(found, shared))  # noqa: PTH118  names
 
 
-def _line(path: str) -> str:
-    """A small file's text, empty where there is none."""
+def _small_file(path: str) -> str:
+    """Return a small file's text; empty if there is no such file."""
     try:
         with open(os.open(path, _FILE), "rb") as file:  # noqa: PTH123  a descriptor
             is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -146,8 +147,8 @@ def _line(path: str) -> str:
         return ""
 
 
-def _way_down(top: str, folder: str) -> Iterator[tuple[str, int]]:
-    """Each folder on the way with an open descriptor, which is closed when the next one is asked for."""
+def _folders_down_to(top: str, folder: str) -> Iterator[tuple[str, int]]:
+    """Yield each folder from the top down, with an open descriptor that is closed at the next step."""
     names = [name for name in os.path.relpath(folder, top).split("/") if name != "."]
     path, descriptor = top, -1
     try:
@@ -159,7 +160,7 @@ def _way_down(top: str, folder: str) -> Iterator[tuple[str, int]]:
             os.close(outer)
             path = os.path.join(path, name)  # noqa: PTH118  names
             yield path, descriptor
-    except (OSError, ToolError):  # swapped for a link meanwhile, or no permission: what is below is not seen
+    except (OSError, ToolError):  # replaced by a link meanwhile, or no permission: stop here
         return
     finally:
         if descriptor >= 0:
@@ -167,7 +168,7 @@ def _way_down(top: str, folder: str) -> Iterator[tuple[str, int]]:
 
 
 def _content(folder: int, name: str, names: Sequence[str], most_bytes: int) -> bytes | None:
-    """The beginning of a text file, or None."""
+    """Return the beginning of a text file, or None."""
     above, _, last = name.rpartition("/")
     if above:
         try:

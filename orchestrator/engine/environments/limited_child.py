@@ -1,4 +1,4 @@
-"""Has a program of this package work on what strangers wrote, in a process with limits of time and memory."""
+"""Runs a program of this package on untrusted data, in a process with limits of time and memory."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _MAIN = Path(__file__).with_name("limited_child_main.py")
 
 
 async def in_child(
-    program: Path, asked: JsonObject, seconds: float, *, data: bytes | None = None
+    program: Path, request: JsonObject, seconds: float, *, data: bytes | None = None
 ) -> dict[str, Any] | None:
-    """Have a program do something; None where it failed or was stopped after `seconds`.
+    """Run a function of a program in a limited process; return None if it failed or took over `seconds`.
 
-    The process has none of our environment's variables: some of them are keys.
+    The process gets none of this program's environment variables, because some of them are keys.
 
     Args:
-        program: a module, by its path, whose `WORK` has a function for each name.
-        asked: the arguments of the function, and its name as `do`.
-        data: passed as one more argument of this name.
+        program: the path of a module whose `WORK` maps names to functions.
+        asked: the function's name as `do`, and its arguments.
+        data: passed as an additional argument named `data`.
     """
     process = await start_program(
         sys.executable,
@@ -39,7 +39,7 @@ async def in_child(
         stderr=asyncio.subprocess.DEVNULL,
         env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
-    line = json.dumps({**asked, "has_data": data is not None}).encode() + b"\n"
+    line = json.dumps({**request, "has_data": data is not None}).encode() + b"\n"
     try:
         async with asyncio.timeout(seconds):
             output, _ = await process.communicate(line + (data or b""))

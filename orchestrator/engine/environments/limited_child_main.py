@@ -1,7 +1,7 @@
-"""The beginning of a process that `limited_child` starts: limits first, then the work of a program.
+"""The main script of a process that `limited_child` starts: it sets limits and runs a function of a program.
 
-It is run by its path, with nothing of this package imported: it reads one line of JSON from standard input, and
-bytes behind it if the line says so, and answers with one JSON object.
+The script is run by its path and imports nothing of this package. It reads one line of JSON from standard
+input, and the bytes after it if the line says so, and answers with one JSON object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MEMORY_BYTES = 2 * 1024**3
 
 
 def main() -> None:
-    """Do what standard input asks for, by the program that the only argument names."""
+    """Run the function that standard input names, from the program that the only argument names."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError, ValueError):  # macOS has no such limit

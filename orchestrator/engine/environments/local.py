@@ -1,4 +1,4 @@
-"""The environment on this machine: files of one folder, and commands that run in it."""
+"""The environment on this machine: the files of one folder, and commands that run in it."""
 
 from __future__ import annotations
 
@@ -41,29 +41,32 @@ if TYPE_CHECKING:
 
 
 class LocalEnvironment:
-    """An `ExecutionEnvironment` of this machine: files through `ConfinedTree`, commands in a sandbox.
+    """An `ExecutionEnvironment` on this machine: files through `ConfinedTree`, commands in a sandbox.
 
-    In the sandbox a command sees programs and the folder, and changes the folder but no `.git` (unless that is its
-    own, see `own_repository`). Everything that it started ends with it. With `sandbox="off"` it runs as the user does:
-    it sees the machine, and what makes a session of its own (`setsid`) does not end with it.
+    In the sandbox a command sees programs and the folder. It can change the folder but no `.git`, except with
+    `own_repository`. Every process that it starts ends with it. With `sandbox="off"` the command runs as the
+    user: it sees the whole machine, and a process with its own session (`setsid`) outlives it.
 
     Example::
 
         environment = LocalEnvironment("project")
 
     Args:
-        env_policy: which of this program's variables commands are given. In a sandbox the default
-            and `CORE` are `SANDBOXED`.
+        env_policy: which of this program's variables commands get. In a sandbox the default and `CORE` mean
+            `SANDBOXED`.
         inherited: this program's variables; None reads them when the first command runs.
-        submodules: relative paths of other repositories inside; nothing is written there.
-        use_ripgrep: False searches in Python even where there is an `rg`.
-        sandbox: `auto` looks for the machine's when the first command runs; without one no command runs.
-        on_refused: is told `host:port` and the command for each connection that was not allowed.
-        own_repository: the `.git` of the folder was made for these commands alone, so they may change it. It must
-            not be used outside of the sandbox: a command can make git run programs there.
+        submodules: relative paths of other repositories inside; no file is written there.
+        use_ripgrep: False searches in Python even if `rg` is installed.
+        sandbox: `auto` finds the machine's sandbox when the first command runs; if there is none, no command
+            runs.
+        on_refused: called with `host:port` and the command for each connection that was not allowed.
+        own_repository: whether the `.git` of the folder was made for these commands alone, so that they may
+            change it. Such a repository must not be used outside of the sandbox: a command can make git run
+            programs there.
 
     Raises:
-        ConfigurationError: an argument is of another kind; an unknown `sandbox` is never taken for `off`.
+        ConfigurationError: an argument has the wrong type or value; an unknown `sandbox` is never treated as
+            `off`.
         FileMissingError, FileUnreadableError: there is no folder at `root`.
     """
 
@@ -90,8 +93,8 @@ class LocalEnvironment:
         self._looks_for_sandbox = sandbox == "auto"
         self._sandbox = None if isinstance(sandbox, str) else sandbox
         self._opened: OpenSandbox | None = None
-        self._given: dict[str, str] | None = None
-        self._finding = asyncio.Lock()
+        self._variables: dict[str, str] | None = None
+        self._sandbox_lock = asyncio.Lock()
         self._on_refused = on_refused
         self._tree = ConfinedTree(Path(root), submodules=submodules)
         self._clock = clock or SystemClock()
@@ -102,10 +105,10 @@ class LocalEnvironment:
         self._closed = False
 
     async def initialize(self) -> None:
-        """Do nothing: the folder was opened when this was made."""
+        """Do nothing: the constructor has opened the folder."""
 
     async def cleanup(self) -> None:
-        """End running commands (SIGTERM, 2 s, SIGKILL) and close the folder."""
+        """Stop running commands (SIGTERM, 2 s, SIGKILL) and close the folder."""
         self._closed = True
         await asyncio.gather(*(command.stop() for command in self._running))
         if self._opened is not None:
@@ -113,15 +116,15 @@ class LocalEnvironment:
         self._tree.close()
 
     def working_directory(self) -> str:
-        """The folder's real path."""
+        """Return the folder's real path."""
         return self._tree.root
 
     def platform(self) -> str:
-        """`linux`, `darwin` or `windows`."""
+        """Return `linux`, `darwin` or `windows`."""
         return {"win32": "windows"}.get(sys.platform, sys.platform)
 
     def os_version(self) -> str:
-        """The kernel's name and release."""
+        """Return the kernel's name and release."""
         system = os.uname()
         return f"{system.sysname} {system.release}"
 
@@ -169,18 +172,18 @@ class LocalEnvironment:
         """See `ExecutionEnvironment`. `env` is added after the filter.
 
         Raises:
-            ToolError: the command cannot be started, `working_dir` is no folder of the tree, or
-                this was cleaned up.
-            SandboxMissingError: it was to run in a sandbox, and this machine has none.
+            ToolError: the command cannot be started, `working_dir` is no folder of the tree, or the
+                environment is closed.
+            SandboxMissingError: a sandbox is required, and this machine has none.
         """
         if timeout_ms <= 0:
             raise ToolError(f"the time-out must be over 0 ms, not {timeout_ms}")
         folder = self._folder(working_dir or ".")
-        sandbox = await self._found_sandbox()
-        if self._given is None:
+        sandbox = await self._resolve_sandbox()
+        if self._variables is None:
             inherited = os.environ if self._inherited is None else self._inherited
-            self._given = command_variables(sandbox, self._env_policy, inherited)
-        variables = {**self._given, **(env or {})}
+            self._variables = command_variables(sandbox, self._env_policy, inherited)
+        variables = {**self._variables, **(env or {})}
         if sandbox is not None and self._opened is None:
             self._opened = sandbox.open(WritableFolder(self._tree.root, self._protected))
         result = await self._run(Command(command, folder, variables, timeout_ms), on_output, self._opened)
@@ -190,9 +193,10 @@ class LocalEnvironment:
         return result
 
     def host_view(self) -> HostView | None:
-        """See `HasHostView`: a sandbox hides what is above the folder, and the user's settings.
+        """Return the view (see `HasHostView`): a sandbox hides the folders above and the user's settings.
 
-        None without a sandbox, and where commands can change the repository, for they decide what git does there.
+        None without a sandbox, and where commands can change the repository: its configuration decides what
+        git runs.
         """
         if self._own_repository or not (self._looks_for_sandbox or self._sandbox):
             return None
@@ -201,7 +205,9 @@ class LocalEnvironment:
 
     async def _run_outside(self, script: str, folder: str, timeout_ms: int) -> ExecResult:
         inherited = os.environ if self._inherited is None else self._inherited
-        variables = child_variables(inherited, EnvPolicy.FILTERED)  # without git's own, whatever commands get
+        variables = child_variables(
+            inherited, EnvPolicy.FILTERED
+        )  # without variables of git, whatever commands get
         variables["GIT_CEILING_DIRECTORIES"] = os.path.dirname(folder)  # noqa: PTH120  a name
         return await self._run(Command(script, folder, variables, timeout_ms))
 
@@ -212,7 +218,7 @@ class LocalEnvironment:
         sandbox: OpenSandbox | None = None,
     ) -> ExecResult:
         if self._closed:
-            raise ToolError("the environment was closed, so nothing runs in it any more")
+            raise ToolError("the environment was closed, so no command can run in it")
         running = RunningCommand(command, self._clock, on_output, sandbox)
         self._running.add(running)
         try:
@@ -220,10 +226,10 @@ class LocalEnvironment:
         finally:
             self._running.discard(running)
 
-    async def _found_sandbox(self) -> Sandbox | None:
+    async def _resolve_sandbox(self) -> Sandbox | None:
         from orchestrator.engine.environments.sandbox.find import find_sandbox
 
-        async with self._finding:
+        async with self._sandbox_lock:
             if self._looks_for_sandbox:
                 self._sandbox = await asyncio.to_thread(find_sandbox, inherited=self._inherited)
                 self._looks_for_sandbox = False
@@ -257,12 +263,12 @@ _SHELL_VARIABLES = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
 
 
 def conditions(sandbox: Sandbox | None, inherited: Mapping[str, str]) -> str:
-    """Digest what decides how a command ends, beside the files of its folder: variables, hosts, paths, limits.
+    """Return a digest of what affects a command's result apart from files: variables, hosts, paths, limits.
 
     Results of commands are comparable only under equal conditions.
     """
-    given = command_variables(sandbox, EnvPolicy.FILTERED, inherited)
-    variables = sorted(one for one in given.items() if one[0] not in _SHELL_VARIABLES)
+    chosen = command_variables(sandbox, EnvPolicy.FILTERED, inherited)
+    variables = sorted(one for one in chosen.items() if one[0] not in _SHELL_VARIABLES)
     facts = (sandbox.name, sandbox.options) if sandbox else ()
     return hashlib.sha256(repr((variables, facts)).encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -1,6 +1,7 @@
-r"""File patterns, `.gitignore` rules, and a walk over the files that the rules leave.
+r"""File patterns, `.gitignore` rules, and a walk over the files that the rules do not exclude.
 
-A pattern has `*`, `?`, `[...]`, `{a,b}`, `**` and `\*`. It is matched name by name, so no pattern is slow.
+A pattern may contain `*`, `?`, `[...]`, `{a,b}`, `**` and `\*`. It is matched name by name, so no pattern is
+slow.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ _SHOWN_CHARS = 100
 _SPECIAL = "*?[]{}!,\\"
 _STARS = re.compile(r"\*{2,}")
 _PIECES = re.compile(r"\\.|\\|\[[!^]?\]?[^]]*\]|.", re.DOTALL)
-"""What a pattern is read in: an escaped character, a lone backslash, a set, one other character."""
+"""The pieces of a pattern: an escaped character, a lone backslash, a set, or one other character."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathPattern:
-    """A file pattern, ready to be matched.
+    """A parsed file pattern.
 
     Attributes:
-        alternatives: the pattern with its braces written out; each a sequence of names.
-        negated: it began with `!`, and matches what the rest does not.
+        alternatives: the pattern with its braces expanded; each a sequence of names.
+        negated: whether it began with `!` and matches everything that the rest does not.
     """
 
     alternatives: tuple[tuple[str, ...], ...]
@@ -46,22 +47,26 @@ class PathPattern:
 
     @classmethod
     def for_paths(cls, pattern: str) -> PathPattern:
-        """A pattern of whole paths: `*.py` is in the folder itself, `**/*.py` at any depth.
+        """Parse a pattern of whole paths: `*.py` is in the folder itself, `**/*.py` at any depth.
 
         Raises:
-            ToolError: it is empty, absolute, leaves the folder, has a bracket, a brace or a backslash with no
-                meaning, or its braces are too many.
+            ToolError: the pattern is empty, absolute, leaves the folder, has a stray bracket, brace or
+                backslash, or its braces expand to too many patterns.
         """
         is_rooted = pattern.startswith("/")
         alternatives = [
-            _names(alternative if is_rooted else alternative.removeprefix("/"), pattern)  # of `{,src}/a.py`
+            _names(
+                alternative if is_rooted else alternative.removeprefix("/"), pattern
+            )  # `{,src}/a.py` expands to `/a.py`
             for alternative in _expanded(pattern)
         ]
-        return cls(_both(alternatives, pattern))
+        return cls(_variants(alternatives, pattern))
 
     @classmethod
     def for_filter(cls, pattern: str) -> PathPattern:
-        """A filter as `ripgrep --glob` takes it: without `/` it is about names at any depth; `!` negates.
+        """Parse a filter like that of `ripgrep --glob`: without `/` it matches names at any depth.
+
+        A leading `!` negates it.
 
         Raises:
             ToolError: see `for_paths`.
@@ -74,10 +79,10 @@ class PathPattern:
             else (_ANY_FOLDERS, alternative)
             for alternative in _expanded(bare)
         ]
-        return cls(_both(alternatives, pattern), negated)
+        return cls(_variants(alternatives, pattern), negated)
 
     def matches(self, names: Sequence[str]) -> bool:
-        """Whether the path made of these names matches."""
+        """Return whether the path made of these names matches."""
         return any(_match(alternative, names) for alternative in self.alternatives) is not self.negated
 
 
@@ -85,28 +90,31 @@ def _names(pattern: str, original: str) -> tuple[str, ...]:
     names = tuple(name for name in pattern.split("/") if name not in {"", "."})
     if pattern.startswith("/") or ".." in names or not names:
         raise ToolError(
-            f"the pattern {original[:_SHOWN_CHARS]!r} is not relative to the folder searched; write such as "
+            f"the pattern {original[:_SHOWN_CHARS]!r} is not relative to the searched folder; write for example "
             "src/**/*.py"
         )
     return names
 
 
-def _both(alternatives: Sequence[tuple[str, ...]], original: str) -> tuple[tuple[str, ...], ...]:
-    """Each alternative in the words of `fnmatch`, and as it is written if it has a set: folders are named `[id]`."""
-    meant = [tuple(_translated(name, original) for name in names) for names in alternatives]
-    written = [
+def _variants(alternatives: Sequence[tuple[str, ...]], original: str) -> tuple[tuple[str, ...], ...]:
+    """Return each alternative in `fnmatch` syntax, and also taken literally if it has a set.
+
+    Some frameworks name folders `[id]`.
+    """
+    matched = [tuple(_translated(name, original) for name in names) for names in alternatives]
+    literal = [
         tuple(_translated(name, original, sets=False) for name in names)
         for names in alternatives
         if any("[" in name for name in names)
     ]
-    return tuple(dict.fromkeys([*meant, *written]))
+    return tuple(dict.fromkeys([*matched, *literal]))
 
 
 def _translated(name: str, original: str, *, sets: bool = True) -> str:
-    """One name of a pattern in the words of `fnmatch`, which knows no backslash.
+    """Convert one name of a pattern to `fnmatch` syntax, which has no backslash escapes.
 
     Raises:
-        ToolError: a bracket is not closed, a range runs backwards, or a backslash escapes nothing.
+        ToolError: a bracket is not closed, a range is reversed, or a backslash escapes no special character.
     """
     if name == _ANY_FOLDERS:
         return name
@@ -117,7 +125,7 @@ def _translated(name: str, original: str, *, sets: bool = True) -> str:
         if piece[0] == "\\":
             if piece[1:] not in _SPECIAL or len(piece) == 1:
                 raise _invalid(
-                    original, r"'\' only stands before one of * ? [ ] { } !; folders are parted by /"
+                    original, r"'\' may only precede one of * ? [ ] { } !; write / between folders"
                 )
             done.append(f"[{piece[1]}]" if piece[1] in "*?[" else piece[1])
         elif len(piece) > 1:
@@ -133,7 +141,7 @@ def _set(piece: str, original: str) -> str:
     if not inner:
         raise _invalid(original, f"the set {piece} has no characters; for brackets themselves write [[]]")
     if any(first > last for first, last in re.findall(r"(.)-(.)", inner, re.DOTALL)):
-        raise _invalid(original, f"the range in {piece} runs backwards")
+        raise _invalid(original, f"the range in {piece} is reversed")
     return f"[{'!' if negated else ''}{inner}]"
 
 
@@ -162,7 +170,7 @@ def _expanded(pattern: str) -> list[str]:
     while waiting:
         if len(done) + len(waiting) > _MAX_ALTERNATIVES:
             raise ToolError(
-                f"the pattern's braces stand for over {_MAX_ALTERNATIVES} patterns; ask in several calls"
+                f"the pattern's braces expand to over {_MAX_ALTERNATIVES} patterns; use several calls"
             )
         current = waiting.pop()
         opened = _first_braces(current)
@@ -175,7 +183,7 @@ def _expanded(pattern: str) -> list[str]:
 
 
 def _first_braces(pattern: str) -> tuple[int, int, list[str]] | None:
-    """The first outermost `{...}` that has a comma: where it begins and ends, and its choices."""
+    """Return the first outermost `{...}` with a comma: its start, its end and its choices."""
     depth, start, position, cuts = 0, 0, 0, []
     for piece in _PIECES.findall(pattern):
         if piece == "{":
@@ -195,7 +203,7 @@ def _first_braces(pattern: str) -> tuple[int, int, list[str]] | None:
 
 
 def _match(pattern: Sequence[str], names: Sequence[str]) -> bool:
-    """Match by columns: which prefixes of `names` the pattern so far can stand for."""
+    """Match by columns: track which prefixes of `names` the pattern so far matches."""
     reached = [True] + [False] * len(names)
     for part in pattern:
         if part == _ANY_FOLDERS:
@@ -210,14 +218,14 @@ def _match(pattern: Sequence[str], names: Sequence[str]) -> bool:
 
 
 _MAX_RULES_BYTES = 1_000_000
-"""A longer `.gitignore` does not count."""
+"""The size limit of a `.gitignore`; a larger one is ignored."""
 
 
 class IgnoreRules:
     """The rules of every `.gitignore` from the root down, as git applies them, without git.
 
-    For one search: files are read once. Rules of the user, of the machine and of
-    `.git/info/exclude` do not count, so that a repository gives the same answers everywhere.
+    An object serves one search: it reads each file once. The rules of the user, of the machine and of
+    `.git/info/exclude` are not applied, so that a repository gives the same answers everywhere.
     """
 
     def __init__(self, tree: ConfinedTree) -> None:
@@ -226,7 +234,7 @@ class IgnoreRules:
         self._folders: dict[tuple[str, ...], bool] = {(): False}
 
     def ignored(self, names: tuple[str, ...], *, is_dir: bool) -> bool:
-        """Whether the path, or a folder above it, is left out."""
+        """Return whether the path, or a folder above it, is excluded."""
         if not names:
             return False
         if self._folder_ignored(names[:-1]):
@@ -241,7 +249,7 @@ class IgnoreRules:
         return known
 
     def _decided(self, names: tuple[str, ...], suffix: str) -> bool:
-        """What the nearest file with a rule for this path says."""
+        """Return the decision of the nearest `.gitignore` with a rule for this path."""
         for depth in range(len(names) - 1, -1, -1):
             spec = self._spec(names[:depth])
             if spec is not None:
@@ -253,7 +261,7 @@ class IgnoreRules:
     def _spec(self, folder: tuple[str, ...]) -> pathspec.GitIgnoreSpec | None:
         if folder not in self._specs:
             self._specs[folder] = None
-            with suppress(ToolError):  # none there, a link, or too large: no rules
+            with suppress(ToolError):  # missing, a link or too large: no rules
                 content = self._tree.read_names((*folder, ".gitignore"), max_bytes=_MAX_RULES_BYTES)
                 self._specs[folder] = _spec_of(content.decode("utf-8-sig", "replace").split("\n"))
         return self._specs[folder]
@@ -267,7 +275,7 @@ def _spec_of(lines: list[str]) -> pathspec.GitIgnoreSpec:
     for line in lines:
         try:
             rules += pathspec.GitIgnoreSpec.from_lines([line.removesuffix("\r")]).patterns
-        except GitIgnorePatternError:  # git passes over a line that is no pattern
+        except GitIgnorePatternError:  # git skips a line that is no pattern
             continue
     return pathspec.GitIgnoreSpec(rules)
 
@@ -275,13 +283,13 @@ def _spec_of(lines: list[str]) -> pathspec.GitIgnoreSpec:
 def walk(
     tree: ConfinedTree, base: tuple[str, ...], rules: IgnoreRules | None
 ) -> Iterator[tuple[tuple[str, ...], Entry]]:
-    """Regular files below the folder `base`, in the order of their paths; links and `.git` are left out.
+    """Yield regular files below the folder `base`, in the order of their paths, without links and `.git`.
 
     Args:
-        rules: leave files out; None walks over all.
+        rules: which files to leave out; None yields all.
 
     Raises:
-        ToolError: the folder to begin in cannot be read.
+        ToolError: the folder `base` cannot be read.
     """
     waiting = _below(tree, base)
     while waiting:

@@ -1,7 +1,8 @@
-"""Searches a tree: `grep` with ripgrep or without, and `glob`.
+"""Searches a tree: `grep` with or without ripgrep, and `glob`.
 
-Ripgrep finds candidates quickly. `.gitignore` rules and file patterns are decided here, so that both ways give the
-same answers. Format of its output: https://docs.rs/grep-printer/latest/grep_printer/struct.JSON.html.
+Ripgrep finds candidates quickly. `.gitignore` rules and file patterns are evaluated here, so that a search
+gives the same answers with ripgrep and without it. Format of its output:
+https://docs.rs/grep-printer/latest/grep_printer/struct.JSON.html.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ _TIME_LIMIT_SECONDS = 20.0
 _MAX_FILE_BYTES = 50_000_000
 _MAX_LINE_CHARS = 500
 _MAX_JSON_LINE_BYTES = 4 * _MAX_FILE_BYTES
-"""What is kept of a line of ripgrep's output. A match whose text does not fit is passed over."""
+"""The part of a line of ripgrep's output that is kept. A match whose text does not fit is skipped."""
 
-_PLACES = b',"absolute_offset":'
-"""After it ripgrep lists each place in the line that matches, maybe millions. No text has it: quotes are escaped."""
+_SUBMATCHES = b',"absolute_offset":'
+"""The text after which ripgrep lists each match in the line, maybe millions.
+
+It cannot occur in the text of the line itself, where quotes are escaped.
+"""
 
 _CHUNK_BYTES = 65_536
 _NO_MATCH = 1
@@ -49,16 +53,16 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def find_ripgrep() -> str | None:
-    """The `rg` program: on the path, or beside the running Python; None where there is none."""
+    """Return the `rg` program on the path or beside the running Python, or None."""
     beside = Path(sys.executable).parent / "rg"
     return shutil.which("rg") or (str(beside) if beside.is_file() else None)
 
 
 def glob_files(tree: ConfinedTree, pattern: str, path: str) -> list[str]:
-    """List files below a folder whose path, seen from it, matches; newest first, ignored ones left out.
+    """Return the files below a folder whose path relative to it matches; newest first, without ignored files.
 
     Raises:
-        ToolError: the pattern makes no sense, or there is no folder at the path.
+        ToolError: the pattern is invalid, or there is no folder at the path.
     """
     wanted = PathPattern.for_paths(pattern)
     base = tree.split(path)
@@ -75,14 +79,14 @@ def glob_files(tree: ConfinedTree, pattern: str, path: str) -> list[str]:
 async def grep_tree(
     tree: ConfinedTree, pattern: str, path: str, options: GrepOptions, ripgrep: str | None
 ) -> list[GrepMatch]:
-    """Find lines that match a regular expression, in the order of paths and lines.
+    """Return the lines that match a regular expression, in the order of paths and lines.
 
     Args:
         path: a folder or a file of the tree.
-        ripgrep: the program, or None to do without.
+        ripgrep: the program; None searches in Python.
 
     Raises:
-        ToolError: nothing is at the path, it is refused, the pattern or filter makes no sense, or the search took
+        ToolError: the path does not exist or is refused, the pattern or filter is invalid, or the search took
             too long.
     """
     search = await asyncio.to_thread(_Search.prepare, tree, pattern, path, options)
@@ -93,12 +97,12 @@ async def grep_tree(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """A checked search: what decides which files and lines count.
+    """A validated search, which decides which files and lines match.
 
     Attributes:
-        base: the names from the root to where it begins.
-        is_file: the beginning is a file: it is searched whatever the rules say.
-        rules: None where ignored files were asked for by name.
+        base: the names from the root to the file or folder that is searched.
+        is_file: whether `base` is a file; it is then searched even if the rules exclude it.
+        rules: None if an ignored folder was named explicitly.
         wanted: the file filter, if there is one.
     """
 
@@ -112,7 +116,7 @@ class _Search:
 
     @classmethod
     def prepare(cls, tree: ConfinedTree, pattern: str, path: str, options: GrepOptions) -> _Search:
-        """Check what was asked."""
+        """Validate the arguments of a search."""
         if not pattern or any(char in "\n\0" or "\ud800" <= char <= "\udfff" for char in pattern):
             raise ToolError(
                 "the pattern must be valid text, not empty, and without line breaks and NUL characters"
@@ -125,14 +129,13 @@ class _Search:
         return cls(tree, pattern, options, base, found.is_file, _rules_for(tree, base), wanted)
 
     def accepts(self, names: tuple[str, ...]) -> bool:
-        """Whether lines of this file may be in the answer."""
+        """Return whether the result may contain lines of this file."""
         if self.is_file:
             return True
         if any(is_git_name(name) for name in names):
             return False
-        if (
-            self.wanted is not None
-        ):  # a filter with folders in it is tried from the root and from the beginning
+        if self.wanted is not None:
+            # A filter with folders in it is matched from the root and from the folder that is searched.
             tried = [self.wanted.matches(names), self.wanted.matches(names[len(self.base) :])]
             if not (all(tried) if self.wanted.negated else any(tried)):
                 return False
@@ -140,7 +143,7 @@ class _Search:
 
 
 def _rules_for(tree: ConfinedTree, base: tuple[str, ...]) -> IgnoreRules | None:
-    """The rules for a search that begins here; none where an ignored folder was named itself."""
+    """Return the rules for a search in a folder; None if the folder itself is an ignored one."""
     rules = IgnoreRules(tree)
     return None if rules.ignored(base, is_dir=True) else rules
 
@@ -162,7 +165,10 @@ def _too_slow() -> ToolError:
 
 
 def _grep_in_python(search: _Search) -> list[GrepMatch]:
-    """Search without ripgrep: slower, with Python's regular expressions, and timed between two files."""
+    """Search without ripgrep: slower, with Python's regular expressions.
+
+    The time limit is checked between two files.
+    """
     try:
         expression = re.compile(search.pattern, re.IGNORECASE if search.options.case_insensitive else 0)
     except re.error as error:
@@ -210,9 +216,9 @@ async def _grep_with_ripgrep(program: str, search: _Search) -> list[GrepMatch]:
         )
     except OSError as error:  # no processes left, the pattern is too long, the folder is gone
         raise ToolError(f"ripgrep could not be started: {error.strerror}") from error
-    assert process.stdout is not None  # noqa: S101  asked for above
-    assert process.stderr is not None  # noqa: S101  asked for above
-    complaints = asyncio.create_task(process.stderr.read())
+    assert process.stdout is not None  # noqa: S101  a pipe, see above
+    assert process.stderr is not None  # noqa: S101  a pipe, see above
+    reading_errors = asyncio.create_task(process.stderr.read())
     found: list[GrepMatch] = []
     try:
         async with asyncio.timeout(_TIME_LIMIT_SECONDS):
@@ -221,37 +227,41 @@ async def _grep_with_ripgrep(program: str, search: _Search) -> list[GrepMatch]:
                 if len(found) >= search.options.max_results:
                     return found
             status = await process.wait()
-            complaint = (await complaints).decode("utf-8", "replace")
+            error_output = (await reading_errors).decode("utf-8", "replace")
     except TimeoutError:
         raise _too_slow() from None
     finally:
         with suppress(ProcessLookupError):
             process.kill()
         while await process.stdout.read(_CHUNK_BYTES):
-            pass  # a full pipe would keep the process from being taken down
-        await complaints
+            pass  # a full pipe would keep the process from ending
+        await reading_errors
         await process.wait()
     if status not in {0, _NO_MATCH} and not found:
-        _raise_complaint(complaint)
+        _raise_error(error_output)
     return found
 
 
-def _raise_complaint(complaint: str) -> None:
-    """Ripgrep fails also for files that it could not read. Then it says nothing, and nothing is wrong."""
-    reasons = [line for line in complaint.splitlines() if line.startswith("error: ")]
+def _raise_error(error_output: str) -> None:
+    """Raise an error if ripgrep reported one.
+
+    Ripgrep also exits with an error for files that it could not read. It prints nothing then, and the result
+    is valid.
+    """
+    reasons = [line for line in error_output.splitlines() if line.startswith("error: ")]
     if reasons:
         raise _invalid_pattern(reasons[-1].removeprefix("error: "))
-    if complaint.strip():
-        raise ToolError(f"ripgrep could not search: {' '.join(complaint.split())}")
+    if error_output.strip():
+        raise ToolError(f"ripgrep could not search: {' '.join(error_output.split())}")
 
 
 def _ripgrep_arguments(search: _Search) -> list[str]:
-    """Ripgrep's arguments. It runs in the root."""
+    """Return ripgrep's arguments. It runs in the root."""
     options, wanted = search.options, search.options.glob_filter
     names = [] if search.wanted is None else [one[-1] for one in search.wanted.alternatives]
     is_sure = wanted is not None and not search.is_file and not wanted.startswith("!") and "/" not in wanted
     if not (is_sure and all(map(_PLAIN_NAME_PATTERN.fullmatch, names))):
-        names = []  # ripgrep's patterns may not mean what ours mean, so it skips no files
+        names = []  # ripgrep's patterns may differ from ours, so it gets none
     return [
         "--json",
         "--no-config",
@@ -269,7 +279,7 @@ def _ripgrep_arguments(search: _Search) -> list[str]:
         f"--max-count={options.max_results}",
         "--ignore-case" if options.case_insensitive else "--case-sensitive",
         *(f"--glob={name}" for name in names),
-        "--iglob=!.git",  # after the filter: the last one that matches decides
+        "--iglob=!.git",  # after the filter, because the last match decides
         "-e",
         search.pattern,
         "--",
@@ -278,7 +288,10 @@ def _ripgrep_arguments(search: _Search) -> list[str]:
 
 
 async def _matches_in(output: asyncio.StreamReader, search: _Search) -> AsyncIterator[GrepMatch]:
-    """Matches of text files that count. Those of a file wait for its end, which says if it is binary."""
+    """Yield the matches in accepted text files.
+
+    The matches of a file wait for its end event, which says whether the file is binary.
+    """
     waiting: list[GrepMatch] = []
     names: tuple[str, ...] = ()
     accepted = False
@@ -303,9 +316,10 @@ async def _matches_in(output: asyncio.StreamReader, search: _Search) -> AsyncIte
 
 
 def _confirmed(tree: ConfinedTree, names: tuple[str, ...], found: list[GrepMatch]) -> list[GrepMatch]:
-    """Those matches that are really in the file.
+    """Return those matches that are really in the file.
 
-    Ripgrep opens files by their paths, so a folder that a command swaps for a link meanwhile leads it outside.
+    Ripgrep opens files by their paths, so a folder that a command replaces by a link meanwhile leads it
+    outside.
     """
     wanted = {match.line: match for match in found}
     lines = itertools.islice(_text_lines(tree, names), max(wanted))
@@ -317,7 +331,7 @@ def _confirmed(tree: ConfinedTree, names: tuple[str, ...], found: list[GrepMatch
 
 
 async def _lines(output: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Each line without its end; of one that is too long its beginning."""
+    """Yield each line without its line break; a line that is too long is cut."""
     line = bytearray()
     while chunk := await output.read(_CHUNK_BYTES):
         first, *others = chunk.split(b"\n")
@@ -328,9 +342,9 @@ async def _lines(output: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 def _event(line: bytes) -> Any:
-    """What a line says, without the places; None where it was too long."""
-    known, places, _ = line.partition(_PLACES)
-    if places:
+    """Return the event of a line, without the list of matches in the line; None if the line was too long."""
+    known, submatches, _ = line.partition(_SUBMATCHES)
+    if submatches:
         return json.loads(known + b"}}")
     return json.loads(line) if len(line) < _MAX_JSON_LINE_BYTES else None
 

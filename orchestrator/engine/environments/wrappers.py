@@ -1,4 +1,4 @@
-"""Environments around another one: hand everything on, refuse to change, log, or begin in a subfolder."""
+"""Environments that wrap another one: pass everything on, forbid changes, log, or act in a subfolder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class Wrapper:
-    """Hands everything on to `inner`. A subclass overrides what it changes.
+    """Passes every call on to `inner`. A subclass overrides what it changes.
 
     Raises:
         ConfigurationError: `inner` is no environment.
@@ -67,7 +67,7 @@ class Wrapper:
         return self.inner.relative(path)
 
     def inner_path(self, path: str) -> str:
-        """The path as `inner` is given it."""
+        """Return the path in the form that `inner` expects."""
         return path
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
@@ -76,8 +76,8 @@ class Wrapper:
 
     async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
         """See `ExecutionEnvironment`."""
-        taken = None if mode_of is None else self.inner_path(mode_of)
-        await self.inner.write_file(self.inner_path(path), content, mode_of=taken)
+        inner_mode_of = None if mode_of is None else self.inner_path(mode_of)
+        await self.inner.write_file(self.inner_path(path), content, mode_of=inner_mode_of)
 
     async def remove_file(self, path: str) -> None:
         """See `ExecutionEnvironment`."""
@@ -116,7 +116,10 @@ class Wrapper:
 
 
 class ReadOnlyEnvironment(Wrapper):
-    """Changes no file, and runs no command unless `allow_commands`; then commands can change files."""
+    """An environment that changes no file, and runs commands only with `allow_commands`.
+
+    The commands themselves can change files then.
+    """
 
     def __init__(self, inner: ExecutionEnvironment, *, allow_commands: bool = False) -> None:
         super().__init__(inner)
@@ -145,7 +148,7 @@ class ReadOnlyEnvironment(Wrapper):
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
-        """Run it if commands are allowed, else raise `ToolError`."""
+        """Run the command if commands are allowed, else raise `ToolError`."""
         if not self._allow_commands:
             raise ToolError("Commands are disabled in read-only mode")
         return await super().exec_command(
@@ -154,10 +157,12 @@ class ReadOnlyEnvironment(Wrapper):
 
 
 class LoggingEnvironment(Wrapper):
-    """Logs one line for each operation: what, how it ended, and how long it took. No content, no variables.
+    """Logs one line for each operation: its name and arguments, its result and its duration.
+
+    Neither contents of files nor variables are logged.
 
     Args:
-        log: takes the lines; it must not block.
+        log: called with each line; it must not block.
     """
 
     def __init__(
@@ -219,23 +224,23 @@ class LoggingEnvironment(Wrapper):
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
         """See `ExecutionEnvironment`."""
-        ran = super().exec_command(
+        running = super().exec_command(
             command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
         )
         return await self._logged(
             f"exec_command {quoted(command)}",
-            ran,
+            running,
             lambda result: f"exit code {result.exit_code}" + (", timed out" if result.timed_out else ""),
         )
 
     async def _logged(
-        self, what: str, operation: Awaitable[_T], told: Callable[[_T], str] = lambda _: "done"
+        self, what: str, operation: Awaitable[_T], describe: Callable[[_T], str] = lambda _: "done"
     ) -> _T:
         began = self._clock.monotonic()
         ending = "interrupted"
         try:
             answer = await operation
-            ending = told(answer)
+            ending = describe(answer)
         except ToolError as error:
             ending = f"{type(error).__name__}: {error}"
             raise
@@ -249,13 +254,13 @@ def _count(found: Sequence[object]) -> str:
 
 
 class ScopedEnvironment(Wrapper):
-    """A subfolder, such as a subagent's working folder: paths are seen from it, and none leaves it.
+    """A subfolder, such as a subagent's working folder: paths are relative to it, and none leaves it.
 
-    Commands begin in it, and may leave it. `inner` is neither initialised nor cleaned up from here.
+    Commands start in it, but are not confined to it. `inner` is neither initialised nor cleaned up from here.
 
     Args:
         inner: the environment, initialised.
-        folder: the subfolder, seen from the root of `inner`.
+        folder: the subfolder, relative to the root of `inner`.
 
     Raises:
         PathRefusedError: the folder leaves the root of `inner`, or enters a `.git`.
@@ -267,34 +272,37 @@ class ScopedEnvironment(Wrapper):
         self._prefix = "" if self._folder == "." else f"{shown(self._folder)}/"
 
     async def initialize(self) -> None:
-        """Check that the folder is there.
+        """Check that the folder exists.
 
         Raises:
-            FileMissingError, FileUnreadableError: it is not, or is no folder.
-            PathRefusedError: there is a symbolic link on the way.
+            FileMissingError, FileUnreadableError: it does not exist, or is no folder.
+            PathRefusedError: the path to it passes through a symbolic link.
         """
         await self.inner.list_directory(self._folder, depth=1)
 
     async def cleanup(self) -> None:
-        """Do nothing: everything belongs to `inner`."""
+        """Do nothing: `inner` owns everything."""
 
     def working_directory(self) -> str:
-        """The subfolder, as commands see it."""
+        """Return the subfolder's path as commands see it."""
         above = self.inner.working_directory()
         return above if self._folder == "." else f"{above.rstrip('/')}/{self._folder}"
 
     def host_view(self) -> HostView | None:
-        """See `HasHostView`. None where a repository begins below the root of `inner`: commands may have made it."""
+        """Return the view of the subfolder (see `HasHostView`).
+
+        None if a repository begins below the root of `inner`: commands may have created it.
+        """
         view = super().host_view()
         below = () if self._folder == "." else tuple(self._folder.split("/"))
         return view.at(below) if view is not None and view.at(below).is_trusted else None
 
     def relative(self, path: str) -> str:
-        """See `ExecutionEnvironment`; from the subfolder."""
+        """See `ExecutionEnvironment`; relative to the subfolder."""
         return "/".join(split_path(path, (self.working_directory(),))) or "."
 
     def inner_path(self, path: str) -> str:
-        """The path seen from the root of `inner`; a `/` at its end still says that a folder is meant."""
+        """Return the path relative to the root of `inner`; a final `/`, which marks a folder, is kept."""
         names = split_path(path, (self.working_directory(),))
         inside = "/".join(names if self._folder == "." else (self._folder, *names)) or "."
         return f"{inside}/" if path.endswith("/") else inside
@@ -317,7 +325,7 @@ class ScopedEnvironment(Wrapper):
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
-        """See `ExecutionEnvironment`. Without `working_dir` it begins in the subfolder."""
+        """See `ExecutionEnvironment`. Without `working_dir` the command starts in the subfolder."""
         return await super().exec_command(
             command, timeout_ms=timeout_ms, working_dir=working_dir or ".", env=env, on_output=on_output
         )

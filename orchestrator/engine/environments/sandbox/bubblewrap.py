@@ -1,8 +1,9 @@
-"""The sandbox of Linux: bubblewrap with a list of all that a command sees (https://github.com/containers/bubblewrap).
+"""The sandbox of Linux: bubblewrap with a list of all that a command sees.
 
-Bubblewrap is started once for a folder. Inside it `sandbox_init` starts each command in namespaces of its own. This
-program keeps a handle on each command's first process: when that process ends, the kernel ends everything else in its
-process namespace, so everything that the command started.
+Bubblewrap (https://github.com/containers/bubblewrap) is started once for each folder. Inside it
+`sandbox_init` starts each command in namespaces of its own. This program keeps a handle on each command's
+first process. When that process ends, the kernel ends all other processes in its process namespace, and so
+every process that the command started.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.commands import Command
 
 _CAPABILITIES = ("CAP_SETPCAP", "CAP_NET_ADMIN", "CAP_SYS_ADMIN")
-"""What `sandbox_init` needs, over its own namespaces only: to build more, and to give up all of it."""
+"""The capabilities of `sandbox_init`, over its own namespaces only.
+
+It needs them to create more namespaces, and to drop all capabilities.
+"""
 
 _INIT = Path(__file__).with_name("sandbox_init.py")
 _MAX_DESCRIPTORS = 3
@@ -49,11 +53,11 @@ _LAST_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class BubblewrapSetup:
-    """What of the sandbox is the same for every command.
+    """The parts of the sandbox that are the same for every command.
 
     Attributes:
-        program: bubblewrap.
-        filter: of kernel calls, see `seccomp`.
+        program: the path of bubblewrap.
+        filter: filter of system calls, see `seccomp`.
         init: the script that starts commands inside.
     """
 
@@ -63,13 +67,13 @@ class BubblewrapSetup:
 
 
 class BubblewrapSandbox:
-    """A `Sandbox` of namespaces: files, processes, network, users. Made by `find_sandbox`.
+    """A `Sandbox` of namespaces: files, processes, network, users. Created by `find_sandbox`.
 
     Args:
-        inherited: this program's variables; its `PATH` says which programs are readable.
+        inherited: this program's variables; its `PATH` determines which programs are readable.
 
     Raises:
-        ConfigurationError: a host or a path of the options makes no sense.
+        ConfigurationError: a host or a path of the options is invalid.
     """
 
     name = "bubblewrap"
@@ -87,7 +91,7 @@ class BubblewrapSandbox:
         self._covered = visible.covered_in_proc()
         self._folders, copies = visible.etc_mounts()
         self._copies = {**copies, **visible.account_files()}
-        self.made: Counter[str] = Counter()
+        self.created: Counter[str] = Counter()
 
     def variables(self) -> Mapping[str, str]:
         """See `Sandbox`."""
@@ -105,11 +109,14 @@ class BubblewrapSandbox:
         return _OpenBubblewrap(self, folder)
 
     def proxy(self) -> Proxy:
-        """The proxy of one command."""
+        """Return a new proxy for one command."""
         return Proxy(self._rules, self.options.connect)
 
     def words(self, root: str, files: list[int]) -> list[str]:
-        """The program and its mounts for a folder, without what it is to start; `files` gets what it reads."""
+        """Return bubblewrap's command line for a folder, without the program to start in it.
+
+        Descriptors of files that bubblewrap reads are appended to `files`.
+        """
         outside = [(path, words) for path, words in self._programs if not is_above(root, path)]
         inside = [(path, words) for path, words in self._programs if is_above(root, path)]
         words = [
@@ -124,7 +131,7 @@ class BubblewrapSandbox:
         for path, (_, mode) in self._scratch.items():
             words += ["--perms", mode, "--dir", path]
         for path, content in self._copies.items():
-            files.append(_memory(content))
+            files.append(_memory_file(content))
             words += ["--perms", "0444", "--file", str(files[-1]), path]
         words += [word for _, mount in outside for word in mount]
         words += ["--bind", root, root]
@@ -132,25 +139,25 @@ class BubblewrapSandbox:
         return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
     def common_steps(self, root: str) -> list[visible.Step]:
-        """What is mounted for each command in a folder."""
+        """Return the mount steps that are the same for each command in a folder."""
         programs = [path for path, _ in self._programs if os.path.exists(path)]  # noqa: PTH110  names
         return visible.own_mounts(self._covered, self._scratch, [*programs, root])
 
-    def remove_made(self, made: Sequence[str]) -> None:
-        """Remove the empty folders that were made to be covered, if no other command still has them."""
-        self.made.subtract(made)
-        for path in made:
-            if self.made[path] <= 0:
-                del self.made[path]
-                with suppress(OSError):  # it is not empty, or not there: the mount was never made
+    def remove_created(self, created: Sequence[str]) -> None:
+        """Remove the empty folders that were created as mount points, if no other command still needs them."""
+        self.created.subtract(created)
+        for path in created:
+            if self.created[path] <= 0:
+                del self.created[path]
+                with suppress(OSError):  # not empty, or missing because nothing was mounted
                     os.rmdir(path)  # noqa: PTH106  a name
 
 
 class _OpenBubblewrap:
     """An `OpenSandbox`: one bubblewrap and the `sandbox_init` in it, started with the first command.
 
-    It ends with this program: the kernel kills bubblewrap with its parent, and `sandbox_init` ends when its socket is
-    closed. Nothing that a command does reaches either of them, for they are in process namespaces above its own.
+    Both end with this program: the kernel kills bubblewrap with its parent, and `sandbox_init` ends when its
+    socket is closed. A command cannot reach them, because they are in process namespaces above its own.
     """
 
     def __init__(self, sandbox: BubblewrapSandbox, folder: WritableFolder) -> None:
@@ -158,73 +165,73 @@ class _OpenBubblewrap:
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._first = self._said = -1
+        self._first = self._stderr = -1
         self._closed = False
-        self._abandoned: weakref.finalize[..., _OpenBubblewrap] | None = None
+        self._finalizer: weakref.finalize[..., _OpenBubblewrap] | None = None
 
     def launch(self, command: Command) -> _BubblewrapLaunch:
         root, found = self._folder.root, visible.protections(self._folder)
-        made = [one.path for one in found if one.is_missing or self._sandbox.made[one.path]]
+        created = [one.path for one in found if one.is_missing or self._sandbox.created[one.path]]
         steps = [step for one in found for step in one.steps(root)]
         request = _request(command, self._sandbox.options.limits, steps)
-        self._sandbox.made.update(made)
-        return _BubblewrapLaunch(self, self._sandbox, root, request, made)
+        self._sandbox.created.update(created)
+        return _BubblewrapLaunch(self, self._sandbox, root, request, created)
 
     async def send(self, descriptors: Sequence[int]) -> None:
-        """Send a request to `sandbox_init`, which is started first if it does not run.
+        """Send a request to `sandbox_init`, and start it first if it is not running.
 
         Raises:
             ToolError, OSError: it does not start.
         """
         async with self._starting:
             if self._closed:
-                raise ToolError("the sandbox was closed, so nothing runs in it any more")
+                raise ToolError("the sandbox was closed, so no command can run in it")
             if self._process is None or self._process.poll() is not None:
                 await self._end()
                 self._process = self._start()
-                self._abandoned = weakref.finalize(self, _abandon, self._process, self._control)
+                self._finalizer = weakref.finalize(self, _abandon, self._process, self._control)
             assert self._control is not None  # noqa: S101  for the type checker
             if self._first < 0:
                 await until_readable(self._control.fileno())
-                _, handed = _receive(self._control)
-                if len(handed) != 1:
-                    raise ToolError(f"the sandbox did not start: {self.complaint()}")
-                self._first = handed[0]
+                _, received = _receive(self._control)
+                if len(received) != 1:
+                    raise ToolError(f"the sandbox did not start: {self.last_error_line()}")
+                self._first = received[0]
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
             self._control.sendmsg([b"C"], [rights])
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._control, theirs = socket.socketpair()
+        self._control, child_end = socket.socketpair()
         self._control.setblocking(False)
         setup = self._sandbox.setup
         steps = self._sandbox.common_steps(self._folder.root)
         common = {"filter": setup.filter, "port": PROXY_PORT, "steps": steps}
-        script, same = _memory(setup.init.read_bytes()), _memory(marshal.dumps(common))
+        script, same = _memory_file(setup.init.read_bytes()), _memory_file(marshal.dumps(common))
         files = [script, same]
-        self._said = _memory(b"")
+        self._stderr = _memory_file(b"")
         try:
             words = self._sandbox.words(self._folder.root, files)
             python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
-            return subprocess.Popen(  # noqa: S603  our own words
-                [*words, *python, f"/proc/self/fd/{script}", str(theirs.fileno()), str(same)],
+            return subprocess.Popen(  # noqa: S603  fixed arguments
+                [*words, *python, f"/proc/self/fd/{script}", str(child_end.fileno()), str(same)],
                 env={},
                 cwd="/",
-                pass_fds=(*files, theirs.fileno()),
+                pass_fds=(*files, child_end.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._stderr,
                 start_new_session=True,
             )
         finally:
-            theirs.close()
+            child_end.close()
             for descriptor in files:
                 os.close(descriptor)
 
-    def complaint(self) -> str:
-        """The last line that it wrote to its standard error."""
-        if self._said < 0:
+    def last_error_line(self) -> str:
+        """Return the last line that bubblewrap or `sandbox_init` wrote to standard error."""
+        if self._stderr < 0:
             return "it was closed"
-        lines = os.pread(self._said, _MAX_MESSAGE_BYTES, 0).decode("utf-8", "replace").splitlines()
+        lines = os.pread(self._stderr, _MAX_MESSAGE_BYTES, 0).decode("utf-8", "replace").splitlines()
         return lines[-1][:_SHOWN_CHARS] if lines else "it said nothing"
 
     async def close(self) -> None:
@@ -233,12 +240,12 @@ class _OpenBubblewrap:
             await self._end()
 
     async def _end(self) -> None:
-        if self._abandoned is not None:
-            self._abandoned.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()
         process, self._process = self._process, None
         control, self._control = self._control, None
         first, self._first = self._first, -1
-        said, self._said = self._said, -1
+        stderr, self._stderr = self._stderr, -1
         if control is not None:
             control.close()
         if process is not None:
@@ -248,15 +255,15 @@ class _OpenBubblewrap:
                 else:
                     process.kill()
             await asyncio.to_thread(process.wait)
-        for descriptor in (first, said):
+        for descriptor in (first, stderr):
             if descriptor >= 0:
                 os.close(descriptor)
 
 
 def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) -> None:
-    """End a sandbox that was never closed, as that of an environment without clean-up."""
+    """End a sandbox that was never closed, for example that of an environment without clean-up."""
     if control is not None:
-        control.close()  # with which `sandbox_init` ends, and bubblewrap with that
+        control.close()  # this ends `sandbox_init`, and that ends bubblewrap
     try:
         process.wait(_LAST_SECONDS)
     except subprocess.TimeoutExpired:
@@ -275,11 +282,11 @@ class _BubblewrapLaunch(WatchedLaunch):
         sandbox: BubblewrapSandbox,
         root: str,
         request: bytes,
-        made: Sequence[str],
+        created: Sequence[str],
     ) -> None:
         super().__init__(sandbox.proxy())
         self._opened, self._sandbox = opened, sandbox
-        self._root, self._request, self._made = root, request, made
+        self._root, self._request, self._created = root, request, created
         self._channel: socket.socket | None = None
         self._sent = False
         self._first = -1
@@ -288,14 +295,14 @@ class _BubblewrapLaunch(WatchedLaunch):
         self._group = make_group(limits.memory()) if limits.grouped else None
 
     async def start(self, stdout: int, stderr: int) -> None:
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.setblocking(False)
-        file = _memory(self._request)
+        file = _memory_file(self._request)
         entrance = os.open(os.devnull, os.O_WRONLY) if self._group is None else os.dup(self._group.entrance)
         try:
-            await self._opened.send((file, stdout, stderr, entrance, theirs.fileno()))
+            await self._opened.send((file, stdout, stderr, entrance, child_end.fileno()))
         finally:
-            theirs.close()
+            child_end.close()
             os.close(file)
             os.close(entrance)
         self._sent = True
@@ -308,38 +315,38 @@ class _BubblewrapLaunch(WatchedLaunch):
             self._watching = loop.create_task(self._watch.run(self.kill))
 
     def _receive(self) -> None:
-        """Take one answer."""
+        """Read and process one answer."""
         assert self._channel is not None  # noqa: S101  for the type checker
-        said, handed = _receive(self._channel)
-        if said == b"S":
+        message, received = _receive(self._channel)
+        if message == b"S":
             self._close_group()
             return
-        if said == b"R" and len(handed) == _MAX_DESCRIPTORS:
-            self._first, proc, listener = handed
+        if message == b"R" and len(received) == _MAX_DESCRIPTORS:
+            self._first, proc, listener = received
             self._watch = Watch(proc, self._root, self._sandbox.options.limits, group=self._group)
             self._group = None
             self._listener = socket.socket(fileno=listener)
-        elif said.startswith(b"E"):
-            self._problem = said[1:].decode("utf-8", "replace")
+        elif message.startswith(b"E"):
+            self._problem = message[1:].decode("utf-8", "replace")
         else:
             asyncio.get_running_loop().remove_reader(self._channel.fileno())
-            self._gone.set()
-            if said.startswith(b"X"):
-                self._code = int(said[1:])
+            self._finished.set()
+            if message.startswith(b"X"):
+                self._code = int(message[1:])
             elif not self._killed:
-                self._problem = f"its sandbox has ended: {self._opened.complaint()}"
+                self._problem = f"its sandbox has ended: {self._opened.last_error_line()}"
         self._begun.set()
 
     async def ended(self) -> int:
         if self._sent:
-            await self._gone.wait()
+            await self._finished.wait()
         if self._problem and not self._killed:
             raise ToolError(f"the command could not be started: {self._problem}")
         return self._code
 
     def kill(self) -> None:
-        """See `Launch`. Both by the handle and by the channel, for the handle comes later."""
-        self._killed = self._killed or not self._gone.is_set()
+        """See `Launch`. Use both the handle and the channel, because the handle arrives later."""
+        self._killed = self._killed or not self._finished.is_set()
         with suppress(OSError):
             if self._first >= 0:
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
@@ -351,9 +358,9 @@ class _BubblewrapLaunch(WatchedLaunch):
         self.kill()
         try:
             if self._sent:
-                await self._gone.wait()
+                await self._finished.wait()
             if self._first >= 0:
-                await until_readable(self._first)  # which the kernel says of it when all is gone
+                await until_readable(self._first)  # readable once every process of the command is gone
         finally:
             self._release()
         if self._watching is not None:
@@ -374,63 +381,69 @@ class _BubblewrapLaunch(WatchedLaunch):
         if self._listener is not None:
             self._listener.close()
         if self._channel is not None:
-            if self._sent and not self._gone.is_set():
+            if self._sent and not self._finished.is_set():
                 asyncio.get_running_loop().remove_reader(self._channel.fileno())
             self._channel.close()
             self._channel = None
         first, self._first = self._first, -1
         if first >= 0:
             os.close(first)
-        made, self._made = self._made, ()
-        self._sandbox.remove_made(made)
+        created, self._created = self._created, ()
+        self._sandbox.remove_created(created)
 
 
 def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """A message and its descriptors; an empty message if the other side is gone."""
+    """Receive a message and its descriptors; an empty message if the other side is gone."""
     try:
-        said, ancillary, _, _ = channel.recvmsg(
+        message, ancillary, _, _ = channel.recvmsg(
             _MAX_MESSAGE_BYTES, socket.CMSG_SPACE(_MAX_DESCRIPTORS * _INT_BYTES), socket.MSG_CMSG_CLOEXEC
         )
     except OSError:
         return b"", []
-    handed: list[int] = []
+    received: list[int] = []
     for _, _, data in ancillary:
-        handed += struct.unpack(f"{len(data) // _INT_BYTES}i", data)
-    return said, handed
+        received += struct.unpack(f"{len(data) // _INT_BYTES}i", data)
+    return message, received
 
 
 def _request(command: Command, limits: SandboxLimits, steps: Sequence[visible.Step]) -> bytes:
-    """What `sandbox_init` is to do. Both ends are the same Python, so its own format serves."""
+    """Encode a request for `sandbox_init`.
+
+    Both ends are the same Python, so `marshal` can be used.
+    """
     values = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: many programs reserve addresses, which cost nothing
+        resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: many programs reserve addresses that they never use
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_NOFILE: limits.open_files,
     }
     major, minor = os.uname().release.split(".")[:2]
     digits = "".join(char for char in minor if char.isdigit())
-    if (int(major), int(digits or 0)) >= (
-        5,
-        14,
-    ):  # before, a user's processes on the whole machine are counted
+    # Before Linux 5.14 the limit counts the user's processes on the whole machine.
+    if (int(major), int(digits or 0)) >= (5, 14):
         values[resource.RLIMIT_NPROC] = limits.processes
     variables = {os.fsencode(name): os.fsencode(value) for name, value in command.variables.items()}
     words = [os.fsencode(word) for word in (shell_program(), "-c", command.line)]
     folder = os.fsencode(command.folder)
     if any(b"\0" in text for text in (*words, folder, *variables, *variables.values())):
         raise ValueError("embedded null byte")
-    asked = {"folder": folder, "limits": values, "steps": [*steps], "variables": variables, "words": words}
-    return marshal.dumps(asked)
+    fields = {"folder": folder, "limits": values, "steps": [*steps], "variables": variables, "words": words}
+    return marshal.dumps(fields)
 
 
 def _namespaces(program: str) -> list[str]:
     words = [program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session"]
-    words += ["--uid", str(os.getuid()), "--gid", str(os.getgid())]  # else git takes the clone for another's
+    words += [
+        "--uid",
+        str(os.getuid()),
+        "--gid",
+        str(os.getgid()),
+    ]  # else git considers the clone another user's
     words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
     return [*words, "--clearenv", "--hostname", visible.HOST_NAME, "--chdir", "/"]
 
 
-def _memory(content: bytes) -> int:
+def _memory_file(content: bytes) -> int:
     descriptor = os.memfd_create("pullwright")
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)

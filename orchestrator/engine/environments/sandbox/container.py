@@ -1,9 +1,9 @@
-"""The sandbox of containers: the commands of a folder run in one container of an image, by `docker` or `podman`.
+"""The sandbox of containers: commands of a folder run in a container of an image, by `docker` or `podman`.
 
-The container has no network, no capability and no writable disk but the folder. Its first process (`container_init`)
-hands over a handle on itself, its `/proc` and a listening socket for the proxy. So the kernel, not the engine's
-program, says what runs inside, counts it and ends it. The first process ends when its standard input is closed, as
-with the death of this program.
+The container has no network, no capability and no writable disk except the folder. Its first process
+(`container_init`) hands over a handle on itself, its `/proc` and a listening socket for the proxy. So the
+kernel, and not the engine's program, reports which processes run inside, counts them and ends them. The first
+process ends when its standard input is closed, also by the death of this program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.engine.environments.commands import VERSIONS, start_program
 from orchestrator.engine.environments.sandbox import visible
 from orchestrator.engine.environments.sandbox.container_engine import (
     HANDOVER,
-    OTHER,
+    USE_SYSTEM_SANDBOX,
     ContainerPlan,
     find_image,
     last_line,
@@ -43,24 +43,27 @@ if TYPE_CHECKING:
     )
 
 _QUEUE_SECONDS = 300.0
-"""For a container while many are started."""
+"""Time limit for a container to start, while many others are started."""
 _AT_ONCE = 2
-"""Containers that are started at the same time, and that are kept for the next command."""
+"""The number of containers that start at the same time, and of idle ones that are kept for the next command."""
 _INIT = f"{visible.HOME}/.pullwright-init"
-"""Engines give a folder of memory the mode of the image's own folder of that name, and no image has this one."""
+"""The path of `container_init` in a container.
+
+Engines give a folder in memory the mode of the image's own folder of that name, and no image has this one.
+"""
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BEGUN = b"\x02pullwright: begun\x03"
 _MAX_WORD_BYTES = 131_071
-"""Linux takes 131,072 bytes for one argument, with the NUL character at its end."""
+"""The longest argument. Linux allows 131,072 bytes for each, with the NUL character at its end."""
 _PIECE_BYTES = 1 << 16
 _KILLED = -int(signal.SIGKILL)
 
 
 class ContainerSandbox:
-    """A `Sandbox` of containers. Made by `find_sandbox`.
+    """A `Sandbox` of containers. Created by `find_sandbox`.
 
     Raises:
-        ConfigurationError: a host or a path of the options makes no sense.
+        ConfigurationError: a host or a path of the options is invalid.
         SandboxMissingError: the image is for an unknown processor.
     """
 
@@ -78,7 +81,7 @@ class ContainerSandbox:
         if init is None:
             raise SandboxMissingError(
                 f"no sandbox for commands: {image.name} is for {image.architecture} processors; "
-                f"use an image for amd64 or arm64, {OTHER}"
+                f"use an image for amd64 or arm64, {USE_SYSTEM_SANDBOX}"
             )
         octal = "".join(f"\\{byte:03o}" for byte in init)
         first = f"umask 077; printf '{octal}' >{_INIT} && chmod 700 {_INIT} && exec {_INIT}"
@@ -86,7 +89,10 @@ class ContainerSandbox:
         self.name = self.plan.name
 
     def variables(self) -> Mapping[str, str]:
-        """See `Sandbox`. The image's variables win over this machine's. Folders that tools write to are private."""
+        """See `Sandbox`. The image's variables override this machine's.
+
+        Folders that tools write to are private.
+        """
         image = {name: value for name, value in self.plan.image.variables.items() if value}
         user = "root" if os.getuid() == 0 else "sandbox"
         fixed = {"HOME": visible.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user, "SHELL": "/bin/sh"}  # noqa: S108  private
@@ -99,7 +105,7 @@ class ContainerSandbox:
         }
 
     def tools(self) -> Mapping[str, str]:
-        """See `Sandbox`. The image has its own."""
+        """See `Sandbox`. Empty, because the image has its own toolchains."""
         return {}
 
     def open(self, folder: WritableFolder) -> _OpenContainers:
@@ -110,19 +116,19 @@ class ContainerSandbox:
         return _OpenContainers(self, folder)
 
     def proxy(self) -> Proxy:
-        """The proxy of one command."""
+        """Return a new proxy for one command."""
         return Proxy(self._rules, self.options.connect)
 
 
 def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str, str]) -> ContainerSandbox:
-    """Find the sandbox of an image that is on this machine already. Nothing is started.
+    """Find the sandbox of an image that is already on this machine. No container is started.
 
     Args:
         wanted: `docker:IMAGE` or `podman:IMAGE`.
 
     Raises:
         SandboxMissingError: there is no such engine or image; the message says what to do.
-        ConfigurationError: a host or a path of the options makes no sense.
+        ConfigurationError: a host or a path of the options is invalid.
     """
     engine, image = find_image(wanted, inherited)
     return ContainerSandbox(engine, image, options, inherited)
@@ -131,9 +137,9 @@ def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str,
 class _OpenContainers:
     """An `OpenSandbox`: one container, started with the first command, that runs one command after the other.
 
-    A command that begins while another one runs gets a container of its own, so that no command sees another one's
-    processes, and each has all that the limits allow. A container in which anything is left after a command is not
-    used again.
+    A command that starts while another one runs gets its own container. So no command sees another one's
+    processes, and each may use all that the limits allow. A container that still has processes after a
+    command is not used again.
     """
 
     def __init__(self, sandbox: ContainerSandbox, folder: WritableFolder) -> None:
@@ -145,24 +151,24 @@ class _OpenContainers:
         self._closed = False
 
     def launch(self, command: Command) -> _ContainerLaunch:
-        for path in [path for path in self._made if _holds_anything(path)]:
-            del self._made[path]  # it has become a repository
+        for path in [path for path in self._made if _is_not_empty(path)]:
+            del self._made[path]  # a command has created a repository there
         script = _script(command, self.sandbox.options.limits, self.sandbox.plan.image)
         protections = [self._made.get(one.path, one) for one in visible.protections(self.folder)]
         return _ContainerLaunch(self, script, protections)
 
     async def take(self, protections: Sequence[visible.Protection]) -> Container:
-        """A container in which nothing runs.
+        """Return a container in which no command runs.
 
         Raises:
-            ToolError: none starts.
+            ToolError: no container starts.
         """
         async with self._starting:
             if self._closed:
-                raise ToolError("the sandbox was closed, so nothing runs in it any more")
-            return self._kept(protections) or await self._new(protections)
+                raise ToolError("the sandbox was closed, so no command can run in it")
+            return self._take_idle(protections) or await self._new(protections)
 
-    def _kept(self, protections: Sequence[visible.Protection]) -> Container | None:
+    def _take_idle(self, protections: Sequence[visible.Protection]) -> Container | None:
         while self._idle:
             found = self._idle.pop()
             if found.is_alive() and found.protections == tuple(protections):
@@ -179,7 +185,7 @@ class _OpenContainers:
         return await start_container(self.sandbox.plan, self.folder, protections)
 
     async def give_back(self, container: Container) -> None:
-        """Keep a container for the next command, if nothing was left in it and few are kept."""
+        """Keep a container for the next command if no process is left in it and few are kept, else end it."""
         if await container.is_quiet() and len(self._idle) < _AT_ONCE and not self._closed:
             self._idle.append(container)
         else:
@@ -202,14 +208,14 @@ class _OpenContainers:
         self._made.clear()
 
 
-def _holds_anything(folder: str) -> bool:
+def _is_not_empty(folder: str) -> bool:
     with suppress(OSError):
         return bool(os.listdir(folder))  # noqa: PTH208  a name
     return True
 
 
 class _ContainerLaunch(WatchedLaunch):
-    """A `Launch`: the engine's program runs a shell in a container, which reads what to do from its standard input."""
+    """A `Launch`: the engine runs a shell in a container, which reads its script from standard input."""
 
     start_seconds = _QUEUE_SECONDS
 
@@ -240,7 +246,7 @@ class _ContainerLaunch(WatchedLaunch):
         loop = asyncio.get_running_loop()
         self._following = loop.create_task(self._follow(self._process, os.dup(stderr)))
         await self._begun.wait()
-        if self._gone.is_set():
+        if self._finished.is_set():
             return
         await self._proxy.serve(socket.socket(fileno=os.dup(container.listener)))
         self._watch = Watch(
@@ -249,22 +255,22 @@ class _ContainerLaunch(WatchedLaunch):
         self._watching = loop.create_task(self._watch.run(self.kill))
 
     async def _follow(self, process: asyncio.subprocess.Process, stderr: int) -> None:
-        """Take what the command writes to its standard error, and its end."""
+        """Read the command's standard error to the end, and wait for the exit code."""
         try:
-            said = await self._hand_on(process, stderr)
+            error_output = await self._forward(process, stderr)
             self._code = await process.wait()
             if not self._begun.is_set():
-                self._problem = last_line(said)
-        finally:  # also where everything is cancelled as the program ends
-            self._gone.set()
+                self._problem = last_line(error_output)
+        finally:  # also when the task is cancelled because the program ends
+            self._finished.set()
             self._begun.set()
 
-    async def _hand_on(self, process: asyncio.subprocess.Process, stderr: int) -> bytes:
-        """Hand on what comes after the mark that the command begins; what came before it."""
+    async def _forward(self, process: asyncio.subprocess.Process, stderr: int) -> bytes:
+        """Forward the output after the mark with which the command begins; return the output before it."""
         assert process.stderr is not None  # noqa: S101  for the type checker
         loop = asyncio.get_running_loop()
         closed: asyncio.Future[None] = loop.create_future()
-        out, _ = await loop.connect_write_pipe(lambda: _Writing(closed), os.fdopen(stderr, "wb", 0))
+        out, _ = await loop.connect_write_pipe(lambda: _WriteProtocol(closed), os.fdopen(stderr, "wb", 0))
         before = b""
         try:
             while piece := await process.stderr.read(_PIECE_BYTES):
@@ -281,7 +287,7 @@ class _ContainerLaunch(WatchedLaunch):
 
     async def ended(self) -> int:
         if self._process is not None:
-            await self._gone.wait()
+            await self._finished.wait()
         if self._killed:
             return _KILLED
         if self._problem:
@@ -289,8 +295,11 @@ class _ContainerLaunch(WatchedLaunch):
         return self._code
 
     def kill(self) -> None:
-        """See `Launch`. What a command left behind at its end is ended by the shell that waited for it."""
-        if self._gone.is_set() or self._process is None or self._container is None:
+        """Kill the container's processes (see `Launch`).
+
+        Processes that outlive the command are killed by the shell that waits for it.
+        """
+        if self._finished.is_set() or self._process is None or self._container is None:
             return
         self._killed = True
         self._container.kill()
@@ -309,25 +318,27 @@ class _ContainerLaunch(WatchedLaunch):
         await self._proxy.close()
         container, self._container = self._container, None
         if container is not None:
-            if self.killed_for:  # the kernel may be about to end the first process too
+            if self.killed_for:  # the kernel may kill the first process next
                 container.kill()
             await self._opened.give_back(container)
 
 
-class _Writing(asyncio.BaseProtocol):
-    """Says when all was written."""
+class _WriteProtocol(asyncio.BaseProtocol):
+    """A protocol that sets a future when everything is written."""
 
     def __init__(self, closed: asyncio.Future[None]) -> None:
         self._closed = closed
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Called by asyncio at the end."""
+        """Set the future; asyncio calls this at the end."""
         if not self._closed.done():
             self._closed.set_result(None)
 
 
 def _script(command: Command, limits: SandboxLimits, image: ContainerImage) -> bytes:
-    """What the shell in a container is to do: start the command with its limits, and end what it leaves behind.
+    """Return the script for the shell in a container.
+
+    It starts the command with its limits, and ends the processes that the command leaves running.
 
     Raises:
         ValueError, OSError: the command has a NUL character, or is too long.
@@ -335,15 +346,15 @@ def _script(command: Command, limits: SandboxLimits, image: ContainerImage) -> b
     variables = {
         name: value
         for name, value in command.variables.items()
-        if name not in VERSIONS or name in image.variables  # of this machine's toolchains
+        if name not in VERSIONS or name in image.variables  # these select toolchains of this machine
     }
-    given = [os.fsencode(f"{name}={value}") for name, value in variables.items()]
+    assignments = [os.fsencode(f"{name}={value}") for name, value in variables.items()]
     line, folder = os.fsencode(command.line), os.fsencode(command.folder)
-    if any(b"\0" in text for text in (*given, line, folder)):
+    if any(b"\0" in text for text in (*assignments, line, folder)):
         raise ValueError("embedded null byte")
-    if any(len(text) > _MAX_WORD_BYTES for text in (*given, line)):
+    if any(len(text) > _MAX_WORD_BYTES for text in (*assignments, line)):
         raise OSError(7, "Argument list too long")
-    quoted = b" ".join(_quoted(text) for text in given)
+    quoted = b" ".join(_quoted(text) for text in assignments)
     shell = b'"$(command -v bash || command -v sh)"'
     nice = b"$(command -v nice >/dev/null && echo nice -n %d)" % NICENESS
     return b"\n".join(

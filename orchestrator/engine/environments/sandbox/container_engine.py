@@ -1,4 +1,4 @@
-"""Containers: the engine of this machine (`docker` or `podman`), an image that it has, and what starts one."""
+"""Containers: the engine of this machine (`docker` or `podman`), an image that it has, and their start."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 ENGINES = ("docker", "podman")
 LABEL = "pullwright"
-"""Every container has it."""
-OTHER = "or leave out --sandbox for the system's own"
-"""Ends a message about a container that cannot be started."""
+"""The label of every container."""
+USE_SYSTEM_SANDBOX = "or leave out --sandbox for the system's own"
+"""The end of a message about a container that cannot be started."""
 _ASK_SECONDS = 30.0
 HANDOVER = "/pullwright"
-"""A folder in the container with a socket and files that are only for it."""
+"""A folder in the container with a socket and files for this container only."""
 _START_SECONDS = 60.0
 _REMOVE_SECONDS = 10.0
 _QUIET_SECONDS = 0.5
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 
 _NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
 _NEEDED_BY_PREFIX = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "XDG_", "DBUS_SESSION_")
@@ -60,8 +60,8 @@ class ContainerEngine:
     Attributes:
         name: `docker` or `podman`.
         program: its path.
-        variables: all that it is given; none of them is seen in a container.
-        user: options, so that files of a container belong to the user who runs this.
+        variables: all its variables; none of them is visible in a container.
+        user: options with which a container's files belong to the user who runs this program.
     """
 
     name: str
@@ -72,13 +72,13 @@ class ContainerEngine:
 
 @dataclass(frozen=True, slots=True)
 class ContainerImage:
-    """What containers are started from.
+    """The image from which containers are started.
 
     Attributes:
-        name: as the person wrote it.
-        number: what it was when this program began; a name may be given to another image meanwhile.
+        name: the name as the user wrote it.
+        number: the image's id when this program started; its name may be moved to another image meanwhile.
         architecture: such as `amd64`.
-        variables: its own; what looks like a secret has no value.
+        variables: the image's variables; one that looks like a secret has an empty value.
         volumes: folders that would be on the disk of this machine.
     """
 
@@ -90,7 +90,9 @@ class ContainerImage:
 
 
 def find_image(wanted: str, inherited: Mapping[str, str]) -> tuple[ContainerEngine, ContainerImage]:
-    """Find an image that is on this machine already, and its engine. None is downloaded, and nothing is started.
+    """Find an image that is already on this machine, and its engine. No image is pulled.
+
+    No container is started either.
 
     Args:
         wanted: `docker:IMAGE` or `podman:IMAGE`.
@@ -101,33 +103,35 @@ def find_image(wanted: str, inherited: Mapping[str, str]) -> tuple[ContainerEngi
     name, _, image = wanted.partition(":")
     program = shutil.which(name, path=inherited.get("PATH"))
     if program is None or name not in ENGINES:
-        raise SandboxMissingError(f"no sandbox for commands: there is no program {name}; install it, {OTHER}")
+        raise SandboxMissingError(
+            f"no sandbox for commands: there is no program {name}; install it, {USE_SYSTEM_SANDBOX}"
+        )
     variables = {
         variable: value
         for variable, value in inherited.items()
         if variable in _NEEDED or variable.startswith(_NEEDED_BY_PREFIX)
     }
-    asked = ContainerEngine(name, program, variables, ())
+    engine_alone = ContainerEngine(name, program, variables, ())
     form = "{{json .SecurityOptions}}" if name == "docker" else "{{json .Host.Security}}"
-    code, said = _ask(asked, "info", "--format", form)
+    code, said = _ask(engine_alone, "info", "--format", form)
     if code:
         raise SandboxMissingError(
-            f"no sandbox for commands: {name} does not answer, start it, {OTHER}: {said}"
+            f"no sandbox for commands: {name} does not answer, start it, {USE_SYSTEM_SANDBOX}: {said}"
         )
-    code, described = _ask(asked, "image", "inspect", "--", image)
+    code, description = _ask(engine_alone, "image", "inspect", "--", image)
     if code:
         raise SandboxMissingError(
-            f"no sandbox for commands: {name} has no image {image}; get it with {name} pull {image}, {OTHER}"
+            f"no sandbox for commands: {name} has no image {image}; get it with {name} pull {image}, {USE_SYSTEM_SANDBOX}"
         )
-    engine = replace(asked, user=_user(name, said))
+    engine = replace(engine_alone, user=_user(name, said))
     _remove_unstarted(engine)
-    return engine, _image(image, json.loads(described)[0])
+    return engine, _image(image, json.loads(description)[0])
 
 
 def _ask(engine: ContainerEngine, *words: str) -> tuple[int, str]:
-    """The exit code of a question to the engine, and its answer, or the last line of what it complained of."""
+    """Run an engine command; return its exit code, and its output or the last line of its error output."""
     try:
-        ran = subprocess.run(  # noqa: S603  our own words, and a name after --
+        ran = subprocess.run(  # noqa: S603  fixed arguments, and a name after --
             [engine.program, *words],
             env=dict(engine.variables),
             stdin=subprocess.DEVNULL,
@@ -145,7 +149,7 @@ def _ask(engine: ContainerEngine, *words: str) -> tuple[int, str]:
 
 
 def _user(engine: str, security: str) -> tuple[str, ...]:
-    """Options for the user of a container: the one who runs this, or one that stands for it."""
+    """Return the options for a container's user: the user who runs this, or one that is mapped to it."""
     own = f"{os.getuid()}:{os.getgid()}"
     if engine == "podman":
         return ("--user", own) if os.getuid() == 0 else ("--userns", "keep-id", "--user", own)
@@ -154,17 +158,22 @@ def _user(engine: str, security: str) -> tuple[str, ...]:
     return ("--userns", "host", "--user", own) if "name=userns" in security else ("--user", own)
 
 
-def _image(name: str, described: dict[str, object]) -> ContainerImage:
-    config = described.get("Config")
+def _image(name: str, description: dict[str, object]) -> ContainerImage:
+    config = description.get("Config")
     config = config if isinstance(config, dict) else {}
     pairs = (line.partition("=") for line in config.get("Env") or ())
     variables = {name: "" if is_secret(name, value) else value for name, _, value in pairs}
     volumes = tuple(sorted(str(path) for path in config.get("Volumes") or ()))
-    return ContainerImage(name, str(described["Id"]), str(described.get("Architecture")), variables, volumes)
+    return ContainerImage(
+        name, str(description["Id"]), str(description.get("Architecture")), variables, volumes
+    )
 
 
 def _remove_unstarted(engine: ContainerEngine) -> None:
-    """Remove containers that a program made and was killed before it started them. Others end with their program."""
+    """Remove containers of a killed program that were created but never started.
+
+    Started containers end with their program.
+    """
     made = ("ps", "--all", "--filter", f"label={LABEL}", "--filter", "status=created")
     code, names = _ask(engine, *made, "--format", "{{.Names}}")
     if code == 0:
@@ -175,7 +184,7 @@ def _remove_unstarted(engine: ContainerEngine) -> None:
 
 
 def last_line(said: bytes) -> str:
-    """The last line that says something, short enough to be shown."""
+    """Return the last line with text, shortened for a message."""
     lines = [
         line for line in said.decode("utf-8", "replace").splitlines() if line.strip() and "--help" not in line
     ]
@@ -184,11 +193,11 @@ def last_line(said: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """What all containers of a sandbox have in common.
+    """The properties that all containers of a sandbox share.
 
     Attributes:
         readable: paths of this machine that commands may read.
-        first: what the shell of the image does to begin: it starts `container_init`.
+        first: the first script of the image's shell, which starts `container_init`.
     """
 
     engine: ContainerEngine
@@ -199,17 +208,17 @@ class ContainerPlan:
 
     @property
     def name(self) -> str:
-        """The engine and the image, for a person."""
+        """The engine and the image, for display."""
         return f"{self.engine.name} {self.image.name} ({self.image.number.removeprefix('sha256:')[:12]})"
 
     def run_words(
         self, name: str, folder: WritableFolder, handover: Path, protections: Sequence[visible.Protection]
     ) -> list[str]:
-        """The command line that starts a container of this name.
+        """Return the command line that starts a container of this name.
 
         Args:
-            handover: a folder of this machine with all that is only for the container.
-            protections: of the folder.
+            handover: a folder of this machine with the files for this container only.
+            protections: protections of the folder.
         """
         limits, root = self.limits, folder.root
         words = [self.engine.program, "run", "--interactive", "--rm", "--pull", "never", "--name", name]
@@ -242,7 +251,7 @@ class ContainerPlan:
             source = str(handover / f"protected-{number}") if one.content is not None else one.path
             words += _bind(source, one.path, "readonly")
         hidden = {variable: "" for variable, value in self.image.variables.items() if not value}
-        for variable, value in (hidden | proxy_variables()).items():  # else docker's own settings count
+        for variable, value in (hidden | proxy_variables()).items():  # overrides docker's own proxy settings
             words += ["--env", f"{variable}={value}"]
         return [*words, "--entrypoint", "sh", self.image.number, "-c", self.first]
 
@@ -250,8 +259,8 @@ class ContainerPlan:
 def _limits(limits: SandboxLimits, engine: str) -> list[str]:
     memory = str(limits.memory())
     words = ["--memory", memory, "--memory-swap", memory, "--shm-size", str(visible.SHARED_BYTES)]
-    words += ["--pids-limit", str(limits.processes + 2)]  # the first one, and the shell that waits
-    if engine == "podman":  # it would raise these, which not every user may do
+    words += ["--pids-limit", str(limits.processes + 2)]  # plus the first process and the waiting shell
+    if engine == "podman":  # its defaults may exceed what this user may set
         for name, number, wanted in (
             ("nofile", resource.RLIMIT_NOFILE, limits.open_files),
             ("nproc", resource.RLIMIT_NPROC, limits.processes),
@@ -263,7 +272,7 @@ def _limits(limits: SandboxLimits, engine: str) -> list[str]:
 
 
 def _bind(source: str, target: str, *more: str) -> list[str]:
-    """A mount. Engines read these words as a line of comma-separated values (RFC 4180)."""
+    """Return the options of a bind mount, as one line of comma-separated values (RFC 4180)."""
     fields = ["type=bind", f"source={source}", f"target={target}", *more]
     quoted = [
         f'"{field.replace(chr(34), chr(34) * 2)}"' if set(field) & {",", '"'} else field for field in fields
@@ -272,12 +281,12 @@ def _bind(source: str, target: str, *more: str) -> list[str]:
 
 
 class Container:
-    """A container that runs one command at a time. Made by `start_container`.
+    """A container that runs one command at a time. Created by `start_container`.
 
     Attributes:
-        protections: what was protected when it was started.
-        proc: its `/proc`, an open folder.
-        listener: a listening socket inside.
+        protections: the protections with which it was started.
+        proc: descriptor of its `/proc`, an open folder.
+        listener: descriptor of a listening socket inside.
     """
 
     def __init__(
@@ -285,15 +294,15 @@ class Container:
         run: subprocess.Popen[bytes],
         name: str,
         protections: Sequence[visible.Protection],
-        handed: Sequence[int],
+        received: Sequence[int],
     ) -> None:
         self.name, self.protections = name, tuple(protections)
-        self._handle, self.proc, self.listener = handed
+        self._handle, self.proc, self.listener = received
         self._run, self._killed = run, False
-        self._abandoned = weakref.finalize(self, _abandon, run, handed)
+        self._finalizer = weakref.finalize(self, _abandon, run, received)
 
     def memory(self, limits: SandboxLimits) -> ContainerGroup | None:
-        """The engine's control group of it, where that has the limit."""
+        """Return the control group that the engine made for the container, if it has this memory limit."""
         with suppress(OSError, StopIteration, ValueError):
             lines = Path(f"/proc/self/fdinfo/{self._handle}").read_text("ascii").splitlines()
             number = int(next(line for line in lines if line.startswith("Pid:")).split()[1])
@@ -301,30 +310,30 @@ class Container:
         return None
 
     def is_alive(self) -> bool:
-        """Whether its first process runs: the handle of one that has ended can be read."""
+        """Return whether the container's first process runs. The handle of an ended process is readable."""
         poll = select.poll()
         poll.register(self._handle, select.POLLIN)
         return not self._killed and not poll.poll(0)
 
     def kill(self) -> None:
-        """End everything in it: the kernel ends a process namespace with its first process."""
+        """Kill every process in the container: the kernel ends a process namespace with its first process."""
         self._killed = True
         with suppress(OSError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     async def is_quiet(self) -> bool:
-        """Whether nothing runs in it but its first process, or soon will not: what was killed takes a moment to go."""
+        """Return whether no process but the first is left, after a short wait for killed ones to disappear."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_QUIET_SECONDS):
                 while self.is_alive():
                     if not any(name.isdigit() and name != "1" for name in os.listdir(self.proc)):  # noqa: PTH208  a descriptor
                         return True
-                    await asyncio.sleep(_LOOK_SECONDS)
+                    await asyncio.sleep(_POLL_SECONDS)
         return False
 
     async def end(self) -> None:
-        """Kill it, and wait until nothing of it runs and the engine has removed it."""
-        self._abandoned.detach()
+        """Kill the container, and wait until no process of it runs and the engine has removed it."""
+        self._finalizer.detach()
         self.kill()
         await until_readable(self._handle)
         _close(self._run, (self._handle, self.proc, self.listener))
@@ -341,16 +350,16 @@ def _close(run: subprocess.Popen[bytes], descriptors: Sequence[int]) -> None:
 def _wait_for(run: subprocess.Popen[bytes]) -> None:
     try:
         run.wait(_REMOVE_SECONDS)
-    except subprocess.TimeoutExpired:  # the engine goes on removing it
+    except subprocess.TimeoutExpired:  # the engine continues to remove the container
         run.kill()
         run.wait()
 
 
-def _abandon(run: subprocess.Popen[bytes], handed: Sequence[int]) -> None:
-    """End a container that was never closed, as that of an environment without clean-up."""
+def _abandon(run: subprocess.Popen[bytes], received: Sequence[int]) -> None:
+    """End a container that was never closed, for example that of an environment without clean-up."""
     with suppress(OSError):
-        signal.pidfd_send_signal(handed[0], signal.SIGKILL)
-    _close(run, handed)
+        signal.pidfd_send_signal(received[0], signal.SIGKILL)
+    _close(run, received)
     _wait_for(run)
 
 
@@ -364,13 +373,13 @@ async def start_container(
     """
     name = f"{LABEL}-{os.getpid()}-{secrets.token_hex(6)}"
     scratch = visible.Scratch()
-    said = tempfile.TemporaryFile()  # noqa: SIM115  the engine's program writes to it to its end
+    said = tempfile.TemporaryFile()  # noqa: SIM115  the engine's program keeps writing to it
     run: subprocess.Popen[bytes] | None = None
     try:
         handover = Path(scratch.path)
         _write_handover(handover, plan.image.architecture, protections)
         with _listening(handover) as listener:
-            run = subprocess.Popen(  # noqa: S603, ASYNC220  our own words; it takes a millisecond
+            run = subprocess.Popen(  # noqa: S603, ASYNC220  fixed arguments; it takes a millisecond
                 plan.run_words(name, folder, handover, protections),
                 env=dict(plan.engine.variables),
                 cwd="/",
@@ -379,9 +388,9 @@ async def start_container(
                 stderr=said,
                 start_new_session=True,
             )
-            handed = await _receive(listener, run)
-        if handed is not None:
-            return Container(run, name, protections, handed)
+            received = await _receive(listener, run)
+        if received is not None:
+            return Container(run, name, protections, received)
         said.seek(0)
         complaint = last_line(said.read())
     except BaseException:
@@ -412,7 +421,7 @@ def _write_handover(handover: Path, architecture: str, protections: Sequence[vis
 
 
 def _listening(handover: Path) -> socket.socket:
-    """A socket in a folder, whose path may be longer than a socket's address can be."""
+    """Return a socket that listens in a folder whose path may be too long for a socket address."""
     folder = os.open(handover, os.O_RDONLY | os.O_DIRECTORY)
     try:
         listener = socket.socket(socket.AF_UNIX)
@@ -425,7 +434,7 @@ def _listening(handover: Path) -> socket.socket:
 
 
 async def _receive(listener: socket.socket, run: subprocess.Popen[bytes]) -> list[int] | None:
-    """What the first process hands over; None where the engine's program ends before that."""
+    """Receive the descriptors of the first process; None if the engine's program ends before that."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_START_SECONDS):
             while run.poll() is None:
@@ -433,17 +442,17 @@ async def _receive(listener: socket.socket, run: subprocess.Popen[bytes]) -> lis
                     channel, _ = listener.accept()
                     with channel:
                         channel.settimeout(_ASK_SECONDS)
-                        _, handed, _, _ = socket.recv_fds(channel, 1, HANDED_OVER)
-                    return handed if len(handed) == HANDED_OVER else None
-                await asyncio.sleep(_LOOK_SECONDS)
+                        _, received, _, _ = socket.recv_fds(channel, 1, HANDED_OVER)
+                    return received if len(received) == HANDED_OVER else None
+                await asyncio.sleep(_POLL_SECONDS)
     return None
 
 
 def _give_up(run: subprocess.Popen[bytes]) -> None:
     """Undo a start that failed or was cancelled half-way.
 
-    Where the container starts nevertheless, its first process finds nobody to hand over to, or its standard input
-    closed, and ends.
+    If the container starts nevertheless, its first process cannot connect to the socket or finds its standard
+    input closed, and ends.
     """
     assert run.stdin is not None  # noqa: S101  for the type checker
     run.stdin.close()

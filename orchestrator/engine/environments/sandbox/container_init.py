@@ -1,9 +1,10 @@
-"""The first process of a container: a program of a dozen kernel calls, assembled here.
+"""The first process of a container: a program of a dozen system calls, assembled here.
 
-An image need not have any program but a shell, and a shell can neither listen at a port nor hand over a descriptor.
-The program sends three descriptors through a socket: a handle on itself, its `/proc`, and a listening socket for the
-proxy. Then it waits until its standard input is closed and ends, and with it everything in the container. Nothing in
-the container can trace it, and the children of dead processes that it inherits never stay as zombies.
+An image may have no program but a shell, and a shell can neither listen at a port nor hand over a descriptor.
+The program sends three descriptors through a socket: a handle on itself, its `/proc`, and a listening socket
+for the proxy. Then it waits until its standard input is closed, and ends together with everything in the
+container. No process in the container can trace it. Orphaned processes that it inherits never stay as
+zombies.
 
 Sources: elf(5), syscalls(2), the kernel's `arch/x86/entry/syscalls/syscall_64.tbl` and
 `include/uapi/asm-generic/unistd.h`.
@@ -21,37 +22,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HANDED_OVER = 3
-"""Descriptors that come from the program: its own handle, its `/proc` and the listening socket."""
+"""The number of descriptors that the program sends: its own handle, its `/proc` and the listening socket."""
 
 _LOADED_AT = 0x400000
 _HEAD_BYTES = 64 + 56
 _FAILED = 101
-"""Exit code where a call failed that must not."""
+"""The exit code after a required system call failed."""
 
-_HANDLE, _PROC, _LISTENER, _CHANNEL = (
-    3,
-    4,
-    5,
-    6,
-)  # the numbers that the kernel gives out when all others are closed
+# The kernel assigns these numbers, because all other descriptors are closed.
+_HANDLE, _PROC, _LISTENER, _CHANNEL = 3, 4, 5, 6
 _AT_HERE, _ALL = 0xFFFFFF9C, 0xFFFFFFFF
 _CLOSED_ON_EXEC = 0o2000000
 _SET_DUMPABLE, _IGNORE, _MASK_BYTES = 4, 1, 8
 _BACKLOG = 64
 
 _Call: TypeAlias = "tuple[str, tuple[int | str, ...]]"
-"""A call's name and arguments. A text stands for the address of the data of that name."""
+"""A system call's name and arguments. A string stands for the address of the data of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """How a processor calls the kernel.
+    """How a processor makes system calls.
 
     Attributes:
-        number: of the machine, in the head of a program.
-        calls: numbers of calls by name.
-        call: the code that makes a call of a number with arguments.
-        leave: the code that ends the program where the last call failed.
+        number: the machine's number in the ELF header.
+        calls: numbers of system calls by name.
+        call: returns the code for a system call, from its number and arguments.
+        leave: the code that ends the program if the last call failed.
         wait: the code that reads standard input to its end and ends the program.
     """
 
@@ -63,13 +60,13 @@ class _Machine:
 
 
 def init_program(architecture: str, path: str, socket_path: str, port: int) -> bytes | None:
-    """The program for images of an architecture as engines name it; None for one that is not known here.
+    """Return the program for an architecture as engines name it; None for an unknown one.
 
     Args:
         architecture: `amd64` or `arm64`.
-        path: where the program is; it removes itself from there.
-        socket_path: where it hands its descriptors over.
-        port: where it listens, at 127.0.0.1.
+        path: the path of the program; it removes itself from there.
+        socket_path: the socket to which it sends its descriptors.
+        port: the port at 127.0.0.1 where it listens.
     """
     machine = _MACHINES.get(architecture)
     if machine is None:
@@ -89,33 +86,33 @@ def init_program(architecture: str, path: str, socket_path: str, port: int) -> b
         ("sendmsg", (_CHANNEL, "message", 0)),
         ("close_range", (_HANDLE, _ALL, 0)),
     ]
-    # Neither length depends on addresses, so that they are known before they are written.
-    where = dict.fromkeys(_data({}, path, socket_path, port), _LOADED_AT)
-    at = _LOADED_AT + _HEAD_BYTES + len(_code(machine, calls, where))
+    # The lengths of code and data do not depend on addresses, so addresses are computed from them first.
+    addresses = dict.fromkeys(_data({}, path, socket_path, port), _LOADED_AT)
+    at = _LOADED_AT + _HEAD_BYTES + len(_code(machine, calls, addresses))
     for name, content in _data({}, path, socket_path, port).items():
-        where[name] = at
+        addresses[name] = at
         at += len(content)
-    data = b"".join(_data(where, path, socket_path, port).values())
-    return _head(machine.number, at - _LOADED_AT) + _code(machine, calls, where) + data
+    data = b"".join(_data(addresses, path, socket_path, port).values())
+    return _elf_header(machine.number, at - _LOADED_AT) + _code(machine, calls, addresses) + data
 
 
-def _code(machine: _Machine, calls: list[_Call], where: dict[str, int]) -> bytes:
-    made = [
+def _code(machine: _Machine, calls: list[_Call], addresses: dict[str, int]) -> bytes:
+    code_of_calls = [
         machine.call(
             machine.calls[name],
-            tuple(where[value] if isinstance(value, str) else int(value) for value in arguments),
+            tuple(addresses[value] if isinstance(value, str) else int(value) for value in arguments),
         )
         for name, arguments in calls
     ]
-    code = b"".join(one + machine.leave for one in made) + machine.wait
+    code = b"".join(one + machine.leave for one in code_of_calls) + machine.wait
     return code + bytes(-len(code) % 8)
 
 
-def _data(where: dict[str, int], path: str, socket_path: str, port: int) -> dict[str, bytes]:
-    """What the calls read, by name; each as long as a multiple of eight."""
+def _data(addresses: dict[str, int], path: str, socket_path: str, port: int) -> dict[str, bytes]:
+    """Return the data that the calls read, by name; each padded to a multiple of eight bytes."""
     rights = struct.pack("=Qii3i", 16 + 4 * HANDED_OVER, socket.SOL_SOCKET, 1, _HANDLE, _PROC, _LISTENER)
     rights += bytes(-len(rights) % 8)
-    at = where.get
+    at = addresses.get
     found = {
         "path": path.encode() + b"\0",
         "proc": b"/proc\0",
@@ -129,8 +126,8 @@ def _data(where: dict[str, int], path: str, socket_path: str, port: int) -> dict
     return {name: content + bytes(-len(content) % 8) for name, content in found.items()}
 
 
-def _head(machine: int, size: int) -> bytes:
-    """The head of a program that is loaded whole, to be read and run."""
+def _elf_header(machine: int, size: int) -> bytes:
+    """Return the ELF header of a program that is loaded as one segment, readable and executable."""
     start = _LOADED_AT + _HEAD_BYTES
     elf = struct.pack(
         "=16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 2, machine, 1, start, 64, 0, 0, 64, 56, 1, 0, 0, 0

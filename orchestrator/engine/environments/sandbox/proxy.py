@@ -1,8 +1,8 @@
-"""The one door from a sandbox to the network: an HTTP proxy that knows the allowed hosts by name.
+"""The only way from a sandbox to the network: an HTTP proxy that allows hosts by name.
 
-An address serves many names, so the name that was allowed is checked on the way too: in a TLS connection the client's
-first message must ask for it, and a plain request is built anew for it, one in each connection. What is said inside
-of TLS cannot be read here.
+One address serves many names, so the allowed name is checked in the connection too. In a TLS connection the
+client's first message must ask for it. A plain request is rebuilt for the allowed host, one in each
+connection. The content of TLS cannot be read here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import Connect
 
 PROXY_PORT = 61_080
-"""Above the ports that Linux gives out itself. In a network of its own it is always free."""
+"""A port above those that Linux assigns itself. In a network namespace of its own it is always free."""
 _WEB_PORTS = frozenset({80, 443})
 _CONNECT_SECONDS = 20.0
 _MAX_PORT = 65_535
@@ -37,24 +37,24 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """One `--allow-host`. With `below`, the hosts below the name and not itself."""
+    """One `--allow-host`. With `below` it allows the hosts below the name, but not the name itself."""
 
     name: str
     ports: frozenset[int]
     below: bool = False
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether this host may be reached at this port."""
+        """Return whether this host may be reached at this port."""
         if port not in self.ports:
             return False
         return host.endswith(f".{self.name}") if self.below else host == self.name
 
 
 def host_rule(text: str) -> HostRule:
-    """Read `pypi.org`, `*.pypi.org` or `name:port`.
+    """Parse `pypi.org`, `*.pypi.org` or `name:port`.
 
     Raises:
-        ConfigurationError: it is none of these.
+        ConfigurationError: the text has none of these forms.
     """
     name, colon, port = text.strip().lower().partition(":")
     below = name.startswith("*.")
@@ -68,19 +68,19 @@ def host_rule(text: str) -> HostRule:
 
 
 def host_name(text: str) -> str:
-    """The name in lower case and without a final dot, or nothing where it is no name."""
+    """Return the name in lower case and without a final dot; empty if it is no valid name."""
     name = text.lower().removesuffix(".")
     return name if _NAME.match(name) else ""
 
 
 def _port_number(text: str) -> int | None:
-    """The port, or None where it is no port."""
+    """Return the port, or None if the text is no port."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_PORT)) else 0
     return number if 0 < number <= _MAX_PORT else None
 
 
 def explain_refused(refused: str) -> str:
-    """The message for an entry of `refused_hosts`: `host:port`, or that and, after a blank, why it is refused."""
+    """Return the message for an entry of `refused_hosts`: `host:port`, or that, a blank and a reason."""
     place, _, why = refused.partition(" ")
     if why:
         return f"refused connection to {place}: {why}"
@@ -93,7 +93,7 @@ async def connect_public(host: str, port: int) -> tuple[asyncio.StreamReader, as
     """Connect to the first public address of a name that answers.
 
     Raises:
-        OSError: it has no public address, or none answers.
+        OSError: the name has no public address, or none answers.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [str(item[4][0]) for item in found]
@@ -105,54 +105,61 @@ async def connect_public(host: str, port: int) -> tuple[asyncio.StreamReader, as
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 return await asyncio.open_connection(address, port)
-        except OSError as error:  # a time-out is one
+        except OSError as error:  # TimeoutError is an OSError
             failure = error
     raise failure
 
 
 MAX_HELLO_BYTES = 32_768
-"""Of all records together. With keys against quantum computers and a resumed session it has about 4,000."""
+"""The size limit of all records of a hello together.
+
+With post-quantum keys and a resumed session a hello has about 4,000 bytes.
+"""
 _HANDSHAKE = 22
-"""The first byte of a record with a message of the handshake; no other protocol's first line begins with it."""
+"""The first byte of a handshake record. The first line of no other protocol begins with it."""
 ANSWER_BYTES = 43
-"""Of a server's first record, up to the end of what shows whether it asks for a second hello."""
+"""The number of first bytes of a server's answer that show whether it asks for a second hello."""
 _CHANGE_CIPHER_SPEC = 20
 _RECORD_HEAD, _MESSAGE_HEAD = 5, 4
 _MAX_RECORD = 1 << 14
 _CLIENT_HELLO, _SERVER_HELLO = 1, 2
-_SERVER_NAME, _ENCRYPTED_HELLO, _ENCRYPTED_NAME = 0, 0xFE0D, 0xFFCE  # RFC 6066, RFC 9849, its first draft
+_SERVER_NAME, _ENCRYPTED_HELLO, _ENCRYPTED_NAME = (
+    0,
+    0xFE0D,
+    0xFFCE,
+)  # RFC 6066, RFC 9849, the first draft of it
 _RETRY = hashlib.sha256(b"HelloRetryRequest").digest()
-"""Stands in the place of a server's random bytes where it asks for a second hello (RFC 8446 4.1.3)."""
+"""The value in place of a server's random bytes that asks for a second hello (RFC 8446 4.1.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientHello:
-    """What a client's first TLS message says of the server.
+    """The information about the server in a client's first TLS message.
 
     Attributes:
         name: see `host_name`.
-        encrypted: whether it has a second, encrypted hello, in which another name may stand.
+        encrypted: whether it has a second, encrypted hello, which may name another server.
     """
 
     name: str
     encrypted: bool
 
 
-async def receive_hello(reader: asyncio.StreamReader, begun: bytes = b"") -> tuple[bytes, ClientHello]:
-    """Read a hello, however it is split. Returns the bytes as they came, and what they say.
+async def receive_hello(reader: asyncio.StreamReader, first_bytes: bytes = b"") -> tuple[bytes, ClientHello]:
+    """Read a hello, in any number of records. Return the received bytes and the parsed hello.
 
-    A record of another kind that a second hello may follow is handed on with it.
+    A change-cipher-spec record before a second hello is returned with it.
 
     Args:
         reader: the client's bytes.
-        begun: the record's first bytes, if they have been read.
+        begun: the record's first bytes, if they have already been read.
 
     Raises:
-        ValueError: it is no hello, or more than `MAX_HELLO_BYTES`.
-        EOFError: the client went away in the middle.
+        ValueError: the bytes are no hello, or more than `MAX_HELLO_BYTES`.
+        EOFError: the client closed the connection in the middle.
     """
-    raw, message = bytearray(begun), bytearray()
-    head = begun
+    raw, message = bytearray(first_bytes), bytearray()
+    head = first_bytes
     while len(message) < _MESSAGE_HEAD or len(message) < _MESSAGE_HEAD + int.from_bytes(message[1:4]):
         rest = await reader.readexactly(_RECORD_HEAD - len(head))
         head += rest
@@ -170,24 +177,24 @@ async def receive_hello(reader: asyncio.StreamReader, begun: bytes = b"") -> tup
 
 
 def _read_hello(message: bytes) -> ClientHello:
-    """Read a whole message of the handshake.
+    """Parse a complete handshake message.
 
     Raises:
-        ValueError: it is no hello, or can be read in two ways.
+        ValueError: the message is no hello, or is ambiguous.
     """
-    kind, rest = _taken(message, 1)
-    body, rest = _counted(rest, 3)
-    if kind[0] != _CLIENT_HELLO or rest:  # what follows in the same record could be a second one
+    kind, rest = _split_off(message, 1)
+    body, rest = _split_field(rest, 3)
+    if kind[0] != _CLIENT_HELLO or rest:  # further bytes of the record could be a second hello
         raise ValueError("not a TLS hello")
-    _, body = _taken(body, 34)  # version and random bytes
+    _, body = _split_off(body, 34)  # version and random bytes
     for width in (1, 2, 1):  # session, ciphers, compressions
-        _, body = _counted(body, width)
+        _, body = _split_field(body, width)
     found: dict[int, bytes] = {}
     if body:
-        extensions, body = _counted(body, 2)
+        extensions, body = _split_field(body, 2)
         while extensions:
-            number, extensions = _taken(extensions, 2)
-            content, extensions = _counted(extensions, 2)
+            number, extensions = _split_off(extensions, 2)
+            content, extensions = _split_field(extensions, 2)
             if int.from_bytes(number) in found:
                 raise ValueError("an extension stands twice in the TLS hello")
             found[int.from_bytes(number)] = content
@@ -197,8 +204,8 @@ def _read_hello(message: bytes) -> ClientHello:
     return ClientHello(_name(found[_SERVER_NAME]) if _SERVER_NAME in found else "", encrypted)
 
 
-def asks_again(answer: bytes) -> bool:
-    """Whether a server's first bytes, at least `ANSWER_BYTES` of them, ask for a second hello."""
+def asks_for_second_hello(answer: bytes) -> bool:
+    """Return whether a server's first bytes, at least `ANSWER_BYTES` of them, ask for a second hello."""
     is_hello = answer[:1] == bytes([_HANDSHAKE]) and answer[_RECORD_HEAD : _RECORD_HEAD + 1] == bytes(
         [_SERVER_HELLO]
     )
@@ -206,25 +213,25 @@ def asks_again(answer: bytes) -> bool:
 
 
 def _name(extension: bytes) -> str:
-    names, rest = _counted(extension, 2)
-    kind, names = _taken(names, 1)
-    name, more = _counted(names, 2)
+    names, rest = _split_field(extension, 2)
+    kind, names = _split_off(names, 1)
+    name, more = _split_field(names, 2)
     known = host_name(name.decode("ascii", "replace"))
     if rest or more or kind != b"\x00" or not known:
         raise ValueError("the TLS hello has no plain server name")
     return known
 
 
-def _taken(data: bytes, size: int) -> tuple[bytes, bytes]:
+def _split_off(data: bytes, size: int) -> tuple[bytes, bytes]:
     if len(data) < size:
         raise ValueError("the TLS hello ends too early")
     return data[:size], data[size:]
 
 
-def _counted(data: bytes, width: int) -> tuple[bytes, bytes]:
-    """A field whose length stands before it, in so many bytes, and what follows."""
-    length, rest = _taken(data, width)
-    return _taken(rest, int.from_bytes(length))
+def _split_field(data: bytes, width: int) -> tuple[bytes, bytes]:
+    """Split off a field with a length prefix of `width` bytes; return the field and the rest."""
+    length, rest = _split_off(data, width)
+    return _split_off(rest, int.from_bytes(length))
 
 
 MAX_HEAD_BYTES = 32_768
@@ -234,22 +241,26 @@ _HEAD_SECONDS = 20.0
 _IDLE_SECONDS = 300.0
 _CHUNK_BYTES = 65_536
 _HTTP_PORT = 80
-_TAKES = "this proxy takes CONNECT host:port and http:// addresses"
+_USAGE = "this proxy takes CONNECT host:port and http:// addresses"
 _FIRST = re.compile(rb"[A-Za-z]+ [!-~]+ HTTP/1\.[01]")
-"""The first line of a request; a server may take any other byte for a blank or for the end of a line."""
+"""The first line of a request. A server may treat any other byte as a blank or as the end of a line."""
 _FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00\r\n]*")
-_NOT_HANDED_ON = frozenset(
+_NOT_FORWARDED = frozenset(
     {b"host", b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"http2-settings", b"forwarded"}
 )
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-_NOT_HANDED_ON_BEGIN = (b"proxy-", b"x-forwarded-")
-"""What is between a client and its proxy, asks for another protocol, or names another host to some servers."""
+_NOT_FORWARDED_PREFIXES = (b"proxy-", b"x-forwarded-")
+"""Prefixes of further fields that are not forwarded.
+
+Such fields concern only a client and its proxy, ask for another protocol, or name another host to some
+servers.
+"""
 _ALERT = bytes([21, 3, 3, 0, 2, 2, 112])
 """The fatal TLS alert `unrecognized_name` (RFC 8446 6.2), which a client shows."""
 
 
 def proxy_variables(port: int = PROXY_PORT) -> dict[str, str]:
-    """The variables that make programs use the proxy, in both spellings in use."""
+    """Return the variables that make programs use the proxy, in upper and lower case."""
     address = f"http://127.0.0.1:{port}"
     names = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address)
     names["NO_PROXY"] = "localhost,127.0.0.1,::1"
@@ -260,8 +271,8 @@ class Proxy:
     """The HTTP proxy of one command. Closing it ends all its connections.
 
     Args:
-        rules: what is allowed.
-        connect: opens a connection to an allowed host; None refuses all but public addresses.
+        rules: the allowed hosts.
+        connect: opens a connection to an allowed host; None allows public addresses only.
     """
 
     def __init__(self, rules: Sequence[HostRule], connect: Connect | None = None) -> None:
@@ -273,16 +284,16 @@ class Proxy:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """What was not allowed, once each, the first 100: see `ExecResult.refused_hosts`."""
+        """The first 100 different connections that were not allowed: see `ExecResult.refused_hosts`."""
         return tuple(self._refused)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Answer at a listening socket, and close it at the end."""
+        """Accept connections of a listening socket, which is closed at the end."""
         listener.setblocking(False)
         self._server = await asyncio.start_server(self._accept, sock=listener, limit=MAX_HEAD_BYTES)
 
     async def close(self) -> None:
-        """Stop, and drop all connections."""
+        """Stop serving, and drop all connections."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -302,7 +313,7 @@ class Proxy:
         try:
             await self._answer(reader, writer)
         except* (OSError, EOFError, asyncio.LimitOverrunError):
-            pass  # one side went away, said nothing in time, or said too much: the other is dropped
+            pass  # a side closed, timed out or sent too much: drop the other one
         finally:
             writer.transport.abort()
 
@@ -311,25 +322,25 @@ class Proxy:
         method, host, port, target = _destination(head.partition(b"\r\n")[0])
         request = _Request(head, host, port, target)
         if not host or not (request.is_plain or method == b"CONNECT"):
-            await _say(writer, "400 Bad Request", _TAKES)
+            await _respond(writer, "400 Bad Request", _USAGE)
             return
         if not self._allows(host, port):
-            await _say(writer, "403 Forbidden", self._refuse(f"{host}:{port}"))
+            await _respond(writer, "403 Forbidden", self._refuse(f"{host}:{port}"))
             return
         try:
             far_reader, far_writer = await self._connect(host, port)
         except OSError as error:
-            await _say(writer, "502 Bad Gateway", f"{host}:{port} cannot be reached: {error}")
+            await _respond(writer, "502 Bad Gateway", f"{host}:{port} cannot be reached: {error}")
             return
-        begun: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        first_bytes: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.TaskGroup() as both:
                 if request.is_plain:
                     both.create_task(request.send(reader, far_writer))
                 else:
                     writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                    both.create_task(self._tunnel(host, port, reader, writer, far_writer, begun))
-                both.create_task(_copy(far_reader, writer, begun))
+                    both.create_task(self._tunnel(host, port, reader, writer, far_writer, first_bytes))
+                both.create_task(_copy(far_reader, writer, first_bytes))
         finally:
             far_writer.transport.abort()
 
@@ -340,52 +351,57 @@ class Proxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         far_writer: asyncio.StreamWriter,
-        begun: asyncio.Future[bytes],
+        first_bytes: asyncio.Future[bytes],
     ) -> None:
-        """Hand on what a client says after CONNECT: TLS to this host, or at port 80 one plain request.
+        """Forward a client's bytes after CONNECT: TLS to this host, or at port 80 one plain request.
 
-        A port that a person named may carry any protocol; where that is TLS, it is held to the host too.
-        `begun` will be the first bytes of the far side's answer.
+        At a port that the user allowed explicitly any protocol may be used; if it is TLS, its name must be
+        this host too. `first_bytes` will be the first bytes of the server's answer.
         """
         async with asyncio.timeout(_HEAD_SECONDS if port in _WEB_PORTS else _IDLE_SECONDS):
             first = await reader.readexactly(1)
         if first[0] == _HANDSHAKE:
             far_writer.write(await self._hello(host, port, first, reader, writer))
-            if asks_again(await begun):
+            if asks_for_second_hello(await first_bytes):
                 far_writer.write(await self._hello(host, port, b"", reader, writer))
         elif port == _HTTP_PORT:
             head = first + await _head(reader)
             target = head.partition(b"\r\n")[0].split(b" ")[1:2]
             request = _Request(head, host, port, (target or [b""])[0].decode("latin-1"))
             if not request.is_plain:
-                await _say(writer, "400 Bad Request", _TAKES)
+                await _respond(writer, "400 Bad Request", _USAGE)
                 raise ConnectionAbortedError
             await request.send(reader, far_writer)
             return
         elif port in _WEB_PORTS:
-            await _say(writer, "403 Forbidden", self._refuse(f"{host}:{port} it does not begin with TLS"))
+            await _respond(writer, "403 Forbidden", self._refuse(f"{host}:{port} it does not begin with TLS"))
             raise ConnectionAbortedError
         else:
             far_writer.write(first)
         await _copy(reader, far_writer)
 
     async def _hello(
-        self, host: str, port: int, begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        host: str,
+        port: int,
+        first_bytes: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> bytes:
-        """The bytes of a TLS hello that asks for this host and for no other.
+        """Return the bytes of a TLS hello that asks for this host and for no other.
 
         Raises:
-            ConnectionAbortedError: it asks for another, or does not say for which.
+            ConnectionAbortedError: the hello asks for another host, or names none.
         """
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
-                raw, hello = await receive_hello(reader, begun)
+                raw, hello = await receive_hello(reader, first_bytes)
         except ValueError as error:
             objection = f"{host}:{port} {error}"
         else:
             named = hello.name
             if not named:
-                with suppress(ValueError):  # TLS names no addresses
+                with suppress(ValueError):  # TLS has no server name for addresses
                     ipaddress.ip_address(host)
                     named = host
             if named == host and not hello.encrypted:
@@ -414,13 +430,13 @@ class Proxy:
 
 
 class _Request:
-    """A plain request, to be made anew for one host. Nothing that the client says after it is handed on.
+    """A plain request, rebuilt for one host. Bytes that the client sends after the request are not forwarded.
 
     Args:
-        head: up to the empty line.
+        head: the request's head up to the empty line.
         host: the host that was allowed.
         port: its port.
-        target: what is asked of it, which begins with a slash.
+        target: path and query, which begin with a slash.
     """
 
     def __init__(self, head: bytes, host: str, port: int, target: str) -> None:
@@ -435,7 +451,7 @@ class _Request:
         if not target.startswith("/") or not is_plain:
             return
         named = host if port == _HTTP_PORT else f"{host}:{port}"
-        own = [f"Host: {named}".encode(), *_handed_on(lines), b"Connection: close", b"", b""]
+        own = [f"Host: {named}".encode(), *_server_fields(lines), b"Connection: close", b"", b""]
         with suppress(h11.ProtocolError):
             self._near.receive_data(b"\r\n".join([first, *own]))
             request = self._near.next_event()
@@ -447,10 +463,10 @@ class _Request:
             self.is_plain = True
 
     async def send(self, reader: asyncio.StreamReader, far_writer: asyncio.StreamWriter) -> None:
-        """Send it, and its body as it comes.
+        """Send the request, and its body as it comes.
 
         Raises:
-            OSError, EOFError: a side went away, or the body makes no sense.
+            OSError, EOFError: a side closed the connection, or the body is malformed.
         """
         import h11
 
@@ -474,7 +490,7 @@ class _Request:
 
 
 def _destination(first: bytes) -> tuple[bytes, str, int, str]:
-    """Method, host, port and what is asked of the host; no host where the line makes no sense."""
+    """Return method, host, port and request target; an empty host if the line is invalid."""
     nothing = (b"", "", 0, "")
     words = first.split(b" ")
     if len(words) != 3 or not first.isascii() or any(byte < 0x21 for byte in words[1]):  # noqa: PLR2004
@@ -495,15 +511,18 @@ def _destination(first: bytes) -> tuple[bytes, str, int, str]:
     return method, host_name(name), number, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
-def _handed_on(lines: Sequence[bytes]) -> list[bytes]:
-    """The fields of a request that are for the server, not for the proxy.
+def _server_fields(lines: Sequence[bytes]) -> list[bytes]:
+    """Return the fields of a request that are for the server, not for the proxy.
 
-    Programs behind CGI and its like read `_` in a field's name as `-`: https://www.rfc-editor.org/rfc/rfc3875#section-4.1.18
+    Programs behind CGI and similar interfaces read `_` in a field's name as `-`:
+    https://www.rfc-editor.org/rfc/rfc3875#section-4.1.18
     """
     named = [(line.partition(b":")[0].lower().replace(b"_", b"-"), line) for line in lines]
     words = b",".join(line.partition(b":")[2] for name, line in named if name == b"connection")
-    dropped = _NOT_HANDED_ON | ({word.strip().lower() for word in words.split(b",")} - _FRAMING)
-    return [line for name, line in named if name not in dropped and not name.startswith(_NOT_HANDED_ON_BEGIN)]
+    dropped = _NOT_FORWARDED | ({word.strip().lower() for word in words.split(b",")} - _FRAMING)
+    return [
+        line for name, line in named if name not in dropped and not name.startswith(_NOT_FORWARDED_PREFIXES)
+    ]
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
@@ -512,17 +531,19 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _copy(
-    source: asyncio.StreamReader, target: asyncio.StreamWriter, begun: asyncio.Future[bytes] | None = None
+    source: asyncio.StreamReader,
+    target: asyncio.StreamWriter,
+    first_bytes: asyncio.Future[bytes] | None = None,
 ) -> None:
-    """Hand on to the end. `begun` becomes the first bytes."""
+    """Copy bytes until the source ends. `first_bytes` is set to the first bytes."""
     seen = b""
     while True:
         async with asyncio.timeout(_IDLE_SECONDS):
             data = await source.read(_CHUNK_BYTES)
-        if begun is not None and not begun.done():
+        if first_bytes is not None and not first_bytes.done():
             seen += data
             if not data or len(seen) >= ANSWER_BYTES:
-                begun.set_result(seen)
+                first_bytes.set_result(seen)
         if not data:
             break
         target.write(data)
@@ -531,7 +552,7 @@ async def _copy(
         target.write_eof()
 
 
-async def _say(writer: asyncio.StreamWriter, status: str, words: str) -> None:
+async def _respond(writer: asyncio.StreamWriter, status: str, words: str) -> None:
     body = f"{words}\n".encode()
     head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     writer.write(head.encode() + body)
@@ -539,7 +560,7 @@ async def _say(writer: asyncio.StreamWriter, status: str, words: str) -> None:
 
 
 async def _finish(writer: asyncio.StreamWriter) -> None:
-    """Let the client read what was said, and close."""
+    """Wait until the client has received the response, and close the connection."""
     with suppress(OSError):
         async with asyncio.timeout(_HEAD_SECONDS):
             await writer.drain()

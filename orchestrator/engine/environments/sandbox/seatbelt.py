@@ -37,7 +37,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dtrac
 def seatbelt_profile(
     *, root: str, protected: Sequence[str], readable: Sequence[str], scratch: str, port: int
 ) -> str:
-    """The rules for one command; of rules that match the last one counts.
+    """Return the rules for one command; the last rule that matches decides.
 
     Raises:
         ToolError: a path cannot be written in a rule.
@@ -63,13 +63,13 @@ def seatbelt_profile(
 
 
 class SeatbeltSandbox:
-    """A `Sandbox` of rules in the kernel. Commands share the machine's processes and its loopback addresses.
+    """A `Sandbox` of rules in the kernel. Commands share the machine's processes and loopback addresses.
 
     Args:
-        inherited: this program's variables; its `PATH` says which programs are readable.
+        inherited: this program's variables; its `PATH` determines which programs are readable.
 
     Raises:
-        ConfigurationError: a host or a path of the options makes no sense.
+        ConfigurationError: a host or a path of the options is invalid.
     """
 
     name = "sandbox-exec"
@@ -80,11 +80,11 @@ class SeatbeltSandbox:
         more = checked_grants(options.readable, inherited)
         tools = toolchains(inherited, more)
         self._readable = [*program_folders(inherited, tools.readable), *more]
-        # Nothing can be put in the place of a folder here: what its tool writes to is in the private home instead.
+        # A folder cannot be replaced here, so folders that tools write to are in the private home instead.
         self._tools = {name: path for name, path in tools.variables.items() if path not in tools.private}
 
     def variables(self) -> Mapping[str, str]:
-        """See `Sandbox`. The rest differs from command to command and is set by `launch`."""
+        """See `Sandbox`. Empty here: `launch` sets the variables, because they differ for each command."""
         return {}
 
     def tools(self) -> Mapping[str, str]:
@@ -97,7 +97,7 @@ class SeatbeltSandbox:
         return _OpenSeatbelt(self, folder)
 
     def launch(self, command: Command, folder: WritableFolder) -> _SeatbeltLaunch:
-        """Make ready to run a command in a folder; see `OpenSandbox`."""
+        """Prepare to run a command in a folder; see `OpenSandbox`."""
         with ExitStack() as undo:
             scratch = Scratch()
             undo.callback(scratch.remove)
@@ -111,13 +111,13 @@ class SeatbeltSandbox:
                 scratch=scratch.path,
                 port=port,
             )
-            undo.pop_all()  # from here on the launch closes them
+            undo.pop_all()  # the launch closes them from here on
         confined = replace(command, variables={**command.variables, **home})
         words = [
             "/usr/bin/sandbox-exec",
             "-p",
             rules,
-            *limited(self.options.limits),
+            *with_limits(self.options.limits),
             shell_program(),
             "-c",
             command.line,
@@ -126,7 +126,7 @@ class SeatbeltSandbox:
 
 
 class _OpenSeatbelt:
-    """An `OpenSandbox`: every command has its own rules, so nothing is kept between them."""
+    """An `OpenSandbox`. Every command has its own rules, so no state is kept between commands."""
 
     def __init__(self, sandbox: SeatbeltSandbox, folder: WritableFolder) -> None:
         self._sandbox, self._folder = sandbox, folder
@@ -139,7 +139,7 @@ class _OpenSeatbelt:
 
 
 class _SeatbeltLaunch(ProgramLaunch):
-    """A `Launch` with a proxy and a folder for temporary files beside it."""
+    """A `Launch` with its own proxy and folder for temporary files."""
 
     def __init__(
         self, argv: Sequence[str], command: Command, proxy: Proxy, listener: socket.socket, scratch: Scratch
@@ -164,13 +164,13 @@ class _SeatbeltLaunch(ProgramLaunch):
             self._scratch.remove()
 
 
-def limited(limits: SandboxLimits) -> list[str]:
-    """The words before a program and its arguments that start it with limits."""
+def with_limits(limits: SandboxLimits) -> list[str]:
+    """Return the words to put before a command line so that it runs with limits."""
     return ["/bin/sh", "-c", f'{limits_as_shell(limits)}; exec nice -n {NICENESS} "$@"', "sh"]
 
 
 def _quoted(path: str) -> str:
-    """A path as a string of the profile's language, which is a Lisp."""
+    """Return a path as a string literal of the profile's language, which is a Lisp."""
     if not path.startswith("/") or any(not char.isprintable() for char in path):
         raise ToolError(f"the sandbox cannot name the path {path!a}; use one without control characters")
     escaped = path.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,9 +1,9 @@
-"""Which calls of the kernel a command may make: a filter in the kernel's own bytecode.
+"""The system calls that a command may make: a filter in the kernel's own bytecode.
 
-Mounts and namespaces do not cover everything: with `ptrace` and its like one process takes over
-another, a VSOCK socket reaches a virtual machine's host, an io_uring makes calls that no filter
-sees. `syscalls.txt` says for each call what becomes of it; what is not in it does not exist inside.
-Format: https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
+Mounts and namespaces do not cover everything: with `ptrace` and similar calls one process controls another, a
+VSOCK socket reaches a virtual machine's host, and an io_uring makes calls that no filter sees. `syscalls.txt`
+has the verdict for each call; a call that is not listed does not exist inside. Format:
+https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOAD, _EQUAL, _SET, _AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; both machines are little-endian
 _X32 = 0x40000000
-"""From here on numbers are x86_64's second table of calls, whose arguments are of another size."""
+"""The first number of x86_64's second table of calls, whose arguments have another size."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _FAMILIES = (1, 2, 10, 16)  # UNIX, INET, INET6, NETLINK
 _NAMESPACES = 0x7E020000
@@ -27,25 +27,28 @@ _NAMESPACES = 0x7E020000
 _NEW_TIME = 0x80
 """CLONE_NEWTIME; in `clone` these bits are a signal's number."""
 _PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
-"""Docker's, and ADDR_NO_RANDOMIZE, with which sanitizers start themselves again (linux/personality.h)."""
+"""The values that Docker allows, and ADDR_NO_RANDOMIZE (linux/personality.h).
+
+Sanitizers restart themselves with ADDR_NO_RANDOMIZE.
+"""
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64 of linux/audit.h, by the machine as `os.uname` names it."""
+"""AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64 of linux/audit.h, by the machine's name in `os.uname`."""
 
 
 class CallVerdict(StrEnum):
-    """What becomes of a call; each is a section of `syscalls.txt`."""
+    """The verdict on a system call; each is a section of `syscalls.txt`."""
 
     ALLOWED = "allowed"
     CHECKED = "checked"
     """One argument decides."""
     REFUSED = "refused"
-    """EPERM, as for a user without the right to it."""
+    """EPERM, as for a user without the permission."""
     MISSING = "missing"
-    """ENOSYS, as on a kernel without the call, so that programs do what they did before it came."""
+    """ENOSYS, as on a kernel without the call, so that programs fall back to older calls."""
 
 
 def verdicts(machine: str) -> dict[str, tuple[int, CallVerdict]]:
-    """Number and verdict of each call of a machine, by the call's name; nothing for an unknown machine."""
+    """Return the number and verdict of each system call of a machine by name; empty for an unknown machine."""
     if machine not in _ARCHITECTURES:
         return {}
     column = 1 + list(_ARCHITECTURES).index(machine)
@@ -61,7 +64,7 @@ def verdicts(machine: str) -> dict[str, tuple[int, CallVerdict]]:
 
 
 def syscall_filter(machine: str) -> bytes | None:
-    """The filter for a machine as `os.uname` names it, or None for a machine that is not known here."""
+    """Return the filter for a machine as named in `os.uname`; None for an unknown machine."""
     calls = verdicts(machine)
     if not calls:
         return None
@@ -82,10 +85,11 @@ def syscall_filter(machine: str) -> bytes | None:
 
 
 def engine_profile(architecture: str) -> str:
-    """The same filter in the form that container engines read, for images of an architecture as they name it.
+    """Return the same filter in the format of container engines, for an architecture as they name it.
 
-    Format: https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md#seccomp. A comparison there is
-    of 64 bits, so a lower half cannot be refused: `ioctl` is allowed, for no container has a terminal.
+    Format: https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md#seccomp. There a
+    comparison is of 64 bits, so the lower half alone cannot be checked. Therefore `ioctl` is allowed; no
+    container has a terminal.
     """
     machine, named = _ENGINE_NAMES[architecture]
     rules: list[dict[str, object]] = []
@@ -113,7 +117,10 @@ def engine_profile(architecture: str) -> str:
 
 
 def _search(ranges: list[tuple[int, tuple[bytes, ...]]]) -> list[bytes]:
-    """Find the range of the loaded number by halves. Each begins at a number and has its own end."""
+    """Return code that finds the range of the loaded number by binary search.
+
+    Each range begins at a number and has its own final operations.
+    """
     if len(ranges) == 1:
         return list(ranges[0][1])
     middle = len(ranges) // 2
@@ -161,7 +168,7 @@ _CHECKS = {
     "clone": _none_of(0, [(_SET, _NAMESPACES)]),
     "unshare": _none_of(0, [(_SET, _NAMESPACES | _NEW_TIME)]),
 }
-"""What is looked at in the calls of which an argument decides."""
+"""The checks of the calls of which one argument decides."""
 
 _ENGINE_NAMES = {"amd64": ("x86_64", "SCMP_ARCH_X86_64"), "arm64": ("aarch64", "SCMP_ARCH_AARCH64")}
 _VALUES: dict[str, list[dict[str, object]]] = {
@@ -171,4 +178,4 @@ _VALUES: dict[str, list[dict[str, object]]] = {
     "clone": [{"index": 0, "value": _NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
     "unshare": [{"index": 0, "value": _NAMESPACES | _NEW_TIME, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
 }
-"""The arguments with which `_CHECKS` allows a call, as engines read it."""
+"""The arguments with which `_CHECKS` allows a call, in the engines' format."""

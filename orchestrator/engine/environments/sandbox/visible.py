@@ -1,6 +1,7 @@
-"""What of this machine a command in a sandbox sees: an allow-list of programs and what they need, and its mounts.
+"""The part of this machine that a sandboxed command sees: an allow-list, and its mounts.
 
-Nothing of anybody's home is on the list but programs: no configuration, no key, no cache.
+The list has programs and the files that they need. From home folders it has programs only: no configuration,
+no key, no cache.
 """
 
 from __future__ import annotations
@@ -30,23 +31,26 @@ _ETC = (
     "lsb-release", "mime.types", "os-release", "pki/ca-trust/extracted", "pki/tls/certs", "protocols", "services", "ssl/cert.pem",
     "ssl/certs", "ssl/openssl.cnf", "timezone",
 )  # fmt: skip
-_OF_A_PREFIX = ("bin", "conda-meta", "include", "lib", "lib64", "libexec", "pyvenv.cfg", "share")
-_OF_GO = ("VERSION", "go.env", "lib", "misc", "pkg", "src")
-_OF_PYENV = ("bin", "libexec", "pyenv.d", "shims", "version", "versions")
-_OF_RUSTUP = ("settings.toml", "toolchains", "update-hashes")
+_PREFIX_ENTRIES = ("bin", "conda-meta", "include", "lib", "lib64", "libexec", "pyvenv.cfg", "share")
+_GO_ENTRIES = ("VERSION", "go.env", "lib", "misc", "pkg", "src")
+_PYENV_ENTRIES = ("bin", "libexec", "pyenv.d", "shims", "version", "versions")
+_RUSTUP_ENTRIES = ("settings.toml", "toolchains", "update-hashes")
 _NEVER = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var")  # noqa: S108  refused
 _NO_FILES = ("/proc", "/sys", "/dev")
 _BESIDE_PROGRAMS = ("/usr/etc", "/usr/home", "/usr/local/etc", "/usr/local/home")
-"""Configuration with keys of package registries, such as npm's, and homes."""
-_OF_A_VERSION = ("*/etc", "*/*/etc", "*/pip.conf", "*/.npmrc", "*/*/.npmrc")
+"""Folders with homes, or with configuration that holds keys of package registries, such as npm's."""
+_VERSION_SECRETS = ("*/etc", "*/*/etc", "*/pip.conf", "*/.npmrc", "*/*/.npmrc")
 _DEPTH_BELOW_HOME = 2
-"""A prefix directly below the home, such as `~/.local`, holds keys and caches beside programs."""
+"""The smallest depth of a prefix below the home.
+
+A prefix directly below it, such as `~/.local`, holds keys and caches beside programs.
+"""
 
 
 def _homes(inherited: Mapping[str, str]) -> tuple[str, ...]:
-    """The real paths of this user's home."""
+    """Return the real paths of this user's home."""
     found = [inherited.get("HOME", "")]
-    with suppress(KeyError):  # a user without a name
+    with suppress(KeyError):  # the user has no entry in /etc/passwd
         found.append(pwd.getpwuid(os.getuid()).pw_dir)
     return tuple(dict.fromkeys(os.path.realpath(home) for home in found if home not in {"", "/"}))
 
@@ -54,36 +58,38 @@ def _homes(inherited: Mapping[str, str]) -> tuple[str, ...]:
 def program_folders(
     inherited: Mapping[str, str], tools: Sequence[str] = (), replaced: Sequence[str] = ()
 ) -> list[str]:
-    """What the programs on the path and the running Python need, beside the system's folders.
+    """Return the paths that the programs on the path and the running Python need.
+
+    The system's folders are not among them.
 
     Args:
         tools: programs in the folders of toolchains.
-        replaced: folders that commands see empty but for programs, those of the system too.
+        replaced: folders that commands see empty except for programs, including those of the system.
     """
-    own = _homes(inherited)
+    homes = _homes(inherited)
     found: list[str] = []
     for folder in inherited.get("PATH", "").split(":"):
         if folder.startswith("/") and os.path.isdir(folder):  # noqa: PTH112  names stay as they are written
-            found += _of_folder(Path(os.path.normpath(folder)), own)
-            found += _of_folder(Path(os.path.realpath(folder)), own)
+            found += _paths_for_folder(Path(os.path.normpath(folder)), homes)
+            found += _paths_for_folder(Path(os.path.realpath(folder)), homes)
     for prefix in (sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix)):
-        found += _present(Path(prefix), _OF_A_PREFIX)
+        found += _present(Path(prefix), _PREFIX_ENTRIES)
     found += tools
     return [
         path
         for path in dict.fromkeys(found)
         if (not _is_covered(path) or any(is_above(folder, path) for folder in replaced))
-        and _may_be_read(path, own)
+        and _may_be_read(path, homes)
     ]
 
 
 def checked_grants(paths: Sequence[str], inherited: Mapping[str, str]) -> list[str]:
-    """The paths that the person who runs this lets commands read, checked.
+    """Check the paths that the user lets commands read, and return them.
 
     Raises:
-        ConfigurationError: a path is relative, is not there, or is a whole home or system.
+        ConfigurationError: a path is relative, does not exist, or is a whole home or system folder.
     """
-    own = _homes(inherited)
+    homes = _homes(inherited)
     for path in paths:
         if not os.path.isabs(path) or not os.path.exists(path):  # noqa: PTH110, PTH117  names stay as written
             raise ConfigurationError(f"--sandbox-read {path}: name an absolute path that exists")
@@ -91,7 +97,7 @@ def checked_grants(paths: Sequence[str], inherited: Mapping[str, str]) -> list[s
             raise ConfigurationError(
                 f"--sandbox-read {path} would let commands speak to a service of this machine: name files, no socket"
             )
-        if not _may_be_read(os.path.realpath(path), own):
+        if not _may_be_read(os.path.realpath(path), homes):
             raise ConfigurationError(
                 f"--sandbox-read {path} would show too much: name a folder further down in it"
             )
@@ -102,7 +108,7 @@ def check_root(root: str, inherited: Mapping[str, str]) -> None:
     """Check the folder that commands may change.
 
     Raises:
-        ToolError: it has more in it than a project, or belongs to the system.
+        ToolError: the folder contains more than a project, or belongs to the system.
     """
     taken = (*SYSTEM[:1], *_NEVER, *_homes(inherited))
     if any(is_above(root, other) for other in taken) or any(
@@ -113,24 +119,24 @@ def check_root(root: str, inherited: Mapping[str, str]) -> None:
         )
 
 
-def _of_folder(folder: Path, own: Sequence[str]) -> list[str]:
+def _paths_for_folder(folder: Path, homes: Sequence[str]) -> list[str]:
     found = [str(folder)]
     prefix = folder.parent
     if folder.name == "shims" and (prefix / "versions").is_dir():
-        return _present(prefix, _OF_PYENV)
+        return _present(prefix, _PYENV_ENTRIES)
     if folder.name == "bin" and prefix.name == ".cargo":
-        return [*found, *_present(prefix.parent / ".rustup", _OF_RUSTUP)]
-    if folder.name in {"bin", "sbin"} and _is_prefix(prefix, own):
-        found += _present(prefix, _OF_A_PREFIX)
+        return [*found, *_present(prefix.parent / ".rustup", _RUSTUP_ENTRIES)]
+    if folder.name in {"bin", "sbin"} and _is_prefix(prefix, homes):
+        found += _present(prefix, _PREFIX_ENTRIES)
         if (folder / "go").exists():
-            found += _present(prefix, _OF_GO)
+            found += _present(prefix, _GO_ENTRIES)
     return found
 
 
-def _is_prefix(prefix: Path, own: Sequence[str]) -> bool:
+def _is_prefix(prefix: Path, homes: Sequence[str]) -> bool:
     if any((prefix / mark).exists() for mark in ("pyvenv.cfg", "conda-meta")):
-        return str(prefix) not in own
-    for home in own:
+        return str(prefix) not in homes
+    for home in homes:
         if is_above(home, str(prefix)):
             return len(prefix.relative_to(home).parts) >= _DEPTH_BELOW_HOME
     return True
@@ -144,25 +150,26 @@ def _is_covered(path: str) -> bool:
     return any(is_above(folder, path) for folder in SYSTEM)
 
 
-def _may_be_read(path: str, own: Sequence[str]) -> bool:
+def _may_be_read(path: str, homes: Sequence[str]) -> bool:
     real = os.path.realpath(path)
-    return not any(is_above(real, other) for other in (*_NEVER, *own)) and not any(
+    return not any(is_above(real, other) for other in (*_NEVER, *homes)) and not any(
         is_above(place, real) for place in (*_NO_FILES, "/etc")
     )
 
 
-_OF_A_KIT = ("bin", "conf", "include", "lib", "lib64", "libexec", "share")
+_KIT_ENTRIES = ("bin", "conf", "include", "lib", "lib64", "libexec", "share")
 
 
 @dataclass(frozen=True, slots=True)
 class _Toolchain:
-    """What a variable of a toolchain names. The variables are those of section 4.2 of the coding agent loop specification.
+    """The folder that a toolchain's variable names (section 4.2 of the coding agent loop specification).
 
     Attributes:
-        programs: what in the folder is read: no configuration, no key, no cache.
-        default: where the folder is below the home if the variable is not set; empty if nowhere.
-        written: its tool writes into it.
-        several: the variable may name several folders, with colons between them.
+        programs: entries of the folder that are readable: no configuration, no key, no cache.
+        default: path of the folder below the home if the variable is not set; empty if there is no usual
+            place.
+        written: whether the tool writes into the folder.
+        several: whether the variable may name several folders, with colons between them.
     """
 
     programs: tuple[str, ...]
@@ -180,26 +187,26 @@ _TOOLCHAINS: dict[str, _Toolchain] = {
     "GEM_HOME": _Toolchain(("bin", "extensions", "gems", "specifications"), written=True),
     "GOMODCACHE": _Toolchain((), "go/pkg/mod", written=True),
     "GOPATH": _Toolchain(("bin",), "go", written=True, several=True),
-    "GOROOT": _Toolchain(("bin", *_OF_GO)),
-    "JAVA_HOME": _Toolchain((*_OF_A_KIT, "jmods", "jre", "release")),
+    "GOROOT": _Toolchain(("bin", *_GO_ENTRIES)),
+    "JAVA_HOME": _Toolchain((*_KIT_ENTRIES, "jmods", "jre", "release")),
     "NVM_DIR": _Toolchain(("alias", "nvm-exec", "nvm.sh", "versions"), ".nvm"),
-    "PYENV_ROOT": _Toolchain(_OF_PYENV, ".pyenv"),
+    "PYENV_ROOT": _Toolchain(_PYENV_ENTRIES, ".pyenv"),
     "RBENV_ROOT": _Toolchain(("bin", "libexec", "rbenv.d", "shims", "version", "versions"), ".rbenv"),
-    "RUSTUP_HOME": _Toolchain(_OF_RUSTUP, ".rustup"),
-    "VIRTUAL_ENV": _Toolchain((*_OF_A_KIT, "pyvenv.cfg")),
+    "RUSTUP_HOME": _Toolchain(_RUSTUP_ENTRIES, ".rustup"),
+    "VIRTUAL_ENV": _Toolchain((*_KIT_ENTRIES, "pyvenv.cfg")),
 }
 
-_KEPT_CLEAR = (*SYSTEM, "/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var")  # noqa: S108  not covered
+_NOT_REPLACEABLE = (*SYSTEM, "/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var")  # noqa: S108  not covered
 
 
 @dataclass(frozen=True, slots=True)
 class _Toolchains:
-    """What commands get of the folders of toolchains.
+    """The parts of toolchain folders that commands get.
 
     Attributes:
-        variables: by name; the paths are the host's.
+        variables: variables by name; the paths are the host's.
         readable: programs on the host.
-        private: folders that are the command's own and begin empty.
+        private: folders that belong to the command alone and are empty at first.
     """
 
     variables: Mapping[str, str]
@@ -208,13 +215,15 @@ class _Toolchains:
 
 
 def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> _Toolchains:
-    """The folders of toolchains that this program's variables name, or that are granted where they usually are.
+    """Return the toolchain folders that variables name, or that are granted at their usual place.
 
-    A tool writes into some of these folders, and they hold keys beside programs (`~/.cargo/credentials.toml`). So a
-    command sees an empty folder of its own in their place, with the host's programs in it.
+    A tool writes into some of these folders, and they hold keys beside programs
+    (`~/.cargo/credentials.toml`). So a command sees its own empty folder in their place, with the host's
+    programs in it.
 
     Args:
-        granted: paths that the person who runs this lets commands read, such as `~/go/pkg/mod`.
+        inherited: this program's variables.
+        granted: paths that the user lets commands read, such as `~/go/pkg/mod`.
     """
     variables: dict[str, str] = {}
     readable: list[str] = []
@@ -232,7 +241,7 @@ def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> _To
 
 
 def private_folders(variables: Mapping[str, str], home: str) -> dict[str, str]:
-    """Those of the variables whose folders tools write to, with folders below `home` as values."""
+    """Return those of the variables whose folders tools write to, with folders below `home` as values."""
     return {
         name: f"{home}/{kind.default or name.lower()}"
         for name, kind in _TOOLCHAINS.items()
@@ -244,20 +253,20 @@ def _folders(name: str, kind: _Toolchain, inherited: Mapping[str, str], granted:
     value = inherited.get(name, "")
     if value:
         parts = value.split(":") if kind.several else [value]
-        return [os.path.normpath(part) for part in parts if _can_be_had(part, written=kind.written)]
+        return [os.path.normpath(part) for part in parts if _is_usable(part, written=kind.written)]
     usual = [f"{home}/{kind.default}" for home in _homes(inherited) if kind.default]
     shown = [folder for folder in usual if any(is_above(folder, path) for path in granted)]
-    return [folder for folder in shown if _can_be_had(folder, written=kind.written)][:1]
+    return [folder for folder in shown if _is_usable(folder, written=kind.written)][:1]
 
 
-def _can_be_had(path: str, *, written: bool) -> bool:
-    """Whether the folder can be as its tool wants it, without covering what a command needs."""
+def _is_usable(path: str, *, written: bool) -> bool:
+    """Return whether the folder is usable for its tool, without covering one that a command needs."""
     if not os.path.isabs(path) or not path.isprintable():  # noqa: PTH117  a name
         return False
     folder = os.path.normpath(path)
     if not written:
         return os.path.isdir(folder)  # noqa: PTH112  a name
-    if any(is_above(folder, other) for other in _KEPT_CLEAR) or any(
+    if any(is_above(folder, other) for other in _NOT_REPLACEABLE) or any(
         is_above(up, folder) for up in (*_NO_FILES, "/etc", "/run")
     ):
         return False
@@ -266,18 +275,18 @@ def _can_be_had(path: str, *, written: bool) -> bool:
 
 
 Step: TypeAlias = "tuple[Any, ...]"
-"""What `sandbox_init` does before a command, by name, with arguments; texts are bytes."""
+"""A step of `sandbox_init` before a command: its name and arguments; texts are bytes."""
 
 HOME = "/home/sandbox"
 HOST_NAME = "sandbox"
 _SMALL_BYTES = 16 << 20
 SHARED_BYTES = 256 << 20
-"""Of `/dev/shm`."""
+"""The size of `/dev/shm`."""
 _COPIED_BYTES = 128 << 10
 _POINTER_BYTES = 4_096
 _PLAIN_MODE = 0o444
 _FIRST_NUMBER = 100
-"""Of descriptors that are mounted; a sandbox's first process has no such high ones."""
+"""The first descriptor number for mounts; a sandbox's first process has none so high."""
 
 # mount(2) and the kernel's include/uapi/linux/mount.h
 _READ_ONLY, _PLAIN, _NO_PROGRAMS, _BIND, _RECURSIVE, _PRIVATE = 1, 2 | 4, 8, 4096, 16384, 1 << 18
@@ -287,7 +296,7 @@ _DESCRIBING = frozenset({"kallsyms", "kcore", "key-users", "keys", "kmsg", "sche
 
 
 def system_mounts(inherited: Mapping[str, str]) -> list[str]:
-    """The system's programs and libraries, without what people put beside them."""
+    """Return the mounts of the system's programs and libraries, without files that people put beside them."""
     words: list[str] = []
     for folder in SYSTEM:
         if os.path.islink(folder):  # noqa: PTH114  a name
@@ -302,7 +311,7 @@ def system_mounts(inherited: Mapping[str, str]) -> list[str]:
 
 
 def etc_mounts() -> tuple[list[str], dict[str, bytes]]:
-    """What is readable below `/etc`: mounts of folders, and the content of small files by path."""
+    """Return the readable part of `/etc`: mounts of folders, and the content of small files by path."""
     words: list[str] = []
     copies: dict[str, bytes] = {}
     found = (path for pattern in _ETC for path in sorted(Path("/etc").glob(pattern)) if path.exists())
@@ -318,11 +327,14 @@ def etc_mounts() -> tuple[list[str], dict[str, bytes]]:
 
 
 def covered_in_proc() -> list[str]:
-    """Files of `/proc` that no command may read: what describes the machine, and what only root may read if this is root."""
+    """Return the files of `/proc` that no command may read.
+
+    They are the files that describe the machine, and, if this is root, those that only root may read.
+    """
     root = os.getuid() == 0
     found = []
     for entry in sorted(Path("/proc").iterdir()):
-        if entry.name.isdigit():  # a process, maybe gone by now
+        if entry.name.isdigit():  # a process, which may have ended
             continue
         mode = entry.lstat().st_mode
         if stat.S_ISREG(mode) and (entry.name in _DESCRIBING or (root and stat.S_IMODE(mode) != _PLAIN_MODE)):
@@ -331,7 +343,7 @@ def covered_in_proc() -> list[str]:
 
 
 def scratch_folders(size: int, more: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
-    """Private folders in memory that may be written to, outer ones first: size in bytes and mode of each."""
+    """Return the private, writable folders in memory, outer ones first: size in bytes and mode of each."""
     own = {HOME: (size, "0700"), **dict.fromkeys(sorted(more), (size, "0700"))}
     return {"/dev/shm": (SHARED_BYTES, "1777"), "/tmp": (size, "1777"), "/var/tmp": (size, "1777"), **own}  # noqa: S108  private
 
@@ -339,15 +351,15 @@ def scratch_folders(size: int, more: Sequence[str] = ()) -> dict[str, tuple[int,
 def own_mounts(
     covered: Sequence[str], folders: Mapping[str, tuple[int, str]], kept: Sequence[str]
 ) -> list[Step]:
-    """A `/proc` and scratch folders of the command's own.
+    """Return the steps that give a command its own `/proc` and scratch folders.
 
-    That `/proc` is read-only, for root may write to it without any capability. Before that the command is made the
-    first to be killed where the machine runs out of memory.
+    That `/proc` is read-only, because root may write to it without any capability. Before that, the command
+    is made the first to be killed if the machine runs out of memory.
 
     Args:
-        covered: files of `/proc`.
+        covered: files of `/proc` to cover.
         folders: see `scratch_folders`.
-        kept: mounts that are there already; those below a scratch folder are put into the new one.
+        kept: existing mounts; those below a scratch folder are mounted again in the new one.
     """
     inside = [path for path in kept if any(is_above(folder, path) for folder in folders)]
     inside = [path for path in inside if not any(path != up and is_above(up, path) for up in inside)]
@@ -373,13 +385,13 @@ def own_mounts(
 
 
 def program_mounts(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Each folder of programs with its mounts, outer ones first, none that another one brings along."""
+    """Return each folder of programs with its mounts, outer ones first, without folders inside another one."""
     found: list[tuple[str, list[str]]] = []
     for path in sorted(set(readable)):
         if any(is_above(outer, path) for outer, _ in found):
             continue
         words = ["--ro-bind-try", path, path]
-        in_versions = _OF_A_VERSION if os.path.basename(path) == "versions" else ()  # noqa: PTH119  a name
+        in_versions = _VERSION_SECRETS if os.path.basename(path) == "versions" else ()  # noqa: PTH119  a name
         for secret in sorted(str(one) for pattern in in_versions for one in Path(path).glob(pattern)):
             words += (
                 ["--tmpfs", secret, "--remount-ro", secret]
@@ -391,7 +403,7 @@ def program_mounts(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def account_files() -> dict[str, bytes]:
-    """Files of `/etc` with accounts and names: this user and `nobody`, without the host's own names."""
+    """Return files of `/etc` with accounts and names: this user and `nobody`, without the host's own names."""
     user, group = os.getuid(), os.getgid()
     name = "root" if user == 0 else "sandbox"
     people = [f"{name}:x:{user}:{group}::{HOME}:/bin/bash", "nobody:x:65534:65534::/nonexistent:/bin/false"]
@@ -407,13 +419,14 @@ def account_files() -> dict[str, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """How a `.git` of the clone is kept from changes.
+    """How a `.git` of the clone is protected from changes.
 
     Attributes:
         path: the `.git`, absolute.
-        content: what is seen in its place; None for itself, which then cannot be changed.
-        is_folder: an empty folder is seen in its place.
-        is_missing: it is not there, and an empty folder has to be made to be covered.
+        content: the content that is visible in its place; None for the `.git` itself, which is made
+            read-only.
+        is_folder: whether an empty folder is visible in its place.
+        is_missing: whether it does not exist, so that an empty folder has to be created as mount point.
     """
 
     path: str
@@ -422,10 +435,12 @@ class Protection:
     is_missing: bool = False
 
     def steps(self, root: str) -> list[Step]:
-        """What `sandbox_init` does. Nothing is mounted on what is a link by then."""
+        """Return the steps of `sandbox_init`. A path that is a link by then is not mounted on."""
         place, target = os.fsencode(self.path), _handle(_FIRST_NUMBER)
         opened: Step = ("open", place, _FIRST_NUMBER)
-        no_programs = _NO_PROGRAMS if os.statvfs(root).f_flag & os.ST_NOEXEC else 0  # no mount can change it
+        no_programs = (
+            _NO_PROGRAMS if os.statvfs(root).f_flag & os.ST_NOEXEC else 0
+        )  # a mount cannot remove this flag
         fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | no_programs, None)
         if self.content is None:
             return [opened, ("mount", target, target, None, _BIND, None), fixed]
@@ -443,14 +458,13 @@ class Protection:
 
 
 def protections(folder: WritableFolder) -> list[Protection]:
-    """How the protected paths of a folder are kept from changes.
+    """Return how the protected paths of a folder are kept from changes.
 
-    That of the root is made read-only. Further down a command may have put a link in the place of
-    a folder, so nothing is mounted there but an empty folder, or a copy of the file that leads to the
-    repository.
+    The root's own `.git` is made read-only. Further down a command may have replaced a folder by a link. So
+    only an empty folder, or a copy of the file that points to the repository, is mounted there.
 
     Raises:
-        ToolError: one is a link.
+        ToolError: a protected path is a link.
     """
     found = (_protection(folder.root, name) for name in folder.protected)
     return [one for one in found if one is not None]
@@ -460,7 +474,7 @@ def _protection(root: str, name: str) -> Protection | None:
     path = os.path.join(root, name)  # noqa: PTH118  names, joined as they are
     above = os.path.dirname(path)  # noqa: PTH120  a name
     if os.path.realpath(above) != above or not os.path.isdir(above):  # noqa: PTH112  a name
-        return None  # a link or nothing: no repository is reached through it that is not elsewhere
+        return None  # a link or nothing: any repository behind it has another path too
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -491,15 +505,16 @@ def _pointer(path: str, name: str) -> bytes:
 
 
 class Scratch:
-    """A folder of this machine for one command or container. Where this process dies, it is swept as clones are.
+    """A temporary folder for one command or container.
 
-    The file that marks it is beside `path`, where no command can write.
+    If this process dies, the folder is removed later, as abandoned clones are. The file that marks it is
+    beside `path`, where no command can write.
 
     Attributes:
         path: the folder.
 
     Raises:
-        ToolError: it cannot be made.
+        ToolError: the folder cannot be created.
     """
 
     def __init__(self) -> None:
@@ -514,7 +529,7 @@ class Scratch:
             ) from error
 
     def remove(self) -> None:
-        """Remove it. What a command made unremovable is left to the sweep."""
+        """Remove the folder. Files that a command made unremovable are left to the later clean-up."""
         shutil.rmtree(self.path, ignore_errors=True)
         if not os.path.lexists(self.path):
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import PathRefusedError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.engine.environments.files import quoted, same_elsewhere, shown, split_path
+from orchestrator.engine.environments.files import collision_key, quoted, shown, split_path
 from tests.fuzz.paths import TARGET
 from tests.tables import table
 
@@ -135,12 +135,12 @@ def test_an_accepted_path_is_plain(path: str) -> None:
     [("README", "readme"), ("é", "e\u0301"), ("É", "e\u0301"), ("straße", "STRASSE"), ("Ω", "\u2126")],
 )
 def test_names_that_some_file_systems_take_for_one(one: str, other: str) -> None:
-    assert same_elsewhere(one) == same_elsewhere(other)
+    assert collision_key(one) == collision_key(other)
 
 
 def test_different_names_stay_different() -> None:
-    assert same_elsewhere("a") != same_elsewhere("b")
-    assert same_elsewhere("e") != same_elsewhere("é")
+    assert collision_key("a") != collision_key("b")
+    assert collision_key("e") != collision_key("é")
 
 
 def test_names_are_shown_in_printable_text() -> None:

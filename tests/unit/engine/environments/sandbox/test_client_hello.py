@@ -16,7 +16,7 @@ from orchestrator.engine.environments.sandbox.proxy import (
     ANSWER_BYTES,
     MAX_HELLO_BYTES,
     ClientHello,
-    asks_again,
+    asks_for_second_hello,
     host_name,
     receive_hello,
 )
@@ -177,9 +177,9 @@ def test_what_could_be_read_in_two_ways_is_no_hello(data: bytes) -> None:
 
 def test_a_server_that_asks_for_a_second_hello() -> None:
     server = server_context()
-    assert not asks_again(answered(server, made("a.example")))
+    assert not asks_for_second_hello(answered(server, made("a.example")))
     server.set_ecdh_curve("secp521r1")  # of which a client sends no key unasked
     answer = answered(server, made("a.example"))
-    assert asks_again(answer)
-    assert asks_again(answer[:ANSWER_BYTES])
-    assert not asks_again(answer[: ANSWER_BYTES - 1])
+    assert asks_for_second_hello(answer)
+    assert asks_for_second_hello(answer[:ANSWER_BYTES])
+    assert not asks_for_second_hello(answer[: ANSWER_BYTES - 1])

@@ -146,7 +146,7 @@ async def test_nothing_lives_when_its_time_is_over(mark: str, tmp_path: Path) ->
 async def test_a_first_process_that_lies_is_killed_by_its_handle(mark: str, tmp_path: Path) -> None:
     """As if an attack on it had succeeded: it says that the command has ended well, and everything lives on."""
     honest = BubblewrapSetup("", b"").init.read_text(encoding="utf-8")
-    said = 'send_message(channel, b"R", *handed)'
+    said = 'send_message(channel, b"R", *for_watch)'
     assert honest.count(said) == 1
     lying = tmp_path / "init.py"
     lying.write_text(honest.replace(said, f'{said}; send_message(channel, b"X0")'))

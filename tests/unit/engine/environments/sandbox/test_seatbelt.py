@@ -16,7 +16,7 @@ from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
 from orchestrator.engine.environments.commands import Command
 from orchestrator.engine.environments.sandbox.find import find_sandbox
-from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox, limited, seatbelt_profile
+from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox, seatbelt_profile, with_limits
 from orchestrator.engine.environments.sandbox.visible import Scratch
 
 
@@ -142,14 +142,14 @@ def test_no_place_for_temporary_files_is_said(temporary: Path) -> None:
 def test_what_stands_before_a_command_limits_it_and_is_gone_then() -> None:
     limits = SandboxLimits(memory_bytes=1 << 30, file_bytes=1 << 20, open_files=50)
     line = "ulimit -c; ulimit -d; ulimit -f; ulimit -n; nice; ps -o comm= -p $$; exit 7"
-    words = [*limited(limits), "/bin/bash", "-c", line]
+    words = [*with_limits(limits), "/bin/bash", "-c", line]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     told = ["0", str(1 << 20), "1024", "50", str(os.nice(0) + 10), "bash"]  # in KiB
     assert (ran.stdout.split(), ran.stderr, ran.returncode) == (told, "", 7)
 
 
 def test_a_limit_that_is_lower_already_stays() -> None:
-    words = [*limited(SandboxLimits(open_files=1 << 20)), "/bin/bash", "-c", "ulimit -n"]
+    words = [*with_limits(SandboxLimits(open_files=1 << 20)), "/bin/bash", "-c", "ulimit -n"]
     ran = subprocess.run(
         ["/bin/bash", "-c", 'ulimit -n 60; exec "$@"', "bash", *words], capture_output=True, check=True
     )
