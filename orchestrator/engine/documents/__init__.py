@@ -1,1 +1,1 @@
-"""Documents that are no plain text: what of them a model can read."""
+"""Documents that are not plain text: extraction of the text that a model can read."""

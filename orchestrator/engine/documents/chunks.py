@@ -1,4 +1,4 @@
-"""Cuts the text of a document into pieces that an index can hold: one subject each, as far as its form shows that."""
+"""Cuts the text of a document into chunks for an index, if possible at the ends of paragraphs and sentences."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 CHUNK_CHARACTERS = 1_000
-"""About 250 tokens: as much as small models for embeddings read (all-MiniLM-L6: 256)."""
+"""About 250 tokens: the input limit of small models for embeddings (all-MiniLM-L6: 256)."""
 
 OVERLAP_CHARACTERS = 150
-"""Of the piece before that are repeated at most, from the beginning of a sentence or a word."""
+"""The maximum of characters repeated from the piece before, from the beginning of a sentence or a word."""
 
 _ENDS = (re.compile(r"\n\s*\n"), re.compile(r"[.!?:;][\"')\]]*\s"), re.compile(r"\s"))
 """Where a text is cut, the best place first: between paragraphs, sentences, words."""
 _LEAST_SHARE = 0.5
-"""A cut in the first part of a piece would make it too short to be worth it."""
+"""The share of a piece in which it is not cut, so that it does not become too short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class TextChunk:
     """A piece of a document.
 
     Attributes:
-        number: its place among all pieces, from 1.
-        page: the number of the page that it begins on, from 1.
+        number: its number among all pieces, from 1.
+        page: the number of the page on which it begins, from 1.
     """
 
     text: str
@@ -38,7 +38,7 @@ class TextChunk:
 def chunks_of(
     pages: Iterable[tuple[int, str]], most: int = CHUNK_CHARACTERS, overlap: int = OVERLAP_CHARACTERS
 ) -> Iterator[TextChunk]:
-    """Cut pages, each with its number, into pieces of at most `most` characters. No piece goes over a page's end."""
+    """Cut numbered pages into pieces of at most `most` characters. No piece crosses the end of a page."""
     number = 0
     for page, text in pages:
         for piece in pieces_of(text, most, overlap):
@@ -47,7 +47,10 @@ def chunks_of(
 
 
 def pieces_of(text: str, most: int = CHUNK_CHARACTERS, overlap: int = OVERLAP_CHARACTERS) -> Iterator[str]:
-    """Cut one text into pieces, none of them blank; each but the first may begin with the end of the one before."""
+    """Cut one text into pieces that are not blank.
+
+    Each but the first may begin with the end of the one before.
+    """
     start = 0
     while start < len(text):
         end = len(text) if len(text) - start <= most else _end(text, start, start + most)
@@ -57,7 +60,7 @@ def pieces_of(text: str, most: int = CHUNK_CHARACTERS, overlap: int = OVERLAP_CH
 
 
 def _end(text: str, start: int, limit: int) -> int:
-    """Behind the last good place before the limit; the limit itself where there is none."""
+    """Return the position after the last good place to cut before the limit, or the limit itself."""
     least = start + int((limit - start) * _LEAST_SHARE)
     for ends in _ENDS:
         found = [match.end() for match in ends.finditer(text, least, limit)]
@@ -67,7 +70,7 @@ def _end(text: str, start: int, limit: int) -> int:
 
 
 def _restart(text: str, first: int, end: int) -> int:
-    """Where the next piece begins: at a sentence or a word behind `first`, or at the end of the piece before."""
+    """Return where the next piece begins: at a sentence or word after `first`, or at `end`."""
     for ends in _ENDS[1:]:
         found = ends.search(text, first, end)
         if found and found.end() < end:

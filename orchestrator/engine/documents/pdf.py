@@ -1,4 +1,7 @@
-"""The text of PDF documents, page by page. A child process with limits reads them: strangers wrote them."""
+"""Extracts the text of PDF documents, page by page.
+
+A child process with limits reads them, because they are untrusted.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,23 @@ from orchestrator.core.errors import FileUnreadableError
 from orchestrator.engine.environments.limited_child import in_child
 
 READ_SECONDS = 30.0
-"""For all that is asked of a document at once."""
+"""The time limit of one request to the child process."""
 
 LAST_PAGE_SECONDS = 20.0
-"""After so many no other page is begun: what was read by then is given."""
+"""The time after which no other page is begun; the text read so far is returned."""
 
 MAX_PAGES = 1_000
-"""That are read at once. The text of so many is a book, and more than any index of a session should hold."""
+"""The limit of pages read at once. So many pages are a book, and more than an index of a session should hold."""
 
 MAX_CHARACTERS = 5_000_000
 
 MOST_PARTS = 10
-"""In which the whole of a document is read: five minutes at most."""
+"""The number of requests in which a whole document is read: five minutes at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """What is asked of a document: pages from `first` on, at most so many, with at most so many characters together."""
+    """A range of pages: from `first` on, at most `pages` pages and `characters` characters together."""
 
     first: int = 1
     pages: int = MAX_PAGES
@@ -39,13 +42,13 @@ _CHILD = Path(__file__).with_name("pdf_child.py")
 
 @dataclass(frozen=True, slots=True)
 class PdfPages:
-    """Pages of a document, in a row.
+    """Consecutive pages of a document.
 
     Attributes:
-        total: how many pages the document has.
-        first: the number of the first one here, from 1.
-        texts: None for a page that cannot be read; empty for one without text.
-        cut: how many characters of the only text are left out.
+        total: number of pages in the document.
+        first: the number of the first page here, from 1.
+        texts: text of each page; None if it cannot be read, empty if the page has no text.
+        cut: number of characters that are left out of the only text.
     """
 
     total: int
@@ -55,20 +58,20 @@ class PdfPages:
 
     @property
     def last(self) -> int:
-        """The number of the last one here; `first` - 1 where there is none."""
+        """The number of the last page here; `first` - 1 if there is none."""
         return self.first + len(self.texts) - 1
 
 
 async def read_pdf(
     name: str, data: bytes, wanted: PageRange = ALL_PAGES, *, seconds: float = READ_SECONDS
 ) -> PdfPages:
-    """Take the text out of pages: as many of those asked for as fit, at least one.
+    """Extract the text of pages: as many of the requested ones as fit, at least one.
 
     Args:
-        name: the document's, for errors.
+        name: the document's name, for errors.
 
     Raises:
-        FileUnreadableError: it is encrypted or damaged, is too large to be read, or none of the pages has text.
+        FileUnreadableError: the document is encrypted, damaged or too large to read, or no page has text.
     """
     found = await _part(name, data, wanted, seconds)
     if found.texts and not any(found.texts):
@@ -77,14 +80,14 @@ async def read_pdf(
 
 
 async def _part(name: str, data: bytes, wanted: PageRange, seconds: float) -> PdfPages:
-    asked = {
+    request = {
         "do": "pages",
         "first": wanted.first,
         "most_pages": min(wanted.pages, MAX_PAGES),
         "most_characters": wanted.characters,
         "seconds": min(LAST_PAGE_SECONDS, seconds),
     }
-    answer = await in_child(_CHILD, asked, seconds, data=data)
+    answer = await in_child(_CHILD, request, seconds, data=data)
     if answer is None:
         raise FileUnreadableError(
             f"{name} is a PDF document that cannot be read within {seconds:g} seconds and the memory allowed"
@@ -102,10 +105,10 @@ async def _part(name: str, data: bytes, wanted: PageRange, seconds: float) -> Pd
 
 
 async def read_whole_pdf(name: str, data: bytes) -> PdfPages:
-    """Take the text out of all pages, in several processes one after the other where one has no time for all.
+    """Extract the text of all pages, with several child processes in a row if one has not enough time.
 
     Raises:
-        FileUnreadableError: see `read_pdf`; or it has more than `MAX_PAGES`, or takes too long.
+        FileUnreadableError: see `read_pdf`; or the document has more than `MAX_PAGES`, or takes too long.
     """
     found = await _part(name, data, PageRange(pages=1), READ_SECONDS)
     if found.total > MAX_PAGES:
@@ -130,7 +133,7 @@ async def read_whole_pdf(name: str, data: bytes) -> PdfPages:
 
 def _without_text(name: str, found: PdfPages) -> str:
     alone = found.total == 1
-    are_read = (
+    problem = (
         "cannot be read" if None in found.texts else f"{'has' if alone else 'have'} no text, only pictures"
     )
     if alone:
@@ -139,11 +142,11 @@ def _without_text(name: str, found: PdfPages) -> str:
         pages = f"its {found.total:,} pages"
     else:
         pages = f"pages {found.first:,} to {found.last:,} of {found.total:,}"
-    return f"{name} is a PDF document without text to be read: {pages} {are_read}"
+    return f"{name} is a PDF document without text to be read: {pages} {problem}"
 
 
 def shown_pages(found: PdfPages, parameter: str = "offset") -> str:
-    """Pages under headings with their numbers, and by which parameter to go on with the next."""
+    """Format pages under numbered headings, with a hint which parameter shows the next ones."""
     parts = []
     for number, text in enumerate(found.texts, found.first):
         body = (

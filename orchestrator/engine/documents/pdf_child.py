@@ -1,4 +1,4 @@
-"""Takes the text out of a PDF document, in a process of its own that can be stopped.
+"""Extracts the text of a PDF document, in a separate process that can be stopped.
 
 `limited_child` runs it, with nothing of this package imported.
 """
@@ -11,19 +11,19 @@ from typing import Any
 
 _DETAIL_CHARACTERS = 150
 _PAGE_CHARACTERS = 70
-"""Of what is shown beside the text of a page: its heading, and that it has no text."""
+"""The characters shown beside the text of a page: its heading, and a note if it has no text."""
 
 
 def pages(data: bytes, first: int, most_pages: int, most_characters: int, seconds: float) -> dict[str, Any]:
-    """The text of some pages: as many of those asked for as fit under headings, at least one.
+    """Return the text of pages: as many of the requested ones as fit under headings, at least one.
 
     Args:
-        first: a page's number, from 1.
-        seconds: after so many no other page is begun.
+        first: number of the first page, from 1.
+        seconds: time after which no other page is begun.
 
     Returns:
-        `total`, `texts` (None for a page that cannot be read) and `cut`, how many characters of the only text are
-        left out; or `problem`, and `detail`.
+        `total`, `texts` (None for a page that cannot be read) and `cut`, the number of characters left out of
+        the only text; or `problem` and `detail`.
     """
     from pypdf import PdfReader
 
@@ -55,7 +55,7 @@ def pages(data: bytes, first: int, most_pages: int, most_characters: int, second
 
 
 def _page_text(reader: Any, number: int) -> str | None:
-    """The lines of a page without empty ones at its ends; None where it cannot be read."""
+    """Return the lines of a page without empty ones at its ends; None if it cannot be read."""
     try:
         found = reader.pages[number - 1].extract_text()
     except MemoryError:
@@ -72,4 +72,4 @@ def _line(text: str) -> str:
 
 
 WORK = {"pages": pages}
-"""What can be asked for."""
+"""The functions that the parent process can request."""

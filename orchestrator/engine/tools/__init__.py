@@ -1,1 +1,1 @@
-"""What a model can do. Each tool exists once; a profile may show it under another name."""
+"""The tools that a model can call. Each is implemented once; a profile may offer it under another name."""

@@ -1,7 +1,7 @@
-"""What a tool is, what it is given, the three ways in which it ends, and how its output is cut for the model.
+"""The interface of a tool: its definition, its context, its three outcomes, and how its output is truncated.
 
-The algorithm, the numbers and the words of the cut are those of sections 5.1 to 5.3 of the coding agent loop
-specification. Whoever needs the full output takes it from the event stream.
+The algorithm, the numbers and the text of the truncation are those of sections 5.1 to 5.3 of the coding agent
+loop specification. The full output is in the event stream.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALIKE = 0.95
 TEXT: JsonObject = {"type": "string"}
 FLAG: JsonObject = {"type": "boolean"}
 FROM_ONE: JsonObject = {"type": "integer", "minimum": 1}
-"""The commonest schemas of a parameter."""
+"""The most common schemas of a parameter."""
 
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_TIMEOUT_MS = 600_000
@@ -38,10 +38,12 @@ MAX_TIMEOUT_MS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """The tool did it. `output` is what the model is told, before truncation; `images` are shown after it.
+    """The result of a successful call.
 
     Attributes:
-        full: what the event tells, where the model asked for less than all.
+        output: text for the model, before truncation.
+        images: images to show after the text.
+        full: text for the event, if the model asked for less than all.
     """
 
     output: str
@@ -51,11 +53,11 @@ class Ok:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The tool could not do it. `message` tells the model why, and what else to try.
+    """The result of a failed call. `message` tells the model why it failed, and what to try instead.
 
     Attributes:
-        cut_as: the tool by whose limits a long message is cut, where it is not the tool called:
-            a refused `write_file` shows a file, as `read_file` does.
+        cut_as: the tool whose limits apply to a long message, if it is not the tool called: a refused
+            `write_file` shows a file, as `read_file` does.
         full: see `Ok`.
     """
 
@@ -66,7 +68,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The tool did it, and the session is over after it.
+    """The result of a successful call that ends the session.
 
     Attributes:
         ending: `finish` or `question`.
@@ -82,18 +84,18 @@ ToolOutcome: TypeAlias = Ok | Failed | Ends
 
 @dataclass(slots=True)
 class Ledger:
-    """What the tools of one session have shown and changed. Paths are relative, with `/`.
+    """A record of what the tools of one session have shown and changed. Paths are relative, with `/`.
 
     Attributes:
-        shown: files whose text the model has seen in this session: in the first prompt, by
-            `read_file`, or because it wrote them.
+        shown: files whose text the model has seen in this session: in the first prompt, by `read_file`, or
+            because it wrote them.
         touched: files that tools wrote, changed or removed.
-        shell_used: a command ran, so that files may have changed that no tool names.
+        shell_used: whether a command ran, which may have changed files that no tool names.
         held_writes: shrinking writes that were refused once, by path and digest of content.
-        originals: what files held before a tool replaced them for the first time.
-        missed: texts that were to be changed and were not in a file, by its path, since it was last changed.
-        unreadable: files that a tool changed so that Python, JSON or TOML cannot read them any more.
-        outputs: what the model was shown in part.
+        originals: the content of files before a tool replaced them for the first time.
+        missed: by path, texts to be replaced that were not in the file, since the file last changed.
+        unreadable: files that a tool changed and that Python, JSON or TOML can no longer parse.
+        outputs: outputs of which the model was shown a part.
     """
 
     shown: set[str] = field(default_factory=set)
@@ -106,27 +108,27 @@ class Ledger:
     outputs: Outputs = field(default_factory=Outputs)
 
     def misses_again(self, path: str, old: str) -> bool:
-        """Take note of a text that is not in a file; whether nearly the same was looked for in vain before."""
+        """Record a text that is not in a file; return whether a similar one was recorded before."""
         known = self.missed.setdefault(path, [])
-        again = any(_alike(old, one) for one in known)
+        again = any(_is_similar(old, one) for one in known)
         known[:] = [*known[1 - _MOST_MISSED :], old]
         return again
 
     def take_over(self, inner: Ledger, folder: str) -> None:
-        """Add what tools did that worked in a folder of this ledger's."""
+        """Add the changes of tools that worked in a subfolder of this ledger's folder."""
         self.touched |= {f"{folder}/{path}" for path in inner.touched}
         self.shell_used |= inner.shell_used
 
 
-def _alike(one: str, other: str) -> bool:
-    """Whether two texts are the same but for some characters in a hundred."""
+def _is_similar(one: str, other: str) -> bool:
+    """Return whether two texts are the same except for a few per cent of their characters."""
     one, other = (" ".join(text.split())[:_MAX_COMPARED_CHARS] for text in (one, other))
     return one == other or SequenceMatcher(None, one, other, autojunk=False).quick_ratio() >= _ALIKE
 
 
 @dataclass(frozen=True, slots=True)
 class CommandTimes:
-    """How long a command may run, in milliseconds: where the model does not say, and at most."""
+    """The default and the maximum time-out of a command, in milliseconds."""
 
     default_ms: int = DEFAULT_TIMEOUT_MS
     max_ms: int = MAX_TIMEOUT_MS
@@ -134,11 +136,11 @@ class CommandTimes:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may use. `print` shows output as it comes; it never blocks.
+    """The objects that a tool may use. `print` shows output as it comes; it never blocks.
 
     Attributes:
-        todos: the session's list of what is to be done.
-        skills: what the session's model was given of skills, by name.
+        todos: the session's to-do list.
+        skills: the skill texts that the session's model was given, by name.
     """
 
     environment: ExecutionEnvironment
@@ -151,28 +153,31 @@ class ToolContext:
 
 
 Executor: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]
-"""Runs a call whose arguments satisfy the tool's schema. May raise `ToolError`, nothing else."""
+"""Runs a call whose arguments satisfy the tool's schema. May raise `ToolError`, no other error."""
 
 
 class Order(StrEnum):
-    """When a call runs, in a reply whose calls run at the same time."""
+    """When a call runs relative to the other calls of the same reply."""
 
     TOGETHER = "together"
-    """Beside others: it changes nothing that they read."""
+    """At the same time as others: it changes nothing that they read."""
     ALONE = "alone"
-    """After all calls before it and before all calls behind it: it changes files."""
+    """After all calls before it and before all calls after it: it changes files."""
     LAST = "last"
     """Alone, and only if no call before it failed: it publishes or runs the whole change, or ends the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool: how the model sees it, what runs, whether safe mode hides it, and beside what it may run.
+    """A tool: its definition for the model, its function, and when and beside which calls it may run.
 
     Attributes:
-        is_timed: it is stopped where it takes longer than any tool should; else its host sees to that.
-        outbound: what its arguments say leaves this program for somebody else's, so it may hold no secret.
-        refusal: why a call with these arguments never runs, whatever the gate says; None refuses nothing.
+        dangerous: whether safe mode hides it.
+        is_timed: whether it is stopped if it takes longer than any tool should; otherwise its host limits its
+            time.
+        outbound: whether its arguments are sent to a third party, so that they may hold no secret.
+        refusal: returns why a call with these arguments never runs, whatever the gate decides; None refuses
+            nothing.
     """
 
     definition: ToolDefinition
@@ -185,7 +190,7 @@ class Tool:
 
     @property
     def name(self) -> str:
-        """The name under which the model calls it."""
+        """The name under which the model calls the tool."""
         return self.definition.name
 
 
@@ -196,21 +201,21 @@ def define(
     *,
     prompt: str | None = None,
 ) -> ToolDefinition:
-    """Build a definition whose words come from a file in `prompts/tools/`.
+    """Build a definition whose texts come from a file in `prompts/tools/`.
 
     Args:
         properties: JSON Schema of each parameter, without `description`.
-        prompt: the prompt file, without folder and `.md`; `name` if it is None.
+        prompt: the prompt file, without folder and `.md`; None means `name`.
     """
-    told = tool_words(prompt or name)
-    described = {key: {**schema, "description": told.parameters[key]} for key, schema in properties.items()}
+    texts = tool_words(prompt or name)
+    described = {key: {**schema, "description": texts.parameters[key]} for key, schema in properties.items()}
     schema = {
         "type": "object",
         "properties": described,
         "required": list(required),
         "additionalProperties": False,
     }
-    return ToolDefinition(name, told.description, schema)
+    return ToolDefinition(name, texts.description, schema)
 
 
 class Mode(StrEnum):
@@ -246,7 +251,7 @@ DEFAULT_MODES: Mapping[str, Mode] = {
 DEFAULT_MAX_LINES: Mapping[str, int] = {"shell": 256, "grep": 200, "glob": 500}
 
 OTHER_MAX_CHARS = 20_000
-"""For a tool that is in no table, which is cut as `head_tail`."""
+"""The limit of a tool that is in no table; its output is truncated as `head_tail`."""
 
 _KIND_OF_TOOL: Mapping[str, str] = {
     "run_shell_command": "shell",
@@ -261,17 +266,17 @@ _KIND_OF_TOOL: Mapping[str, str] = {
     "file_append": "write_file",
     "file_delta": "edit_file",
 }
-"""Names under which a profile shows a tool of the tables."""
+"""The tool of the tables for each other name that a profile gives it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """What a host sets in place of the defaults: by the tool's own name, or by its name in the tables.
+    """Limits that a host sets instead of the defaults, by the tool's own name or its name in the tables.
 
     Attributes:
-        chars: the most characters that are kept; 0 keeps none.
-        lines: the most lines; None switches the limit off.
-        most_chars: of any tool, however high the other limits are; None is no such limit.
+        chars: maximum of characters that are kept; 0 keeps none.
+        lines: maximum of lines; None switches the limit off.
+        most_chars: maximum for every tool, even if another limit is higher; None sets none.
     """
 
     chars: Mapping[str, int] = field(default_factory=dict)
@@ -283,12 +288,12 @@ _DEFAULTS = OutputLimits()
 
 
 def truncate(output: str, tool_name: str, limits: OutputLimits | None = None) -> str:
-    """What the model is shown of a tool's output. The markers come on top of the limits."""
+    """Return the part of a tool's output that the model is shown. The markers are not counted in the limits."""
     overrides = limits or _DEFAULTS
     kind = _KIND_OF_TOOL.get(tool_name, tool_name)
     max_chars = DEFAULT_MAX_CHARS.get(kind, OTHER_MAX_CHARS)
     max_lines = DEFAULT_MAX_LINES.get(kind)
-    for name in (kind, tool_name):  # the tool's own name has the last word
+    for name in (kind, tool_name):  # the limit of the tool's own name takes precedence
         max_chars = overrides.chars.get(name, max_chars)
         max_lines = overrides.lines.get(name, max_lines)
     if overrides.most_chars is not None:
@@ -298,7 +303,7 @@ def truncate(output: str, tool_name: str, limits: OutputLimits | None = None) ->
 
 
 def truncate_chars(output: str, max_chars: int, mode: Mode) -> str:
-    """Keep `max_chars` characters and say how many are gone."""
+    """Keep `max_chars` characters, and add how many were removed."""
     removed = len(output) - max_chars
     if removed <= 0:
         return output
@@ -316,7 +321,7 @@ def truncate_chars(output: str, max_chars: int, mode: Mode) -> str:
 
 
 def truncate_lines(output: str, max_lines: int) -> str:
-    """Keep `max_lines` lines, from both ends, and say how many are gone."""
+    """Keep `max_lines` lines, from both ends, and add how many were omitted."""
     lines = output.split("\n")
     omitted = len(lines) - max_lines
     if omitted <= 0:
@@ -326,6 +331,6 @@ def truncate_lines(output: str, max_lines: int) -> str:
 
 
 def integer(arguments: Mapping[str, Any], name: str) -> int | None:
-    """A whole number that was passed, which JSON may spell `5.0`; None if it was left out."""
+    """Return an integer argument, which JSON may spell `5.0`; None if it was left out."""
     value = arguments.get(name)
     return None if value is None else int(value)

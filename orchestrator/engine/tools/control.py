@@ -1,4 +1,4 @@
-"""`run_tests`, `create_pull_request`, `ask_question`, `finish` and `submit`: the calls that end a piece of work."""
+"""The tools that end a piece of work: `run_tests`, `create_pull_request`, `ask_question`, `finish`, `submit`."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
-"""The host's function: title and body in, what the model is told out. May raise `ToolError`."""
+"""The host's function: takes title and body, returns the text for the model. May raise `ToolError`."""
 
 MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
-"""The host's function: the reason given in, why the session may not end yet or None out."""
+"""The host's function: takes the model's reason, returns why the session may not end yet, or None."""
 
 RunTests: TypeAlias = Callable[[Sequence[str]], Awaitable[str]]
-"""The host's function: ids of tests in, none for all, what the model is told out. May raise `ToolError`."""
+"""The host's function: takes ids of tests (none for all), returns the text for the model.
+
+May raise `ToolError`.
+"""
 
 MAX_TITLE_CHARS = 256
-"""GitHub takes no longer title of an issue or pull request."""
+"""GitHub's limit for the title of an issue or pull request."""
 
 MAX_CHOICES = 9
 RUN_TESTS = "run_tests"
@@ -41,7 +44,7 @@ MAX_ID_CHARS = 500
 
 
 def run_tests(run: RunTests) -> Tool:
-    """The tool that has the host run the repository's tests, which takes as long as they take."""
+    """Create the tool with which the host runs the repository's tests, without a time limit of its own."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         return Ok(await run(tuple(arguments.get("tests") or ())))
@@ -52,10 +55,10 @@ def run_tests(run: RunTests) -> Tool:
 
 
 def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
-    """The tool that has the host commit, push and open or update the pull request.
+    """Create the tool with which the host commits, pushes and opens or updates the pull request.
 
     Args:
-        is_timed: see `Tool`; a host that runs tests first takes as long as they take.
+        is_timed: see `Tool`; False for a host that runs tests first, whose time is not known.
     """
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
@@ -73,7 +76,10 @@ def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
 
 
 def ask_question() -> Tool:
-    """The tool that ends the session with a question to a person, its choices numbered below it: `1. ...`, a line each."""
+    """Create the tool that ends the session with a question to a person.
+
+    The choices are numbered below the question: `1. ...`, one on each line.
+    """
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         question = arguments["question_text"].strip()
@@ -90,7 +96,7 @@ def ask_question() -> Tool:
 
 
 def finish(may_finish: MayFinish) -> Tool:
-    """The tool that ends the session, unless the host has a reason not to."""
+    """Create the tool that ends the session, unless the host returns a reason against it."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         reason = arguments.get("reason") or ""
@@ -101,7 +107,7 @@ def finish(may_finish: MayFinish) -> Tool:
 
 
 def submit() -> Tool:
-    """`submit(answer)`: ends the session with an answer."""
+    """Create the tool `submit(answer)`, which ends the session with an answer."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         return Ends("finish", arguments["answer"])

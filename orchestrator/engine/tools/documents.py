@@ -1,4 +1,4 @@
-"""The tools of documents (sections 2.3.5 and 2.3.6 of the assistant's specification): PDF, and the vector indices."""
+"""The tools for PDF documents and their indices (sections 2.3.5 and 2.3.6 of the assistant's specification)."""
 
 from __future__ import annotations
 
@@ -33,17 +33,20 @@ if TYPE_CHECKING:
 
 MAX_PDF_BYTES = 50_000_000
 MAX_SHOWN_CHARACTERS = OTHER_MAX_CHARS - 2_000
-"""Of one answer, so that its end, which says how to go on, is not cut off."""
+"""The limit of one answer, low enough that its last line, which says how to continue, is not truncated."""
 
 
 def document_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
-    """All tools of PDF documents and of the indices of a memory's file. Those that write need leave to change files."""
+    """Create all tools for PDF documents and for the vector indices in a memory's file.
+
+    Those that write need the permission to change files.
+    """
     reading = pdf_extract_text(), process_pdf_document(memory)
     return (*reading, *vector_tools(memory), vector_db_add_pdf_document(memory))
 
 
 def pdf_extract_text() -> Tool:
-    """`pdf_extract_text(file_path, start_page?, end_page?)`: the text of pages."""
+    """Create the tool `pdf_extract_text(file_path, start_page?, end_page?)`, which returns the text of pages."""
     from orchestrator.engine.documents.pdf import MAX_PAGES, PageRange, read_pdf, shown_pages
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
@@ -52,7 +55,7 @@ def pdf_extract_text() -> Tool:
         if last and last < first:
             return Failed("end_page is before start_page: pages count from 1, and both are shown")
         wanted = PageRange(first, last - first + 1 if last else MAX_PAGES, MAX_SHOWN_CHARACTERS)
-        found = await read_pdf(path, await _data(context, path), wanted)
+        found = await read_pdf(path, await _read_pdf_bytes(context, path), wanted)
         if first > found.total:
             return Ok(f"{path} has {found.total:,} pages, so there is nothing from page {first} on.")
         return Ok(shown_pages(found, "start_page"))
@@ -62,13 +65,19 @@ def pdf_extract_text() -> Tool:
 
 
 def process_pdf_document(memory: LongTermMemory) -> Tool:
-    """`process_pdf_document(file_path, index_name)`: puts the text of a document into an index, piece by piece."""
+    """Create the tool `process_pdf_document(file_path, index_name)`.
+
+    It adds the text of a document to an index, chunk by chunk.
+    """
     properties: dict[str, JsonObject] = {"file_path": TEXT, "index_name": TEXT}
     return _indexing(memory, "process_pdf_document", properties)
 
 
 def vector_db_add_pdf_document(memory: LongTermMemory) -> Tool:
-    """`vector_db_add_pdf_document(index_name, file_path, metadata?)`: the same, with what is to be known of it."""
+    """Create the tool `vector_db_add_pdf_document(index_name, file_path, metadata?)`.
+
+    It does the same as `process_pdf_document`, and stores metadata.
+    """
     properties: dict[str, JsonObject] = {
         "index_name": TEXT,
         "file_path": TEXT,
@@ -84,8 +93,8 @@ def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonOb
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, index = arguments["file_path"], arguments["index_name"]
         if index in KEPT_FOR_US:
-            return Failed("This index is of the memories: name another one for documents.")
-        found = await read_whole_pdf(path, await _data(context, path))
+            return Failed("This index holds the memories. Choose another index name for documents.")
+        found = await read_whole_pdf(path, await _read_pdf_bytes(context, path))
         numbered = [(number, text) for number, text in enumerate(found.texts, found.first) if text]
         chunks = await asyncio.to_thread(lambda: list(chunks_of(numbered)))
         source, known = context.environment.relative(path), arguments.get("metadata") or {}
@@ -103,19 +112,19 @@ def _indexing(memory: LongTermMemory, name: str, properties: Mapping[str, JsonOb
             replaced = await memory.replace_document(index, source, items)
         except (MemoryStoreError, ModelError) as error:
             return Failed(f"Not indexed: {error}.")
-        told = {
+        answer = {
             "index_name": index,
             "pages": found.total,
             "pages_without_text": found.total - len(numbered),
             "chunks": len(items),
             "replaced": replaced,
         }
-        return Ok(json.dumps(told))
+        return Ok(json.dumps(answer))
 
     return Tool(define(name, properties, ("file_path", "index_name")), execute, order=Order.ALONE)
 
 
-async def _data(context: ToolContext, path: str) -> bytes:
+async def _read_pdf_bytes(context: ToolContext, path: str) -> bytes:
     with as_written(context, path):
         data = await context.environment.read_file(path, max_bytes=MAX_PDF_BYTES)
     if not is_pdf(data):

@@ -1,4 +1,4 @@
-"""`edit_file`: replace old text in a file by new text."""
+"""The tool `edit_file`, which replaces old text in a file by new text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 10_000_000
 _MOST_PLACES = 10
 _CONTEXT_LINES = 2
-_MOST_TOLD_APART = 3
+_MOST_SHOWN_PLACES = 3
 _MOST_LINES_AROUND = 20
 _FAILED_EDITS = 2
 _SHORT_FILE_LINES = 200
@@ -58,14 +58,14 @@ _SHORT_FILE_LINES = 200
 
 @dataclass(frozen=True, slots=True)
 class EditTerms:
-    """The names that one tool's schema uses, for its answers.
+    """The names in one tool's schema, for its answers.
 
     Attributes:
         old: the parameter with the old text.
         new: the parameter with the new text.
-        several: what to do to replace more than one place.
-        counted: whether the answer says how many replacements there were.
-        whole: the tool that writes a file as a whole, for a model whose edits fail.
+        several: an instruction how to replace more than one place.
+        counted: whether the answer contains the number of replacements.
+        whole: the tool that writes a whole file, for a model whose edits fail.
     """
 
     old: str = "old_text"
@@ -81,7 +81,7 @@ _BY_NUMBER = EditTerms("old_string", "new_string", "set expected_replacements to
 
 
 def edit_file(prompt: str = "edit_file") -> Tool:
-    """Make the tool that replaces a piece of a file. `words` is its file in `prompts/tools/`."""
+    """Create the tool that replaces a piece of a file. `prompt` is its file in `prompts/tools/`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, old, new = arguments["path"], arguments["old_text"], arguments["new_text"]
@@ -93,7 +93,7 @@ def edit_file(prompt: str = "edit_file") -> Tool:
 
 
 def edit_string() -> Tool:
-    """`edit_file(file_path, old_string, new_string, replace_all?)`: one place, or all."""
+    """Create the tool `edit_file(file_path, old_string, new_string, replace_all?)`: one place, or all."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         places = None if arguments.get("replace_all") else 1
@@ -103,7 +103,10 @@ def edit_string() -> Tool:
 
 
 def edit_string_counted() -> Tool:
-    """Gemini's `edit_file(file_path, old_string, new_string, expected_replacements?)`: exactly that many places."""
+    """Create Gemini's `edit_file(file_path, old_string, new_string, expected_replacements?)`.
+
+    It replaces exactly the expected number of places.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await _edit_string(
@@ -126,7 +129,7 @@ async def _edit_string(
     return await edit_text(context, arguments["file_path"], old, new, places=places, terms=terms)
 
 
-async def edit_text(  # noqa: PLR0913  the last two by name
+async def edit_text(  # noqa: PLR0913  the last two are keyword-only
     context: ToolContext,
     path: str,
     old: str,
@@ -138,10 +141,10 @@ async def edit_text(  # noqa: PLR0913  the last two by name
     """Replace `old` by `new`; an empty `old` fills a missing or empty file.
 
     Args:
-        old: looked for exactly; then ignoring line ends, blanks at line ends and punctuation; then as whole lines
-            whose indentation is off by the same blanks, if there is exactly one such place.
+        old: searched exactly; then ignoring line ends, blanks at line ends and punctuation; then as whole
+            lines whose indentation differs by the same blanks, if there is exactly one such place.
         new: its line ends become those of the file.
-        places: in how many places `old` must be; None takes any number.
+        places: the number of places where `old` must be; None allows any number.
 
     Raises:
         ToolError: the path is refused, the file is not text or is over 10 MB, or it cannot be written.
@@ -153,11 +156,13 @@ async def edit_text(  # noqa: PLR0913  the last two by name
         context.ledger.misses_again(name, old)
         file = await _load(context, path) if len(context.ledger.missed[name]) > 1 else None
         same = f"{terms.old} and {terms.new} are the same, so nothing would change."
-        return Failed(same + (_another_way(context, name, file.text, terms) if file else ""))
+        return Failed(same + (_rewrite_hint(context, name, file.text, terms) if file else ""))
     file = await _load(context, path)
     if file is None or not file.text:
         return (
-            await _fill(context, path, file, new) if not old else await _nothing(context, path, file, terms)
+            await _fill(context, path, file, new)
+            if not old
+            else await _no_old_text(context, path, file, terms)
         )
     if not old:
         return Failed(f"{terms.old} is empty, but {path} is not: give the text that is to be replaced.")
@@ -174,8 +179,8 @@ async def _load(context: ToolContext, path: str) -> TextFile | None:
         raise FileUnreadableError(f"{path} cannot be edited: {error}") from None
 
 
-async def _nothing(context: ToolContext, path: str, file: TextFile | None, terms: EditTerms) -> Failed:
-    """Handle a file that is missing or empty, in which no old text can be found."""
+async def _no_old_text(context: ToolContext, path: str, file: TextFile | None, terms: EditTerms) -> Failed:
+    """Return the failure for a file that is missing or empty, in which no old text can be found."""
     state = "is empty."
     if file is None:
         state = f"does not exist.{await did_you_mean(context, context.environment.relative(path))}"
@@ -190,8 +195,8 @@ async def _fill(context: ToolContext, path: str, file: TextFile | None, new: str
     return Ok(f"Created {name}: {len(lines_of(new))} lines.{syntax}")
 
 
-def _another_way(context: ToolContext, name: str, text: str, terms: EditTerms) -> str:
-    """Return what to do instead of editing, after repeated failures on a short file; empty otherwise."""
+def _rewrite_hint(context: ToolContext, name: str, text: str, terms: EditTerms) -> str:
+    """Return a hint to rewrite a short file as a whole after repeated failures; empty otherwise."""
     count = len(lines_of(text))
     if len(context.ledger.missed.get(name, ())) < _FAILED_EDITS or count > _SHORT_FILE_LINES:
         return ""
@@ -216,18 +221,18 @@ class _Edit:
             text, old = text.replace("\r", "\n"), old.replace("\r\n", "\n")
         found = await asyncio.to_thread(find_text, text, old)
         if not found.spans:
-            place, new = await asyncio.to_thread(self._shifted, text, old, new, places)
+            place, new = await asyncio.to_thread(self._find_shifted, text, old, new, places)
             if not isinstance(place, str):
                 return await self._write(text, place, new)
-            return Failed(place + _another_way(self.context, self.name, text, self.terms))
+            return Failed(place + _rewrite_hint(self.context, self.name, text, self.terms))
         if problem := _wrong_number(self.path, text, found, places, self.terms):
             again = self.context.ledger.misses_again(self.name, old)
-            other = _another_way(self.context, self.name, text, self.terms)
-            return Failed(problem + (_told_apart(text, found) + other if again else ""))
-        return await self._write(text, *self._in_indentation(text, found, old, new))
+            other = _rewrite_hint(self.context, self.name, text, self.terms)
+            return Failed(problem + (_show_places(text, found) + other if again else ""))
+        return await self._write(text, *self._with_file_indentation(text, found, old, new))
 
-    def _shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[TextPlaces | str, str]:
-        """Return the one place with another indentation, and the new text so indented; or why there is none."""
+    def _find_shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[TextPlaces | str, str]:
+        """Return the one place with another indentation and the new text so indented, or an error message."""
         lines, wanted = lines_of(text), lines_of(old)
         terms = self.terms
         places = ShiftedLines(lines).places(wanted) if wanted and count in {1, None} else []
@@ -249,7 +254,7 @@ class _Edit:
         if shifted is None:
             problem = (
                 f"{terms.old} is in {self.path} at line {place + 1}, but there the lines have {shift} before them, which "
-                f"cannot be taken from {terms.new}. These are the lines as they are:\n"
+                f"cannot be removed from {terms.new}. These are the lines as they are:\n"
                 f"{raw(lines[place : place + len(wanted)])}"
             )
             return problem, new
@@ -257,18 +262,21 @@ class _Edit:
         start, stop = _span(text, place, len(wanted), closed=closed)
         if closed and text[start:stop].rstrip("\n") == text[start:]:  # the file's last line has no line end
             shifted = shifted.removesuffix("\n").removesuffix("\r")
-        return TextPlaces(((start, stop),), tolerance=self._shifted_by(shift, "each line")), shifted
+        return TextPlaces(((start, stop),), tolerance=self._shift_text(shift, "each line")), shifted
 
-    def _shifted_by(self, shift: Shift, where: str) -> str:
+    def _shift_text(self, shift: Shift, where: str) -> str:
         if not (shift.added or shift.removed):
             return "blanks at line ends"
         return f"indentation: the file has {shift} before {where}, and {self.terms.new} was indented alike"
 
-    def _in_indentation(self, text: str, found: TextPlaces, old: str, new: str) -> tuple[TextPlaces, str]:
-        """The place, and the new text; where it is in a line that has more blanks than `old`, with these in all lines.
+    def _with_file_indentation(
+        self, text: str, found: TextPlaces, old: str, new: str
+    ) -> tuple[TextPlaces, str]:
+        """Return the place, and the new text with the file's deeper indentation in all its lines.
 
-        `old` begins with blanks, and the file's line has more of them: those before the place are before
-        the first new line already, and the other new lines need them as well.
+        This applies if `old` begins with blanks and is found within a line that has more of them. The
+        additional blanks before the place already stand before the first new line, and the other new lines
+        need them as well.
         """
         (start, stop), *others = found.spans
         before = text[text.rfind("\n", 0, start) + 1 : start]
@@ -279,7 +287,7 @@ class _Edit:
             return found, new
         shift = Shift(added=before)
         first, end, rest = new.partition("\n")
-        differences = filter(None, (found.tolerance, self._shifted_by(shift, "the line")))
+        differences = filter(None, (found.tolerance, self._shift_text(shift, "the line")))
         return replace(found, tolerance=" and ".join(differences)), first + end + (
             _indented(rest, shift) or rest
         )
@@ -310,13 +318,13 @@ class _Edit:
 
 
 def _indented(text: str, shift: Shift) -> str | None:
-    """Return a text with every line shifted, or None if one line cannot be."""
+    """Return a text with every line shifted, or None if one line cannot be shifted."""
     lines = [shift.line(line) for line in text.split("\n")]
     return None if None in lines else "\n".join(line or "" for line in lines)
 
 
 def _span(text: str, place: int, count: int, *, closed: bool) -> tuple[int, int]:
-    """Return the span of so many whole lines, in characters; with the last line's end if `closed`."""
+    """Return the character span of `count` whole lines, including the last line's end if `closed`."""
     lines = text.split("\n")
     start = sum(len(line) + 1 for line in lines[:place])
     stop = start + sum(len(line) + 1 for line in lines[place : place + count])
@@ -325,22 +333,24 @@ def _span(text: str, place: int, count: int, *, closed: bool) -> tuple[int, int]
     return start, stop - (2 if text[stop - 2 : stop] == "\r\n" else 1)
 
 
-def _told_apart(text: str, found: TextPlaces) -> str:
+def _show_places(text: str, found: TextPlaces) -> str:
     """Show the first places, each with enough lines around it to be unique when copied."""
     lines = lines_of(text)
     shown = []
-    for start, stop in found.spans[:_MOST_TOLD_APART]:
+    for start, stop in found.spans[:_MOST_SHOWN_PLACES]:
         first, last = _line_at(text, start) - 1, _line_at(text, max(start, stop - 1))
         for _ in range(_MOST_LINES_AROUND):
             if text.replace("\r\n", "\n").count("\n".join(lines[first:last])) == 1:
                 break
             first, last = max(0, first - 1), min(len(lines), last + 1)
         shown.append(f"From line {first + 1} on:\n{raw(lines[first:last])}")
-    return " You have sent the like before. Copy the lines of the place that you mean:\n" + "\n".join(shown)
+    return " You have sent similar text before. Copy the lines of the place that you mean:\n" + "\n".join(
+        shown
+    )
 
 
 def _with_line_ends(new: str, file: TextFile, replaced: str) -> str:
-    """Return the new text with the line ends of what it replaces, or else of the file."""
+    """Return the new text with the line ends of the text that it replaces, or else of the file."""
     plain = new.replace("\r\n", "\n")
     if "\r\n" in replaced or (file.uses_crlf and "\n" not in replaced):
         return to_crlf(plain)
@@ -350,7 +360,7 @@ def _with_line_ends(new: str, file: TextFile, replaced: str) -> str:
 def _wrong_number(
     path: str, text: str, found: TextPlaces, places: int | None, terms: EditTerms
 ) -> str | None:
-    """Return why the number of places found is wrong; empty if it is right."""
+    """Return why the number of places found is wrong; None if it is right."""
     count = len(found.spans)
     if count > MAX_PLACES:
         return f"{terms.old} is in {path} over {MAX_PLACES:,} times: give more of the text around it."

@@ -1,4 +1,4 @@
-"""The seven file tools of the assistant specification (section 2.3.1), over what the other file tools do."""
+"""The seven file tools of the assistant specification (section 2.3.1), built on the other file tools."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
 
 MAX_BYTES = 10_000_000
-"""Of a file that these tools read or write, as the specification says."""
+"""The limit of a file that these tools read or write, from the specification."""
 MAX_OPERATIONS = 200
 BACKUP_SUFFIX = ".backup"
 
@@ -65,7 +65,7 @@ _MOST_TOKENS = {**FROM_ONE, "maximum": 1_000_000}
 
 
 def file_suite() -> tuple[Tool, ...]:
-    """All seven."""
+    """Create all seven tools."""
     return (
         file_read(),
         file_write(),
@@ -78,7 +78,7 @@ def file_suite() -> tuple[Tool, ...]:
 
 
 def file_read() -> Tool:
-    """`file_read(file_path, start_line?, end_line?, max_tokens?)`."""
+    """Create the tool `file_read(file_path, start_line?, end_line?, max_tokens?)`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         first, last = integer(arguments, "start_line"), integer(arguments, "end_line")
@@ -86,20 +86,20 @@ def file_read() -> Tool:
             return Failed("end_line is before start_line: lines count from 1, and both are shown")
         most = None if last is None else last - (first or 1) + 1
         outcome = await read_path(context, arguments["file_path"], first, most, bounds=_BOUNDS)
-        return _within(outcome, integer(arguments, "max_tokens"))
+        return _limit_tokens(outcome, integer(arguments, "max_tokens"))
 
     properties = {"file_path": TEXT, "start_line": FROM_ONE, "end_line": FROM_ONE, "max_tokens": _MOST_TOKENS}
     return Tool(define("file_read", properties, ("file_path",), prompt="assistant/file_read"), execute)
 
 
 def file_write() -> Tool:
-    """`file_write(file_path, content, create_backup?)`: creates a file or replaces all of it."""
+    """Create the tool `file_write(file_path, content, create_backup?)`, which creates or replaces a file."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, content = arguments["file_path"], arguments["content"]
         _check_size(path, content)
         kept = await _back_up(context, path) if arguments.get("create_backup") else ""
-        return _noted(await overwrite_text(context, path, content), kept)
+        return _with_remark(await overwrite_text(context, path, content), kept)
 
     properties = {"file_path": TEXT, "content": TEXT, "create_backup": FLAG}
     definition = define("file_write", properties, ("file_path", "content"), prompt="assistant/file_write")
@@ -107,7 +107,7 @@ def file_write() -> Tool:
 
 
 def file_append() -> Tool:
-    """`file_append(file_path, content)`: adds text at the end of a file that is there."""
+    """Create the tool `file_append(file_path, content)`, which adds text at the end of an existing file."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, content = arguments["file_path"], arguments["content"]
@@ -128,7 +128,10 @@ def file_append() -> Tool:
 
 
 def file_list() -> Tool:
-    """`file_list(directory_path, pattern?, include_hidden?)`: entries of a folder, or files at any depth."""
+    """Create the tool `file_list(directory_path, pattern?, include_hidden?)`.
+
+    It lists the entries of a folder, or files at any depth.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, pattern = arguments["directory_path"], arguments.get("pattern") or "*"
@@ -155,7 +158,7 @@ def file_list() -> Tool:
 
 
 def file_search() -> Tool:
-    """`file_search(search_path, pattern, case_sensitive?, max_tokens?, max_results?)`."""
+    """Create the tool `file_search(search_path, pattern, case_sensitive?, max_tokens?, max_results?)`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         options = GrepOptions(
@@ -163,7 +166,7 @@ def file_search() -> Tool:
             max_results=integer(arguments, "max_results") or DEFAULT_RESULTS,
         )
         outcome = await search_files(context, arguments["pattern"], arguments["search_path"], options)
-        return _within(outcome, integer(arguments, "max_tokens"))
+        return _limit_tokens(outcome, integer(arguments, "max_tokens"))
 
     properties = {
         "search_path": TEXT,
@@ -177,7 +180,10 @@ def file_search() -> Tool:
 
 
 def file_info() -> Tool:
-    """`file_info(file_path)`: kind, size, lines and line ends of a file, or the number of entries of a folder."""
+    """Create the tool `file_info(file_path)`.
+
+    It returns a file's kind, size, lines and line ends, or a folder's number of entries.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments["file_path"]
@@ -186,13 +192,13 @@ def file_info() -> Tool:
             return await _folder_info(context, path, name)
         with as_written(context, path):
             data = await context.environment.read_file(path, max_bytes=MAX_BYTES)
-        told = {
+        facts = {
             "path": name,
             "kind": "file",
             "bytes": len(data),
-            **await asyncio.to_thread(_about, name, data),
+            **await asyncio.to_thread(_content_facts, name, data),
         }
-        return Ok(json.dumps(told, ensure_ascii=False))
+        return Ok(json.dumps(facts, ensure_ascii=False))
 
     return Tool(
         define("file_info", {"file_path": TEXT}, ("file_path",), prompt="assistant/file_info"), execute
@@ -206,11 +212,11 @@ async def _folder_info(context: ToolContext, path: str, name: str) -> ToolOutcom
     except FileMissingError as error:
         raise FileMissingError(f"{error}.{await did_you_mean(context, name)}") from None
     folders = sum(one.is_dir for one in entries)
-    told = {"path": name, "kind": "folder", "folders": folders, "files": len(entries) - folders}
-    return Ok(json.dumps(told, ensure_ascii=False))
+    facts = {"path": name, "kind": "folder", "folders": folders, "files": len(entries) - folders}
+    return Ok(json.dumps(facts, ensure_ascii=False))
 
 
-def _about(name: str, data: bytes) -> dict[str, Any]:
+def _content_facts(name: str, data: bytes) -> dict[str, Any]:
     if is_pdf(data):
         return {"type": "application/pdf"}
     if media_type := image_type(data):
@@ -231,7 +237,7 @@ def _about(name: str, data: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """Lines `[first, last)` from 0 give way to others; none are removed where both are the same."""
+    """A replacement of the lines `[first, last)`, counted from 0; an insertion if both numbers are the same."""
 
     first: int
     last: int
@@ -239,7 +245,10 @@ class _Operation:
 
 
 def file_delta() -> Tool:
-    """`file_delta(file_path, operations, create_backup?)`: inserts, replaces and deletes lines; all of them or none."""
+    """Create the tool `file_delta(file_path, operations, create_backup?)`.
+
+    It inserts, replaces and deletes lines; all operations are applied or none.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments["file_path"]
@@ -257,7 +266,7 @@ def file_delta() -> Tool:
         kept = await _back_up(context, path) if arguments.get("create_backup") else ""
         syntax = await save(context, name, before, after)
         answer = f"Changed {name}: {len(lines):,} lines now.{syntax}\n{_changed_places(lines, operations)}"
-        return _noted(Ok(answer.rstrip()), kept)
+        return _with_remark(Ok(answer.rstrip()), kept)
 
     operation: JsonObject = {
         "type": "object",
@@ -276,13 +285,13 @@ def file_delta() -> Tool:
     return Tool(definition, execute, order=Order.ALONE)
 
 
-def _read_operations(given: Sequence[Mapping[str, Any]], count: int) -> list[_Operation]:
-    """The operations in the order of their lines.
+def _read_operations(requested: Sequence[Mapping[str, Any]], count: int) -> list[_Operation]:
+    """Return the validated operations in the order of their lines.
 
     Raises:
-        ToolError: one names lines that are not there, lacks its content, or touches the lines of another.
+        ToolError: an operation names lines that do not exist, lacks its content, or overlaps another one.
     """
-    operations = [_read_operation(number, one, count) for number, one in enumerate(given, 1)]
+    operations = [_read_operation(number, one, count) for number, one in enumerate(requested, 1)]
     operations.sort(key=lambda one: (one.first, one.last))
     for one, other in pairwise(operations):
         if other.first < one.last or (other.first == one.first and other.last == one.last):
@@ -311,21 +320,21 @@ def _read_operation(number: int, one: Mapping[str, Any], count: int) -> _Operati
 
 
 def _changed_places(lines: Sequence[str], operations: Sequence[_Operation]) -> str:
-    """What is at the changed places now, with a few lines around each."""
-    shown, shift, told = [], 0, 0
+    """Return the changed places as they are now, with a few lines around each."""
+    shown, shift, shown_to = [], 0, 0
     for one in operations:
         begin = one.first + shift
         end = begin + len(one.lines)
         shift += len(one.lines) - (one.last - one.first)
-        begin, end = max(begin - _LINES_AROUND, told, 0), min(end + _LINES_AROUND, len(lines))
+        begin, end = max(begin - _LINES_AROUND, shown_to, 0), min(end + _LINES_AROUND, len(lines))
         if begin < end:
             shown.append(numbered(lines, begin, end))
-            told = end
+            shown_to = end
     return "\n[...]\n".join(shown)
 
 
 async def _text_of(context: ToolContext, path: str) -> tuple[str, bytes, TextFile]:
-    """The normal name, the bytes and the text of a file that is about to be changed."""
+    """Return the normal name, the bytes and the text of a file that is about to be changed."""
     name = file_name(context, path)
     try:
         with as_written(context, path):
@@ -337,13 +346,13 @@ async def _text_of(context: ToolContext, path: str) -> tuple[str, bytes, TextFil
 
 
 async def _back_up(context: ToolContext, path: str) -> str:
-    """Copy a file beside itself; a sentence about it, empty where there is no file yet."""
+    """Copy a file beside itself; return a sentence about the copy, empty if the file does not exist yet."""
     name = file_name(context, path)
     if not await context.environment.file_exists(name):
         return ""
     data = await context.environment.read_file(name, max_bytes=MAX_BYTES)
     await context.environment.write_file(f"{name}{BACKUP_SUFFIX}", data, mode_of=name)
-    return f" What it held is in {name}{BACKUP_SUFFIX}."
+    return f" Its previous content is in {name}{BACKUP_SUFFIX}."
 
 
 def _check_size(path: str, content: str | bytes) -> None:
@@ -354,13 +363,13 @@ def _check_size(path: str, content: str | bytes) -> None:
         )
 
 
-def _within(outcome: ToolOutcome, max_tokens: int | None) -> ToolOutcome:
-    """An answer of at most so many tokens, from both of its ends; its whole is kept."""
+def _limit_tokens(outcome: ToolOutcome, max_tokens: int | None) -> ToolOutcome:
+    """Truncate an answer to a number of tokens, keeping both ends; the full text stays in `full`."""
     if max_tokens is None or not isinstance(outcome, Ok):
         return outcome
     cut = truncate_chars(outcome.output, max_tokens * CHARACTERS_PER_TOKEN, Mode.HEAD_TAIL)
     return outcome if cut == outcome.output else replace(outcome, output=cut, full=outcome.output)
 
 
-def _noted(outcome: ToolOutcome, remark: str) -> ToolOutcome:
+def _with_remark(outcome: ToolOutcome, remark: str) -> ToolOutcome:
     return replace(outcome, output=outcome.output + remark) if isinstance(outcome, Ok) else outcome

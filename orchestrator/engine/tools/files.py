@@ -1,4 +1,4 @@
-"""Tools that read and write whole files: numbered lines, PDF pages, images, several files at once, guarded replacement."""
+"""Tools that read and write whole files: numbered lines, PDF pages, images, guarded replacement."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ DEFAULT_LINES = 2_000
 LONG_LINE_CHARS = 2_000
 
 MAX_IMAGE_BYTES = 5_000_000
-"""What every provider takes for one image."""
+"""The size of an image that every provider accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """How much of a file is read and shown.
+    """Limits on how much of a file is read and shown.
 
     Attributes:
-        whole_max_bytes: a larger file needs a range.
-        slice_max_bytes: a larger file is not read.
-        max_line_chars: where a line is cut; None leaves that to the limit of the whole output.
+        whole_max_bytes: size above which a file is only read in part, with a range.
+        slice_max_bytes: size above which a file is not read at all.
+        max_line_chars: length at which a line is cut; None applies only the limit of the whole output.
     """
 
     whole_max_bytes: int
@@ -69,10 +69,10 @@ class ReadBounds:
 
 
 SHORT_ANSWERS = ReadBounds(10_000_000, 50_000_000, LONG_LINE_CHARS)
-"""Of the planner, whose answers stay short."""
+"""The limits of the planner profile, whose answers stay short."""
 
 WHOLE_ANSWERS = ReadBounds(25_000_000, 50_000_000, None)
-"""Of the specification: a long output is cut when the model is shown it, and complete in the event."""
+"""The limits of the specification: a long output is truncated for the model only, and complete in the event."""
 
 
 async def read_path(
@@ -83,12 +83,13 @@ async def read_path(
     *,
     bounds: ReadBounds = SHORT_ANSWERS,
 ) -> ToolOutcome:
-    """Show lines of a text file as `NNN | text`, 2,000 at most where no limit is given; or pages of a PDF document.
+    """Show lines of a text file as `NNN | text`, by default at most 2,000; or pages of a PDF document.
 
-    A handle such as `output:3` shows a long output that was kept. The file counts as shown if all of it is.
+    A handle such as `output:3` shows a long output that was kept. The file counts as shown if all of it is
+    shown.
 
     Raises:
-        ToolError: there is no such file, it is binary or too large.
+        ToolError: the file does not exist, is binary or too large.
     """
     first, most = offset or 1, limit or DEFAULT_LINES
     if first < 1 or most < 1:
@@ -106,7 +107,7 @@ async def read_path(
         context.ledger.shown.add(name)
         return Ok(f"{name} is empty.")
     if first > page.total:
-        # No failure: looking past the end does no harm, and a failure stops the calls that follow.
+        # Not a failure: reading past the end does no harm, and a failure would stop the following calls.
         return Ok(f"{name} ends with line {page.total}, so there is nothing from line {first} on.")
     output = "\n".join([*page.shown, *_remarks(data, first, page)])
     complete = len(page.shown) == page.total and not page.cut
@@ -116,7 +117,7 @@ async def read_path(
 
 
 async def _kept_output(handle: str, text: str, first: int, most: int) -> ToolOutcome:
-    """Lines of a long output of a tool, as those of a file."""
+    """Show lines of a tool's kept output like lines of a file."""
     data = text.replace("\0", "\\0").encode("utf-8", "replace")
     page = await asyncio.to_thread(_page, handle, data, first, most, LONG_LINE_CHARS)
     if first > page.total:
@@ -160,13 +161,13 @@ def _image(path: str, name: str, data: bytes, media_type: str) -> ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """Lines as they are shown.
+    """The lines of one answer.
 
     Attributes:
-        shown: numbered.
-        total: how many lines the file has.
-        cut: how many lines are shown in part.
-        longest: the number and the characters of the longest line shown.
+        shown: the lines, numbered.
+        total: number of lines in the file.
+        cut: number of lines that are shown in part.
+        longest: number and length of the longest line shown.
     """
 
     shown: list[str]
@@ -176,7 +177,7 @@ class _Page:
 
 
 def _page(path: str, data: bytes, first: int, most: int, max_line_chars: int | None) -> _Page:
-    decode_text(path, data)  # all of it is checked, though a small part may be shown
+    decode_text(path, data)  # the whole file is checked, even if only a part is shown
     shown: list[str] = []
     total = cut = 0
     longest = (0, 0)
@@ -219,7 +220,7 @@ def _remarks(data: bytes, first: int, page: _Page) -> list[str]:
 MAX_FILES = 100
 MAX_IMAGES = 5
 MAX_ANSWER_CHARS = DEFAULT_MAX_CHARS["read_file"] - 5_000
-"""Of all files together; the rest is for the names of those left out."""
+"""The limit of all files together; the rest of the answer is for the names of files left out."""
 
 _ONE_OF_MANY = replace(WHOLE_ANSWERS, whole_max_bytes=MAX_IMAGE_BYTES, slice_max_bytes=MAX_IMAGE_BYTES)
 _MOST_NAMED = 20
@@ -227,7 +228,9 @@ _PATTERN_CHARS = frozenset("*?[{")
 
 
 async def read_many(context: ToolContext, paths: Sequence[str]) -> ToolOutcome:
-    """Show files, named by path or pattern, each under its heading. One that cannot be read does not stop the others.
+    """Show several files, named by path or pattern, each under its heading.
+
+    A file that cannot be read does not stop the others.
 
     Raises:
         ToolError: no path is given.
@@ -258,13 +261,13 @@ async def read_many(context: ToolContext, paths: Sequence[str]) -> ToolOutcome:
         shown += isinstance(outcome, Ok)
     parts += problems
     if left_out:
-        parts.append(_left_out(left_out))
+        parts.append(_left_out_note(left_out))
     answer = "\n\n".join(parts)
     return Ok(answer, tuple(images)) if shown else Failed(answer)
 
 
 async def _expand(context: ToolContext, paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files meant, each once, and what is wrong with patterns."""
+    """Return the files that paths and patterns name, each once, and the problems with patterns."""
     files: dict[str, str] = {}
     problems = []
     for path in paths:
@@ -302,37 +305,39 @@ def _content(outcome: ToolOutcome) -> tuple[str, tuple[Image, ...]]:
             return "", ()
 
 
-def _left_out(paths: Sequence[str]) -> str:
+def _left_out_note(paths: Sequence[str]) -> str:
     names = ", ".join(paths[:_MOST_NAMED])
     more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
     return f"[not shown, because the answer would be too long: {names}{more}. Read them in another call.]"
 
 
 REPLACE_MAX_BYTES = 1_000_000
-"""Over this the planner's `write_file` leaves an existing file alone."""
+"""The size above which the planner's `write_file` does not replace an existing file."""
 
 OVERWRITE_MAX_BYTES = 50_000_000
-"""Over this `overwrite_text` does."""
+"""The size above which `overwrite_text` does not replace an existing file."""
 
 MAX_SHOWN_CHARS = 40_000
-"""Of a file whose replacement was refused; below what a model is shown of `read_file`."""
+"""The limit of a file that is shown because its replacement was refused; below the limit of `read_file`."""
 
 _GUARDED_LINES = 20
 _LINES_OF_A_FILE = 8
 _KEPT_SHARE = 0.2
 _LEAST_TAIL_LINES = 3
 _MOST_TAIL_LINES = 300
-"""Of a file, and of its new content, for what that left out to be looked for: comparing repeated lines takes time with
-the third power. Small models do not write more."""
+"""The number of lines in a file, and in its new content, above which `left_out` is not computed.
+
+Comparing repeated lines takes time proportional to the third power. Small models do not write more.
+"""
 _MOST_COMPARED_CHARS = 100
-"""Of a line, for the same reason."""
+"""The part of a line that is compared, for the same reason."""
 _ALIKE = 0.6
 _MARKS = (REPLACEMENT, "<U+", '<hidden: "')
-"""What the model is shown in place of secrets and of characters that nobody sees."""
+"""Texts that the model is shown in place of secrets and of invisible characters."""
 
 
 def read_file() -> Tool:
-    """The tool that shows a file, with line numbers."""
+    """Create the tool that shows a file with line numbers."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await read_path(
@@ -348,7 +353,7 @@ def read_file() -> Tool:
 
 
 def write_file(prompt: str = "write_file", *, keeps_tail: bool = False) -> Tool:
-    """The tool that creates or replaces a file.
+    """Create the tool that creates or replaces a file.
 
     Args:
         keeps_tail: see `write_text`.
@@ -363,7 +368,7 @@ def write_file(prompt: str = "write_file", *, keeps_tail: bool = False) -> Tool:
 
 
 def read_text_or_image() -> Tool:
-    """`read_file(file_path, offset?, limit?)`: numbered lines of a text file, or an image."""
+    """Create the tool `read_file(file_path, offset?, limit?)`: numbered lines of a text file, or an image."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         offset, limit = integer(arguments, "offset"), integer(arguments, "limit")
@@ -374,7 +379,7 @@ def read_text_or_image() -> Tool:
 
 
 def read_many_files() -> Tool:
-    """`read_many_files(paths)`: several files in one answer, by path or file pattern."""
+    """Create the tool `read_many_files(paths)`: several files in one answer, by path or file pattern."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await read_many(context, arguments["paths"])
@@ -386,7 +391,7 @@ def read_many_files() -> Tool:
 
 
 def overwrite_file() -> Tool:
-    """`write_file(file_path, content)`: creates a file or replaces all of it."""
+    """Create the tool `write_file(file_path, content)`, which creates a file or replaces all of it."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await overwrite_text(context, arguments["file_path"], arguments["content"])
@@ -406,12 +411,12 @@ async def write_text(
     """Create a file, or replace one that the model has seen.
 
     Args:
-        keeps_tail: where the content stops in the middle of the file, the lines behind it stay; and what
-            cannot be read any more is not written, nor what is doubtful, however often it is sent. For small models,
-            which copy code right and the rest wrong, and repeat themselves.
+        keeps_tail: for small models, which copy code correctly, make other mistakes, and repeat themselves.
+            If the content stops in the middle of the file, the lines after that place stay. Content that can
+            no longer be parsed or is doubtful is not written, however often it is sent.
 
     Raises:
-        ToolError: the path is refused, the file is no text or over 1 MB, or the disk says no.
+        ToolError: the path is refused, the file is not text or is over 1 MB, or it cannot be written.
     """
     check_text("content", content)
     name = file_name(context, path)
@@ -419,7 +424,7 @@ async def write_text(
         return await _write(context, name, None, content.encode(), "Created")
     before, old = await _replaceable(context, name)
     now = old.with_text(old.text)
-    if keeps_tail:  # an attempt is compared with the file, not with the attempt before it
+    if keeps_tail:  # compare with the original file, not with the previous attempt
         old = decode_text(name, context.ledger.originals.setdefault(name, before))
     kept, remark = (await asyncio.to_thread(left_out, old.text, content) if keeps_tail else 0), ""
     if kept:
@@ -433,25 +438,25 @@ async def write_text(
         return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
     if name not in context.ledger.shown:
         return _show_first(context, name, old.text)
-    checks = _masked, _shrinks, _replaces_all, _moves_blanks
+    checks = _mask_problem, _shrink_problem, _replacement_problem, _blanks_problem
     doubts = (check(name, old.text, content) for check in checks)
-    if refusal := _held(context, name, content, *doubts, is_final=keeps_tail):
+    if refusal := _refuse_once(context, name, content, *doubts, is_final=keeps_tail):
         return refusal
     if keeps_tail and (problem := await asyncio.to_thread(newly_unreadable, name, before, data)):
         return Failed(
-            f"{name} was not replaced: {problem}. Send it again, correct and to the end of the code; the text that "
-            "follows on the code in the file stays by itself."
+            f"{name} was not replaced: {problem}. Send it again, correct and to the end of the code; the text "
+            "after that code in the file is kept automatically."
         )
     return await _write(context, name, before, data, "Replaced", remark)
 
 
 async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolOutcome:
-    """Create a file, or replace all of it, seen or not.
+    """Create a file, or replace all of it, whether the model has seen it or not.
 
-    The line ends, the byte order mark, the final line end and the mode of a text file stay.
+    A text file keeps its line ends, its byte order mark, its final line end and its mode.
 
     Raises:
-        ToolError: the path is refused, the file is over 50 MB, or the disk says no.
+        ToolError: the path is refused, the file is over 50 MB, or it cannot be written.
     """
     check_text("content", content)
     name = file_name(context, path)
@@ -464,9 +469,9 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
         raise FileUnreadableError(f"{path} was not replaced: {error}") from None
     try:
         old = decode_text(path, before)
-    except FileUnreadableError:  # not text: nothing of its form can stay
+    except FileUnreadableError:  # not text, so there is no text format to keep
         return await _write(context, name, before, content.encode(), "Replaced")
-    if refusal := _held(context, name, content, _masked(name, old.text, content)):
+    if refusal := _refuse_once(context, name, content, _mask_problem(name, old.text, content)):
         return refusal
     closed = old.text.endswith("\r" if old.uses_cr else "\n")
     if not (closed and content) or content.endswith("\n"):
@@ -483,7 +488,7 @@ async def _replaceable(context: ToolContext, name: str) -> tuple[bytes, TextFile
         raise FileUnreadableError(f"{name} is not replaced by write_file: {error}") from None
 
 
-async def _write(  # noqa: PLR0913, PLR0917  the last one by its place
+async def _write(  # noqa: PLR0913, PLR0917  an optional remark
     context: ToolContext, name: str, before: bytes | None, data: bytes, done: str, remark: str = ""
 ) -> ToolOutcome:
     syntax = await save(context, name, before, data)
@@ -493,7 +498,7 @@ async def _write(  # noqa: PLR0913, PLR0917  the last one by its place
 
 
 def _show_first(context: ToolContext, name: str, text: str) -> Failed:
-    """Refuse to replace what the model has not seen, and show it."""
+    """Refuse to replace a file that the model has not seen, and show it."""
     begin = f"{name} exists and you have not seen its text, so it was not replaced."
     if len(text) > MAX_SHOWN_CHARS:
         return Failed(
@@ -508,23 +513,26 @@ def _show_first(context: ToolContext, name: str, text: str) -> Failed:
     )
 
 
-def _held(
+def _refuse_once(
     context: ToolContext, name: str, content: str, *doubts: str, is_final: bool = False
 ) -> Failed | None:
-    """Refuse a write once if there is a doubt about it; the very same call passes the second time, if it is not final."""
-    held = (name, hashlib.sha256(content.encode()).hexdigest())
+    """Refuse a write once if there is a doubt about it.
+
+    The same call succeeds the second time, unless the refusal is final.
+    """
+    write_key = (name, hashlib.sha256(content.encode()).hexdigest())
     doubt = next(filter(None, doubts), None)
-    if doubt is None or held in context.ledger.held_writes:
-        context.ledger.held_writes.discard(held)
+    if doubt is None or write_key in context.ledger.held_writes:
+        context.ledger.held_writes.discard(write_key)
         return None
     if is_final:
         return Failed(doubt)
-    context.ledger.held_writes.add(held)
+    context.ledger.held_writes.add(write_key)
     return Failed(f"{doubt} If that is really what you want, send exactly the same call again.")
 
 
-def _masked(name: str, old: str, content: str) -> str:
-    """What is wrong with putting into a file the marks that the model saw in place of its text, if it would."""
+def _mask_problem(name: str, old: str, content: str) -> str:
+    """Return an error if the content has marks that the model saw in place of text; else an empty text."""
     mark = next((mark for mark in _MARKS if content.count(mark) > old.count(mark)), None)
     if mark is None:
         return ""
@@ -534,23 +542,23 @@ def _masked(name: str, old: str, content: str) -> str:
     )
 
 
-def _moves_blanks(name: str, old: str, content: str) -> str:
-    """What is wrong with a content that differs from the file in empty lines and blanks at line ends, if it does."""
+def _blanks_problem(name: str, old: str, content: str) -> str:
+    """Return an error if the content differs from the file only in empty lines and blanks at line ends."""
     before, after = ([line.rstrip() for line in text.splitlines() if line.strip()] for text in (old, content))
     if before != after:
         return ""
     return (
-        f"{name} was not replaced: that is its code as it was, with other blanks at most. Find the line that has to be "
-        "another one, and change it."
+        f"{name} was not replaced: its code would be the same, with other blanks at most. Find the line that has to "
+        "change, and change it."
     )
 
 
 def left_out(old: str, content: str) -> int:
-    """How many lines at a file's end are behind the place where the content stops; 0 where it goes on to the end.
+    """Return how many lines of a file follow the place where the content stops; 0 if it reaches the end.
 
-    The place is behind the line that is most like the last one of the content, and before an empty line after
-    which a line is not indented: what is in the middle of a function was taken out on purpose. So was what the
-    content has elsewhere.
+    The place is after the line that is most like the last line of the content, and before an empty line that
+    precedes a line without indentation. So code in the middle of a function counts as removed on purpose. The
+    same is true for lines that the content has elsewhere.
     """
     lines, wanted = lines_of(old), lines_of(content.rstrip())
     last = wanted[-1].strip() if wanted else ""
@@ -581,8 +589,8 @@ def left_out(old: str, content: str) -> int:
     return len(tail) if len(tail) >= _LEAST_TAIL_LINES and not is_elsewhere else 0
 
 
-def _shrinks(name: str, old: str, content: str) -> str:
-    """What is wrong with taking more than half of a file's lines away, if it would."""
+def _shrink_problem(name: str, old: str, content: str) -> str:
+    """Return an error if the content would remove more than half of the lines of a longer file."""
     before, after = len(lines_of(old)), len(lines_of(content))
     if before <= _GUARDED_LINES or after * 2 >= before:
         return ""
@@ -592,13 +600,13 @@ def _shrinks(name: str, old: str, content: str) -> str:
     )
 
 
-def _replaces_all(name: str, old: str, content: str) -> str:
-    """What is wrong with a content that has almost none of a file's lines, if it is so."""
+def _replacement_problem(name: str, old: str, content: str) -> str:
+    """Return an error if the content has almost none of a file's lines."""
     before = {line.strip() for line in old.splitlines() if line.strip()}
     kept = sum(line in content for line in before)
     if len(before) < _LINES_OF_A_FILE or kept >= len(before) * _KEPT_SHARE:
         return ""
     return (
-        f"{name} was not replaced: of its {len(before)} different lines your content has {kept}, so it is another "
+        f"{name} was not replaced: of its {len(before)} different lines your content has {kept}, so it is a different "
         "file. Send the text of this file, with the lines that stay as they are."
     )

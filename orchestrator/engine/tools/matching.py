@@ -1,4 +1,4 @@
-"""Find old text in a file: exactly, or else in spite of what models get wrong. If it is not there, find the nearest lines."""
+"""Finds old text in a file: exactly, or despite common mistakes of models. Otherwise finds the nearest lines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class LineIndex:
-    """Lines, and the places of each.
+    """An index from lines to their places.
 
     Args:
-        lines: in order; not changed afterwards.
+        lines: the lines in order; not changed afterwards.
     """
 
     def __init__(self, lines: Sequence[str]) -> None:
@@ -35,14 +35,14 @@ class LineIndex:
         return next(self.places(wanted, start, aim), None)
 
     def places(self, wanted: Sequence[str], start: int, aim: int) -> Iterator[int]:
-        """Yield where these lines begin, one directly below the other.
+        """Yield the places where these lines begin, one directly below the other.
 
         Only the places of the rarest line are examined.
 
         Args:
             wanted: the lines, at least one.
             start: the first place that counts.
-            aim: the nearest to this place comes first. Of two equally near, the upper one does.
+            aim: places nearer to this one come first. Of two equally near, the upper one does.
         """
         offset = min(range(len(wanted)), key=lambda position: len(self._of(wanted[position])))
         known = self._of(wanted[offset])
@@ -78,7 +78,7 @@ _EQUIVALENTS = str.maketrans(
         ),
     }
 )
-"""Characters that look alike, one for one, so that places stay places."""
+"""Characters that look alike. Each is replaced by one character, so positions stay the same."""
 
 _LINE_END_BLANKS = re.compile(r"(?<![ \t\r])[ \t\r]+(?=\n|\Z)")
 
@@ -96,12 +96,12 @@ _LONGEST_TICKS = re.compile(r"`{3,}")
 
 @dataclass(frozen=True, slots=True)
 class TextPlaces:
-    """Where the old text is.
+    """The places of the old text.
 
     Attributes:
-        spans: `[start, end)` in characters, in order, not overlapping; at most `MAX_PLACES` and one.
+        spans: `[start, end)` in characters, in order, not overlapping; at most `MAX_PLACES` + 1.
         overlaps: whether the first span overlaps another place.
-        tolerance: which differences were ignored, in words; empty for an exact match.
+        tolerance: the differences that were ignored, in words; empty for an exact match.
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -115,7 +115,7 @@ def plain_punctuation(text: str) -> str:
 
 
 def find_text(text: str, old: str) -> TextPlaces:
-    """Find every place of `old`, which must not be empty. Similar places are looked for only if no place is exact."""
+    """Find every place of `old`, which must not be empty; similar places only if there is no exact one."""
     places = _places(text, old)
     if places:
         return TextPlaces(
@@ -131,14 +131,14 @@ def find_text(text: str, old: str) -> TextPlaces:
         return TextPlaces(())
     spans = tuple((loose.place(start), loose.end(start + len(loose_old))) for start in places)
     return TextPlaces(
-        spans, _overlaps(loose.text, loose_old, places[0]), _overlooked(text[slice(*spans[0])], old)
+        spans, _overlaps(loose.text, loose_old, places[0]), _ignored_differences(text[slice(*spans[0])], old)
     )
 
 
 def _keeps_lines(text: str, loose: str, place: int, old: str) -> bool:
     """Return whether blanks dropped at the ends of the old text stand at line ends in the file too.
 
-    Only there do they mean nothing. Elsewhere they separate two words.
+    Only there they have no meaning. Elsewhere they separate two words.
     """
     end = place + len(loose)
     closes = old[-1] not in " \t\r" or end == len(text) or text[end] == "\n"
@@ -160,30 +160,30 @@ def _overlaps(text: str, wanted: str, place: int) -> bool:
 
 
 class _Loose:
-    """A text without blanks at line ends and with plain punctuation, and the way back to the original's places."""
+    """A text without blanks at line ends and with plain punctuation, with a map to the original positions."""
 
     def __init__(self, text: str) -> None:
         plain = text.translate(_EQUIVALENTS)
         self._kept_from: list[int] = [0]
         self._shift: list[int] = [0]
-        gone = 0
+        dropped = 0
         for blank in _LINE_END_BLANKS.finditer(plain):
-            self._kept_from.append(blank.start() - gone)
-            gone += blank.end() - blank.start()
-            self._shift.append(gone)
+            self._kept_from.append(blank.start() - dropped)
+            dropped += blank.end() - blank.start()
+            self._shift.append(dropped)
         self.text = _LINE_END_BLANKS.sub("", plain)
 
     def place(self, position: int) -> int:
-        """Return where the character at this position is in the original."""
+        """Return the original position of the character at this position."""
         return position + self._shift[bisect.bisect_right(self._kept_from, position) - 1]
 
     def end(self, position: int) -> int:
-        """Return where the character before this position ends in the original."""
+        """Return the original position after the character before this position."""
         return self.place(position - 1) + 1
 
 
-def _overlooked(there: str, old: str) -> str:
-    """Return the kinds of differences between two texts that `_Loose` takes for equal."""
+def _ignored_differences(there: str, old: str) -> str:
+    """Return the kinds of differences between two texts that `_Loose` treats as equal."""
     differences = []
     if ("\r\n" in there) != ("\r\n" in old):
         differences.append("line ends")
@@ -200,8 +200,9 @@ def nearest_shown(lines: Sequence[str], old: Sequence[str], what: str, *, again:
     """Return the end of an error message: the lines of the file most like `old`, for a model to copy.
 
     Args:
-        what: how the answer calls what was looked for.
-        again: a similar text was looked for before. Then the answer shows the lines unnumbered, and what differs.
+        what: the name of the text that was searched.
+        again: whether a similar text was searched before. Then the answer shows the lines unnumbered, and the
+            differences.
     """
     near = nearest_lines(lines, old)
     if near is None:
@@ -211,14 +212,14 @@ def nearest_shown(lines: Sequence[str], old: Sequence[str], what: str, *, again:
         return f". The nearest is this; copy the text without the numbers:\n{region}"
     there = lines[near[0] : near[1]]
     return (
-        f". You have sent the like before; do not send it again. Copy these lines of the file (line {near[0] + 1} on) "
+        f". You have sent similar text before; do not send it again. Copy these lines of the file (line {near[0] + 1} on) "
         f"exactly as they are between the fences, or use a few of them:\n{raw(there)}\n"
         f"What differs:\n{_differences(there, old, what, near[0] + 1)}"
     )
 
 
 def raw(lines: Sequence[str]) -> str:
-    """Return lines without numbers in a code fence. If there are very many or very long ones, only the first are shown."""
+    """Return lines without numbers in a code fence; of very many or very long ones only the first."""
     shown: list[str] = []
     for line in lines[:_MOST_RAW_LINES]:
         shown.append(line[:_MAX_RAW_CHARS])
@@ -280,7 +281,7 @@ def _votes(lines: Sequence[str], old: Sequence[str]) -> Counter[int]:
     votes: Counter[int] = Counter()
     for position, line in enumerate(old[:_MOST_LINES_SCORED]):
         bare = line.strip()
-        if len(bare) > 1:  # a lone bracket is everywhere
+        if len(bare) > 1:  # a lone bracket is too common
             votes.update(max(0, number - position) for number in known.get(bare, [])[:_MOST_LINES_SCORED])
     return votes
 
@@ -298,26 +299,29 @@ def _nearest_line(lines: Sequence[str], old: Sequence[str]) -> tuple[int, int] |
 
 
 MOST_PLACES = 11
-"""That `ShiftedLines.places` gives: two are too many already, the others are to be named."""
+"""The limit of `ShiftedLines.places`. Two are already too many, and the others are for the error message."""
 
 _MOST_CANDIDATES = 1_000
-"""Places with the same text in any indentation. Of more of them none is looked at, for none would be the only one."""
+"""The limit of places with the same text in any indentation.
+
+If there are more, none is examined, because none could be the only one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """How the indentation of a file's lines differs from that of the lines that a model wrote.
+    """The difference between the indentation of a file's lines and of lines that a model wrote.
 
     Attributes:
         added: the blanks that the file has in addition before each line.
-        removed: the blanks that it lacks. At least one of the two is empty.
+        removed: the blanks that the file lacks. At least one of the two is empty.
     """
 
     added: str = ""
     removed: str = ""
 
     def line(self, text: str) -> str | None:
-        """Return the model's line as the file would indent it, or None if it lacks the blanks to remove."""
+        """Return the model's line with the file's indentation, or None if it lacks the blanks to remove."""
         if not text.strip():
             return text
         if not text.startswith(self.removed):
@@ -325,17 +329,17 @@ class Shift:
         return self.added + text.removeprefix(self.removed)
 
     def __str__(self) -> str:
-        """Say in words how the file's lines are indented."""
+        """Describe how the file's lines are indented."""
         blanks = self.added or self.removed
         kind = {" ": "space", "\t": "tab"}.get(blanks[:1]) if len(set(blanks)) == 1 else "blank"
         return f"{len(blanks)} {kind}{'s' * (len(blanks) != 1)} {'more' if self.added else 'less'}"
 
 
 class ShiftedLines:
-    """Find lines whatever their indentation, and the shift between the two.
+    """Finds lines with any indentation, and the difference between the indentations.
 
     Args:
-        lines: of the file, without their ends.
+        lines: lines of the file, without their ends.
     """
 
     def __init__(self, lines: Sequence[str]) -> None:
@@ -343,7 +347,7 @@ class ShiftedLines:
         self._index = LineIndex([_bare(line) for line in lines])
 
     def places(self, old: Sequence[str], start: int = 0) -> list[tuple[int, Shift]]:
-        """Find lines that differ from `old` by one shift and in punctuation only; at most `MOST_PLACES` of them.
+        """Find lines that differ from `old` only by one shift and in punctuation; at most `MOST_PLACES`.
 
         Blank lines fit every shift, so nothing is found if `old` has no other lines.
 

@@ -1,4 +1,4 @@
-"""`remember`, `recall_memories` and `forget_memory` (section 2.3.3 of the assistant's specification)."""
+"""The tools of the long-term memory (section 2.3.3 of the assistant's specification)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ LONGEST_TTL_SECONDS = 100 * 366 * 86_400
 
 
 def memory_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
-    """The three tools. The model sees those that write where it may change files."""
+    """Create the three tools. The model is offered the writing ones only if it may change files."""
     return remember(memory), recall_memories(memory), forget_memory(memory)
 
 
 def remember(memory: LongTermMemory) -> Tool:
-    """The tool that stores a text."""
+    """Create the tool that stores a text."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         try:
@@ -50,7 +50,7 @@ def remember(memory: LongTermMemory) -> Tool:
             )
         except (MemoryStoreError, ModelError) as error:
             return Failed(f"Not remembered: {error}.")
-        return Ok(_json({**memory_line(stored.memory), "stored": stored.is_new, **_noted(stored.note)}))
+        return Ok(_json({**memory_line(stored.memory), "stored": stored.is_new, **_note_field(stored.note)}))
 
     properties: dict[str, JsonObject] = {
         "content": TEXT,
@@ -63,7 +63,7 @@ def remember(memory: LongTermMemory) -> Tool:
 
 
 def new_memory(output: str) -> list[str]:
-    """What an answer of `remember` says is remembered from now on; empty if it was known, or this is no such answer."""
+    """Return the text that an answer of `remember` reports as newly stored, in a list; else an empty list."""
     try:
         said = json.loads(output)
         return [str(said["content"])] if said["stored"] is True else []
@@ -72,7 +72,7 @@ def new_memory(output: str) -> list[str]:
 
 
 def recall_memories(memory: LongTermMemory) -> Tool:
-    """The tool that searches the memories."""
+    """Create the tool that searches the memories."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         try:
@@ -80,13 +80,13 @@ def recall_memories(memory: LongTermMemory) -> Tool:
         except MemoryStoreError as error:
             return Failed(f"The memories could not be searched: {error}.")
         memories = [{**memory_line(one.memory), "score": round(one.score, 3)} for one in found.memories]
-        return Ok(_json({"memories": memories, "count": len(memories), **_noted(found.note)}))
+        return Ok(_json({"memories": memories, "count": len(memories), **_note_field(found.note)}))
 
     return Tool(define("recall_memories", {"query": TEXT}, ("query",)), execute)
 
 
 def forget_memory(memory: LongTermMemory) -> Tool:
-    """The tool that removes a memory."""
+    """Create the tool that removes a memory."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         number = int(arguments["memory_id"])
@@ -103,11 +103,11 @@ def forget_memory(memory: LongTermMemory) -> Tool:
 
 
 def memory_line(memory: Memory) -> dict[str, Any]:
-    """A memory as the model sees it."""
+    """Return a memory as it is shown to the model."""
     return {name: value for name, value in as_json(memory).items() if name not in {"index", "metadata"}}
 
 
-def _noted(note: str) -> dict[str, str]:
+def _note_field(note: str) -> dict[str, str]:
     return {"note": note} if note else {}
 
 

@@ -1,4 +1,4 @@
-"""Long outputs of tools, kept whole in memory under a handle for as long as their session lives."""
+"""Long outputs of tools, kept whole in memory under a handle until their session ends."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass, field
 
 MOST_KEPT_CHARS = 20_000_000
-"""Of all outputs of a session together; the oldest go first."""
+"""The limit of all outputs of a session together; the oldest are dropped first."""
 
 _HANDLE = re.compile(r"(?:\./)?(output:[1-9]\d*)")
 
 
 @dataclass(slots=True)
 class Outputs:
-    """The outputs that a model was shown in part."""
+    """The outputs of which a model was shown a part."""
 
     most_chars: int = MOST_KEPT_CHARS
     _texts: dict[str, str] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Outputs:
     _chars: int = 0
 
     def keep(self, text: str) -> str | None:
-        """Keep a text, and give its handle; None where it alone is too long."""
+        """Keep a text and return its handle; None if the text alone is too long."""
         if len(text) > self.most_chars:
             return None
         self._count += 1
@@ -34,6 +34,6 @@ class Outputs:
         return handle
 
     def get(self, path: str) -> str | None:
-        """The text of a handle, where a model wrote one as a path; None if it is none, or is kept no more."""
+        """Return the text of a handle that a model wrote as a path; None if it is no handle or was dropped."""
         match = _HANDLE.fullmatch(path.strip())
         return self._texts.get(match[1]) if match else None

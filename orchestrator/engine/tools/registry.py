@@ -1,4 +1,4 @@
-"""The tools of one session by name, and what is wrong with a tool or with the arguments of a call."""
+"""The tools of one session by name, and checks of tools and of the arguments of a call."""
 
 from __future__ import annotations
 
@@ -32,12 +32,16 @@ _TYPE_WORDS = {"object": "an object", "array": "a list", "string": "a string", "
 def argument_problems(
     arguments: Mapping[str, Any], tool: ToolDefinition, where: str = "arguments"
 ) -> tuple[str, ...]:
-    """What is wrong with the arguments of a call, a line each; empty where nothing is."""
+    """Return what is wrong with the arguments of a call, one line each; empty if they are valid."""
     return problems(arguments, tool.parameters, where)
 
 
 def problems(value: Any, schema: JsonObject, where: str = "") -> tuple[str, ...]:
-    """What is wrong with a value, a line each, `path: message`; empty where nothing is. `where` is its own path."""
+    """Return what is wrong with a value, as lines `path: message`; empty if it is valid.
+
+    Args:
+        where: the path of the value itself.
+    """
     from jsonschema import Draft202012Validator
 
     lines: dict[str, None] = {}
@@ -47,13 +51,13 @@ def problems(value: Any, schema: JsonObject, where: str = "") -> tuple[str, ...]
 
 
 def shortened(problems: tuple[str, ...]) -> tuple[str, ...]:
-    """The first problems, and how many more there are."""
+    """Return the first problems, and how many more there are."""
     more = len(problems) - _MOST_PROBLEMS
     return problems if more <= 0 else (*problems[:_MOST_PROBLEMS], f"and {more} more")
 
 
 def path_text(path: Iterable[str | int], where: str = "") -> str:
-    """A JSON path as a person writes it: `tool_calls[1].arguments.path`; `reply` for the root."""
+    """Format a JSON path: `tool_calls[1].arguments.path`; `reply` for the root."""
     text = where
     for step in path:
         if isinstance(step, int):
@@ -89,14 +93,17 @@ def _cut(text: str) -> str:
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
-"""What every vendor takes. OpenAI and Anthropic: `^[a-zA-Z0-9_-]{1,64}$`; Google's names do not begin with a
-digit or a dash (https://ai.google.dev/api/caching#FunctionDeclaration)."""
+"""The tool names that every vendor accepts.
+
+OpenAI and Anthropic: `^[a-zA-Z0-9_-]{1,64}$`; Google's names do not begin with a digit or a dash
+(https://ai.google.dev/api/caching#FunctionDeclaration).
+"""
 
 _SHOWN_NAME_CHARS = 80
 
 
 class ToolRegistry:
-    """Tools in the order in which they were registered; the latest of a name wins, in its place.
+    """Tools in the order of their registration; a tool replaces an earlier one of its name, in its place.
 
     Raises:
         ConfigurationError: see `register`.
@@ -109,47 +116,47 @@ class ToolRegistry:
 
     @classmethod
     def unchecked(cls, tools: Iterable[Tool]) -> Self:
-        """Of tools that this program made itself, or that were checked before."""
+        """Create a registry of tools that this program made itself, or that were checked before."""
         registry = cls()
         registry._tools = {tool.name: tool for tool in tools}
         return registry
 
     def register(self, tool: Tool) -> None:
-        """Add a tool, or put it in the place of the one with its name.
+        """Add a tool, or replace the one with the same name.
 
         Raises:
-            ConfigurationError: it is no `Tool`, its name is none that every vendor takes (1 to 64 letters,
-                digits, `_` and `-`, the first one no digit and no `-`), its parameters are no JSON Schema of an
-                object, or its function cannot be called with arguments and context.
+            ConfigurationError: the object is no `Tool`; its name is not accepted by every vendor (1 to 64
+                letters, digits, `_` and `-`, beginning with a letter or `_`); its parameters are no JSON
+                Schema of an object; or its function cannot be called with arguments and context.
         """
         check_tool(tool)
         self._tools[tool.name] = tool
 
     def unregister(self, name: str) -> None:
-        """Remove a tool; a name that is not there is no error."""
+        """Remove a tool; an unknown name is no error."""
         self._tools.pop(name, None)
 
     def get(self, name: str) -> Tool | None:
-        """The tool of this name, if there is one."""
+        """Return the tool of this name, or None."""
         return self._tools.get(name)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(tuple(self._tools.values()))
 
     def names(self) -> tuple[str, ...]:
-        """All names, in order."""
+        """Return all names, in order."""
         return tuple(self._tools)
 
     def definitions(self, *, dangerous: bool) -> tuple[ToolDefinition, ...]:
-        """What the model is shown. Without `dangerous`, dangerous tools are left out."""
+        """Return the definitions for the model. Without `dangerous`, dangerous tools are left out."""
         return tuple(tool.definition for tool in self._tools.values() if dangerous or not tool.dangerous)
 
 
 def with_custom(tools: Iterable[Tool], custom: Iterable[Tool]) -> ToolRegistry:
-    """The tools of a profile, and those of a host over them.
+    """Return a registry of a profile's tools and a host's own, which override those of the same name.
 
     Raises:
-        ConfigurationError: one of the host's cannot be registered.
+        ConfigurationError: a tool of the host cannot be registered.
     """
     registry = ToolRegistry.unchecked(tools)
     for tool in custom:
@@ -158,7 +165,7 @@ def with_custom(tools: Iterable[Tool], custom: Iterable[Tool]) -> ToolRegistry:
 
 
 def check_tool(tool: object) -> None:
-    """Refuse a tool that no model could call.
+    """Check that a model can call a tool.
 
     Raises:
         ConfigurationError: see `ToolRegistry.register`.
@@ -190,7 +197,7 @@ def check_tool(tool: object) -> None:
 def _check_arguments(what: str, tool: Tool) -> None:
     try:
         signature = inspect.signature(tool.execute)
-    except (TypeError, ValueError):  # some functions written in C do not tell
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return
     try:
         signature.bind({}, None)
@@ -201,7 +208,7 @@ def _check_arguments(what: str, tool: Tool) -> None:
 
 
 def _schema_problem(parameters: object) -> str:
-    """What is wrong with a tool's parameters; empty where nothing is."""
+    """Return what is wrong with a tool's parameters; empty if they are valid."""
     if not isinstance(parameters, dict):
         return f"they are a {type(parameters).__name__}, not a dict"
     if parameters.get("type") != "object":
@@ -209,7 +216,7 @@ def _schema_problem(parameters: object) -> str:
     try:
         written = json.dumps(parameters, allow_nan=False)
         if json.loads(written) != parameters:
-            return "they are something else when they are read from JSON (a tuple, or a key that is no text)"
+            return "they change when they are written as JSON and read again (a tuple, or a key that is no string)"
         return _written_schema_problem(written)
     except (TypeError, ValueError, RecursionError) as error:
         return f"they cannot be written as JSON ({' '.join(str(error).split())[:200]})"
@@ -217,21 +224,24 @@ def _schema_problem(parameters: object) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _written_schema_problem(written: str) -> str:
-    """What is wrong with a schema written as JSON. Each session has the same tools, and a check takes milliseconds."""
+    """Return what is wrong with a schema in JSON; empty if it is valid.
+
+    Results are cached: each session has the same tools, and a check takes milliseconds.
+    """
     from jsonschema import Draft202012Validator, SchemaError
 
     parameters = json.loads(written)
     try:
-        checker = Draft202012Validator.FORMAT_CHECKER  # which compiles regular expressions
+        checker = Draft202012Validator.FORMAT_CHECKER  # it also compiles regular expressions
         Draft202012Validator.check_schema(parameters, format_checker=checker)
-        return _lost_reference(parameters)
+        return _unresolved_reference(parameters)
     except SchemaError as error:
         place = ".".join(str(step) for step in error.absolute_path)
         return f"{place or 'the whole'}: {' '.join(error.message.split())[:200]}"
 
 
-def _lost_reference(schema: dict[str, Any]) -> str:
-    """The first `$ref` that leads nowhere inside the schema; nothing is fetched for one."""
+def _unresolved_reference(schema: dict[str, Any]) -> str:
+    """Return a message about the first `$ref` without a target in the schema; no reference is fetched."""
     nodes = list(_nodes(schema))
     anchors = {f"#{node.get('$anchor')}" for node in nodes}
     for node in nodes:
@@ -241,7 +251,7 @@ def _lost_reference(schema: dict[str, Any]) -> str:
             and reference not in anchors
             and follow_reference(schema, reference) is None
         ):
-            return f"$ref {reference[:_SHOWN_NAME_CHARS]!r} leads to nothing in it"
+            return f"$ref {reference[:_SHOWN_NAME_CHARS]!r} has no target in it"
     return ""
 
 
@@ -257,7 +267,7 @@ def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def follow_reference(schema: Mapping[str, Any], reference: str) -> Any:
-    """The part of a schema that a JSON pointer names; None where it names none.
+    """Return the part of a schema that a JSON pointer names, or None.
 
     https://www.rfc-editor.org/rfc/rfc6901#section-6
     """

@@ -1,4 +1,4 @@
-"""`list_dir`, `grep` and `glob`: look around without changing anything."""
+"""The tools `list_dir`, `grep` and `glob`, which change nothing."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ DEFAULT_ENTRIES = 100
 MAX_ENTRIES = 1_000
 
 MAX_COUNTED_LINES = 50_000
-"""Matching lines that are looked at to name or count the files that have them."""
+"""The number of matching lines that are examined to list or count the files that contain them."""
 
 SEARCHED_MAX_BYTES = 50_000_000
-"""An environment searches no larger file."""
+"""The size above which an environment does not search a file."""
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _ROOT = "."
@@ -47,7 +47,7 @@ _RESULTS: JsonObject = {**FROM_ONE, "maximum": MAX_RESULTS}
 
 
 class GrepMode(StrEnum):
-    """What `grep` shows of what it finds."""
+    """What `grep` shows of its matches."""
 
     CONTENT = "content"
     FILES = "files_with_matches"
@@ -55,7 +55,11 @@ class GrepMode(StrEnum):
 
 
 def list_dir(prompt: str = "list_dir", *, needs_path: bool = False, name: str = "list_dir") -> Tool:
-    """`list_dir(path, depth?)`: one entry a line. `name` is that under which a profile shows it."""
+    """Create the tool `list_dir(path, depth?)`, which shows one entry a line.
+
+    Args:
+        name: the name under which a profile offers it.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         depth = integer(arguments, "depth") or 1
@@ -66,7 +70,7 @@ def list_dir(prompt: str = "list_dir", *, needs_path: bool = False, name: str = 
 
 
 def list_dir_in_pages() -> Tool:
-    """`list_dir(dir_path, offset?, limit?, depth?)`: entries of a folder, in pages."""
+    """Create the tool `list_dir(dir_path, offset?, limit?, depth?)`, which shows a folder's entries in pages."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await list_page(
@@ -82,10 +86,10 @@ def list_dir_in_pages() -> Tool:
 
 
 def grep(prompt: str = "grep", *, output_modes: bool = False) -> Tool:
-    """`grep(pattern, path?, glob_filter?, case_insensitive?, max_results?)`.
+    """Create the tool `grep(pattern, path?, glob_filter?, case_insensitive?, max_results?)`.
 
     Args:
-        output_modes: a parameter `output_mode` more: `content`, `files_with_matches` or `count`.
+        output_modes: add a parameter `output_mode`: `content`, `files_with_matches` or `count`.
     """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
@@ -112,7 +116,7 @@ def grep(prompt: str = "grep", *, output_modes: bool = False) -> Tool:
 
 
 def grep_files() -> Tool:
-    """`grep_files(pattern, path?, include?, limit?)`: matching lines."""
+    """Create the tool `grep_files(pattern, path?, include?, limit?)`, which shows matching lines."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         limit = integer(arguments, "limit") or DEFAULT_RESULTS
@@ -125,7 +129,7 @@ def grep_files() -> Tool:
 
 
 def glob(prompt: str = "glob") -> Tool:
-    """`glob(pattern, path?)`: files by name, newest first."""
+    """Create the tool `glob(pattern, path?)`, which finds files by name, newest first."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = arguments.get("path")
@@ -137,7 +141,7 @@ def glob(prompt: str = "glob") -> Tool:
 
 
 async def list_folder(context: ToolContext, path: str, *, depth: int) -> ToolOutcome:
-    """One entry a line, folders with a `/` at the end, files with their size.
+    """List one entry a line, folders with a `/` at the end, files with their size.
 
     Raises:
         ToolError: the path is refused, or no folder.
@@ -155,7 +159,7 @@ async def list_folder(context: ToolContext, path: str, *, depth: int) -> ToolOut
 
 
 async def list_page(context: ToolContext, path: str, *, offset: int, limit: int, depth: int) -> ToolOutcome:
-    """At most `limit` entries of a folder as in `list_folder`, from number `offset` on.
+    """List at most `limit` entries of a folder like `list_folder`, from number `offset` on.
 
     Raises:
         ToolError: the path is refused or no folder, or a number is below 1.
@@ -181,7 +185,10 @@ async def list_page(context: ToolContext, path: str, *, offset: int, limit: int,
 async def search_files(
     context: ToolContext, pattern: str, path: str, options: GrepOptions, *, limit_name: str = "max_results"
 ) -> ToolOutcome:
-    """One match a line, as `path:line: text`. `limit_name` is what the tool calls its parameter for `max_results`.
+    """Show one match a line, as `path:line: text`.
+
+    Args:
+        limit_name: the name of the tool's parameter for `max_results`.
 
     Raises:
         ToolError: the pattern is invalid, or the path is refused or missing.
@@ -189,10 +196,10 @@ async def search_files(
     most = options.max_results
     if not 1 <= most <= MAX_RESULTS:
         raise ToolError(f"{limit_name} must be from 1 to {MAX_RESULTS:,}")
-    # one more tells if there are more
+    # search for one more match, to know whether there are more
     matches = await context.environment.grep(pattern, path, replace(options, max_results=most + 1))
     if not matches:
-        return await _none(context, path)
+        return await _no_match(context, path)
     lines = [f"{match.path}:{match.line}: {match.text}" for match in matches[:most]]
     if len(matches) > most:
         lines.append(f"[there are more than these {most} matches: narrow the search, or set {limit_name}]")
@@ -202,7 +209,7 @@ async def search_files(
 async def search_by_mode(
     context: ToolContext, pattern: str, path: str, options: GrepOptions, mode: GrepMode
 ) -> ToolOutcome:
-    """Matching lines, or the files that have them, or how many of them each file has.
+    """Show matching lines, the files that contain them, or their number in each file.
 
     Raises:
         ToolError: see `search_files`.
@@ -212,10 +219,10 @@ async def search_by_mode(
     most = options.max_results
     if not 1 <= most <= MAX_RESULTS:
         raise ToolError(f"max_results must be from 1 to {MAX_RESULTS:,}")
-    asked = replace(options, max_results=MAX_COUNTED_LINES)
-    matches = await context.environment.grep(pattern, path, asked)
+    widened = replace(options, max_results=MAX_COUNTED_LINES)
+    matches = await context.environment.grep(pattern, path, widened)
     if not matches:
-        return await _none(context, path)
+        return await _no_match(context, path)
     counts = Counter(match.path for match in matches)
     shown = list(counts.items())[:most]
     lines = [f"{name}:{number}" if mode is GrepMode.COUNT else name for name, number in shown]
@@ -227,7 +234,7 @@ async def search_by_mode(
 
 
 async def find_files(context: ToolContext, pattern: str, path: str) -> ToolOutcome:
-    """One path a line, newest first. That none matches is an answer, too.
+    """Show one path a line, newest first. Without a match the call still succeeds.
 
     Raises:
         ToolError: the pattern is invalid, or the path is refused or missing.
@@ -242,12 +249,12 @@ async def find_files(context: ToolContext, pattern: str, path: str) -> ToolOutco
 
 
 def inside(context: ToolContext, pattern: str) -> str:
-    """A file pattern seen from the working directory, though it may be written as an absolute one."""
+    """Return a file pattern relative to the working directory; it may be given as an absolute one."""
     return pattern.removeprefix(f"{context.environment.working_directory().rstrip('/')}/")
 
 
-async def _none(context: ToolContext, path: str) -> ToolOutcome:
-    """Nothing was found; one file that cannot be searched at all is no reason to believe that.
+async def _no_match(context: ToolContext, path: str) -> ToolOutcome:
+    """Return the answer for a search without a match, after checking that the path can be searched.
 
     Raises:
         ToolError: the path names a file that is too large or binary.

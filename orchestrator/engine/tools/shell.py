@@ -1,4 +1,4 @@
-"""`run_shell_command`: anything that a command line can do. Dangerous."""
+"""The tools that run shell commands. All are dangerous."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOTHING_PRINTED = "The command printed nothing.\n"
 
 
 def run_shell_command() -> Tool:
-    """The tool that runs a command in the root of the clone."""
+    """Create the tool that runs a command in the root of the clone."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         timeout_ms = integer(arguments, "timeout_ms") or _DEFAULT_TIMEOUT_MS
@@ -48,7 +48,7 @@ def run_shell_command() -> Tool:
 
 
 def shell() -> Tool:
-    """`shell(command, timeout_ms?, description?)`. Dangerous."""
+    """Create the tool `shell(command, timeout_ms?, description?)`. Dangerous."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await run_command(context, arguments["command"], timeout_ms=integer(arguments, "timeout_ms"))
@@ -58,7 +58,7 @@ def shell() -> Tool:
 
 
 def shell_command() -> Tool:
-    """`shell_command(command, workdir?, timeout_ms?, max_output_chars?)`. Dangerous."""
+    """Create the tool `shell_command(command, workdir?, timeout_ms?, max_output_chars?)`. Dangerous."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await run_command(
@@ -75,7 +75,10 @@ def shell_command() -> Tool:
 
 
 def shell_execute() -> Tool:
-    """`shell_execute(command, working_directory?, timeout_seconds?, capture_stderr?)`. Dangerous."""
+    """Create the tool `shell_execute(command, working_directory?, timeout_seconds?, capture_stderr?)`.
+
+    Dangerous.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         seconds = integer(arguments, "timeout_seconds") or _ASSISTANT_SECONDS
@@ -99,17 +102,23 @@ def shell_execute() -> Tool:
 
 
 def look_by_command() -> Tool:
-    """`run_command(command)`: one command, or several joined by `|` or `||`, at every level. Dangerous."""
+    """Create the tool `run_command(command)` for one command, or several joined by `|` or `||`. Dangerous.
+
+    Other joins are refused at every permission level.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await run_command(context, arguments["command"], timeout_ms=_DEFAULT_TIMEOUT_MS)
 
     definition = define("run_command", {"command": TEXT}, ("command",), prompt="explorer/run_command")
-    return Tool(definition, execute, dangerous=True, refusal=_chain)
+    return Tool(definition, execute, dangerous=True, refusal=_chain_problem)
 
 
-def _chain(arguments: Mapping[str, Any]) -> str | None:
-    """Why a command line is more than one pipeline, or than pipelines of which one runs where another failed."""
+def _chain_problem(arguments: Mapping[str, Any]) -> str | None:
+    """Return why a command line is refused, or None.
+
+    Allowed are a single pipeline, and pipelines of which one runs if the one before it failed.
+    """
     try:
         line = parse_line(arguments["command"])
     except Unparsed as error:
@@ -118,7 +127,7 @@ def _chain(arguments: Mapping[str, Any]) -> str | None:
     return None if other is None else f"Not run: {other} joins commands. Send them one by one."
 
 
-async def run_command(  # noqa: PLR0913  all but the command by name
+async def run_command(  # noqa: PLR0913  all but the command are keyword-only
     context: ToolContext,
     command: str,
     *,
@@ -128,14 +137,14 @@ async def run_command(  # noqa: PLR0913  all but the command by name
     errors: bool = True,
     limit_name: str = "timeout_ms",
 ) -> ToolOutcome:
-    """Run a command; what it prints, its exit code and its duration are the answer.
+    """Run a command; the answer has its output, its exit code and its duration.
 
     Args:
-        timeout_ms: None takes the default of `context`; more than its maximum is taken as that.
-        working_dir: a folder of the clone; the root if it is None.
-        max_output_chars: cut what was printed to that; None leaves it whole.
-        errors: show what goes to standard error, too.
-        limit_name: what the tool calls its parameter for the time.
+        timeout_ms: None uses the default of `context`; a higher value than its maximum is reduced to that.
+        working_dir: a folder of the clone; None means the root.
+        max_output_chars: limit of the shown output; None shows it whole.
+        errors: whether to show standard error too.
+        limit_name: the name of the tool's parameter for the time.
 
     Returns:
         `Failed` for an exit code other than 0 and for a time-out, with the output in it.
@@ -162,15 +171,15 @@ async def run_command(  # noqa: PLR0913  all but the command by name
     nothing = "" if result.timed_out else _NOTHING_PRINTED
     printed = result.output if errors else result.stdout
     full = (_with_line_end(printed) or nothing) + ending
-    told, kept = full, None
+    shown, kept = full, None
     if max_output_chars is not None:
-        told, kept = (_with_line_end(_cut(printed, max_output_chars)) or nothing) + ending, full
+        shown, kept = (_with_line_end(_cut(printed, max_output_chars)) or nothing) + ending, full
     failed = result.timed_out or result.exit_code != 0
-    return Failed(told, full=kept) if failed else Ok(told, full=kept)
+    return Failed(shown, full=kept) if failed else Ok(shown, full=kept)
 
 
 def _network_lines(refused: tuple[str, ...]) -> list[str]:
-    """Which connections the sandbox refused, and what a person could do about it."""
+    """Return lines about the connections that the sandbox refused, and how a person can allow them."""
     from orchestrator.engine.environments.sandbox.proxy import explain_refused
 
     lines = [f"[network: {explain_refused(place)}]" for place in refused[:_SHOWN_HOSTS]]
@@ -183,7 +192,7 @@ def _with_line_end(text: str) -> str:
 
 
 def _cut(output: str, most: int) -> str:
-    """Both ends, at most so many characters together, and how many are missing."""
+    """Return both ends of an output, at most `most` characters together, and how many are missing."""
     removed = len(output) - most
     if removed <= 0:
         return output

@@ -1,4 +1,4 @@
-"""A text file's bytes as text and back, so that what an edit does not concern stays as it was."""
+"""Converts the bytes of a text file to text and back, so that an edit leaves everything else unchanged."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _OTHERS = (
 
 
 def image_type(data: bytes) -> str | None:
-    """The media type of a PNG, JPEG, GIF or WebP image; None for anything else."""
+    """Return the media type of a PNG, JPEG, GIF or WebP image, or None."""
     if data.startswith(b"RIFF") and data[_WEBP_AT] == b"WEBP":
         return "image/webp"
     return next((media_type for magic, media_type in _IMAGES if data.startswith(magic)), None)
 
 
 def is_pdf(data: bytes) -> bool:
-    """Whether bytes are a PDF document, and no text that only begins like one."""
+    """Return whether bytes are a PDF document, and not a text that only begins like one."""
     if not data.startswith(_PDF):
         return False
     try:
@@ -73,7 +73,7 @@ def is_pdf(data: bytes) -> bool:
 
 
 def kind_in_words(data: bytes) -> str:
-    """What bytes that are no UTF-8 text are; empty if it cannot be said."""
+    """Describe bytes that are not UTF-8 text; empty if their kind is unknown."""
     if media_type := image_type(data):
         return f"an image, {media_type}"
     return next((words for magic, words in _OTHERS if data.startswith(magic)), "")
@@ -91,7 +91,7 @@ class TextFile:
 
     Attributes:
         text: with the line ends of the file, without its byte order mark.
-        marked: the file begins with a UTF-8 byte order mark.
+        marked: whether the file begins with a UTF-8 byte order mark.
     """
 
     text: str
@@ -99,7 +99,7 @@ class TextFile:
 
     @property
     def uses_crlf(self) -> bool:
-        """Whether every line of it, one at least, ends with CR and LF."""
+        """Whether the text has line ends and all of them are CR LF."""
         return "\r\n" in self.text and not _BARE_LF.search(self.text)
 
     @property
@@ -108,7 +108,7 @@ class TextFile:
         return "\r" in self.text and "\n" not in self.text
 
     def with_text(self, text: str) -> bytes:
-        """The bytes of another text for this file: its mark stays, LF becomes CRLF or CR where it uses that."""
+        """Encode another text for this file, keeping the byte order mark and the line ends (CR LF or CR)."""
         if self.uses_crlf:
             text = to_crlf(text)
         elif self.uses_cr:
@@ -119,10 +119,10 @@ class TextFile:
 
 
 def decode_text(path: str, data: bytes) -> TextFile:
-    """Read a file's bytes as text.
+    """Decode a file's bytes as text.
 
     Raises:
-        FileUnreadableError: they are binary, or not UTF-8.
+        FileUnreadableError: the bytes are binary, or not UTF-8.
     """
     size = f"{len(data):,} bytes"
     if b"\0" in data:
@@ -140,10 +140,10 @@ def decode_text(path: str, data: bytes) -> TextFile:
 
 
 def file_name(context: ToolContext, path: str) -> str:
-    """The normal form of a path that is about to be written.
+    """Return the normal form of a path that is about to be written.
 
     Raises:
-        ToolError: it is refused, or names a folder by its spelling.
+        ToolError: the path is refused, or ends with `/` and so names a folder.
     """
     if path.endswith("/"):
         raise ToolError(f"{path} names a folder; name a file")
@@ -152,7 +152,7 @@ def file_name(context: ToolContext, path: str) -> str:
 
 @contextmanager
 def as_written(context: ToolContext, path: str) -> Iterator[None]:
-    """Name the path in errors as the model wrote it, where the environment names its normal form."""
+    """Spell the path in errors as the model wrote it, where the environment uses its normal form."""
     name = context.environment.relative(path)
     try:
         yield
@@ -164,16 +164,16 @@ def as_written(context: ToolContext, path: str) -> Iterator[None]:
 
 
 async def save(context: ToolContext, name: str, before: bytes | None, after: bytes) -> str:
-    """Write a file and enter it into the ledger.
+    """Write a file and record it in the ledger.
 
     Args:
-        before: what it held, None where it is new.
+        before: the file's previous content; None for a new file.
 
     Returns:
-        What `syntax_remark` says of it.
+        The remark of `syntax_remark`.
 
     Raises:
-        ToolError: it could not be written.
+        ToolError: the file could not be written.
     """
     await context.environment.write_file(name, after)
     context.ledger.touched.add(name)
@@ -182,9 +182,10 @@ async def save(context: ToolContext, name: str, before: bytes | None, after: byt
 
 
 async def syntax_remark(context: ToolContext, name: str, before: bytes | None, after: bytes) -> str:
-    """A sentence, after a space, about a file that Python, JSON or TOML cannot read any more; empty if they can.
+    """Return a sentence about a file that Python, JSON or TOML can no longer parse; else an empty text.
 
-    A file that became so earlier in the session is named until it can be read.
+    The sentence begins with a space. A file that became unreadable earlier in the session is reported until
+    it can be parsed.
     """
     was_readable = None if name in context.ledger.unreadable else before
     problem = await asyncio.to_thread(newly_unreadable, name, was_readable, after)
@@ -192,11 +193,11 @@ async def syntax_remark(context: ToolContext, name: str, before: bytes | None, a
         context.ledger.unreadable.discard(name)
         return ""
     context.ledger.unreadable.add(name)
-    return f" But {problem}. Mend it now."
+    return f" But {problem}. Fix it now."
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse text that no text file can hold.
+    """Check that a text can be written to a text file.
 
     Raises:
         ToolError: half of a surrogate pair, or a NUL character.
@@ -212,18 +213,21 @@ def check_text(what: str, text: str) -> None:
 
 
 def to_crlf(text: str) -> str:
-    """Make every line end CR and LF."""
+    """Convert every line end to CR LF."""
     return _BARE_LF.sub("\r\n", text)
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines without their ends; a final line end begins no line of its own."""
+    """Return the lines without their ends; a final line end does not start another line."""
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 
 def numbered(lines: Sequence[str], start: int, end: int) -> str:
-    """The lines `[start, end)` from 0, as `NNN | text` with numbers from 1; at most 40, the middle left out."""
+    """Format the lines `[start, end)`, counted from 0, as `NNN | text` with numbers from 1.
+
+    At most 40 lines are shown; the middle is left out.
+    """
     start, end = max(0, start), min(len(lines), end)
     shown = [f"{number} | {_cut(lines[number - 1])}" for number in range(start + 1, end + 1)]
     if len(shown) > _MOST_LINES_SHOWN:
@@ -240,7 +244,10 @@ _MOST_NAMED = 3
 
 
 async def did_you_mean(context: ToolContext, path: str) -> str:
-    """A question that names files with the last part of this path, after a space; empty if there are none."""
+    """Return a question that suggests files with the last part of this path; empty if there are none.
+
+    The question begins with a space.
+    """
     name = PurePosixPath(path).name
     try:
         found = await context.environment.glob(f"**/{glob.escape(name)}", ".") if name else []

@@ -1,4 +1,4 @@
-"""`todo_add`, `todo_update`, `todo_remove`, `todo_list`: the model's list of what is to be done, which people see too.
+"""The four tools of the model's to-do list, which people see too.
 
 Parameters and answers are those of section 2.3.4 of the assistant specification.
 """
@@ -25,12 +25,12 @@ _PRIORITY: JsonObject = {"type": "string", "enum": [str(priority) for priority i
 
 
 def todo() -> tuple[Tool, ...]:
-    """The four tools."""
+    """Create the four tools."""
     return todo_add(), todo_update(), todo_remove(), todo_list()
 
 
 def todo_add() -> Tool:
-    """`todo_add(content, priority)`."""
+    """Create the tool `todo_add(content, priority)`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         priority = TodoPriority(arguments.get("priority") or TodoPriority.MEDIUM)
@@ -41,7 +41,7 @@ def todo_add() -> Tool:
 
 
 def todo_update() -> Tool:
-    """`todo_update(id, status, priority, content)`."""
+    """Create the tool `todo_update(id, status, priority, content)`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         status, priority = arguments.get("status"), arguments.get("priority")
@@ -60,7 +60,7 @@ def todo_update() -> Tool:
 
 
 def todo_remove() -> Tool:
-    """`todo_remove(id)`."""
+    """Create the tool `todo_remove(id)`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         context.todos.remove(arguments["id"])
@@ -70,7 +70,7 @@ def todo_remove() -> Tool:
 
 
 def todo_list() -> Tool:
-    """`todo_list(status, priority)`."""
+    """Create the tool `todo_list(status, priority)`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         status = arguments.get("status") or _ALL

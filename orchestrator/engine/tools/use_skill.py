@@ -1,4 +1,4 @@
-"""`use_skill`: gives the model what a skill says, and the files beside it."""
+"""The tool `use_skill`, which gives the model a skill's text and the files of the skill's folder."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SHOWN_CHARS = 100
 
 
 def use_skill(skills: Skills, most_bytes: int) -> Tool:
-    """`use_skill(name, file?)`; its description names the skills.
+    """Create the tool `use_skill(name, file?)`; its description lists the skills.
 
     Args:
-        most_bytes: of a skill's text that is shown.
+        most_bytes: limit of a skill's text that is shown.
     """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
@@ -31,9 +31,9 @@ def use_skill(skills: Skills, most_bytes: int) -> Tool:
                 f"There is no skill {arguments['name'][:_SHOWN_CHARS]!r}. There are: {skills.names}."
             )
         if file:
-            return await asyncio.to_thread(_beside, skill, file)
+            return await asyncio.to_thread(_skill_file, skill, file)
         if skill in skills.chosen or skill.name in context.skills:
-            return Ok(f"You have the skill {skill.name} already: it stands above.")
+            return Ok(f"You have the skill {skill.name} already: it is above.")
         words = context.skills[skill.name] = skill.words(most_bytes)
         return Ok(words)
 
@@ -42,8 +42,8 @@ def use_skill(skills: Skills, most_bytes: int) -> Tool:
     return Tool(described, execute)
 
 
-def _beside(skill: Skill, file: str) -> ToolOutcome:
-    """A file beside a skill's own. One that is not listed is not there: nothing is looked for by a path."""
+def _skill_file(skill: Skill, file: str) -> ToolOutcome:
+    """Return a file in a skill's folder. Only listed files exist for the model; no path is looked up."""
     name = file.strip().removeprefix("./")
     text = skill.open(name) if name in skill.files else None
     if text is None:

@@ -1,6 +1,6 @@
 """The tools of the vector indices (section 2.3.5 and appendix A of the assistant's specification).
 
-The index of the memories is not among them: `remember` and `forget_memory` say who may write there.
+The index of the memories is not among them: only `remember` and `forget_memory` write there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FOUND = 5
 LISTED = 20
 MOST_FOUND = 100
 GIVEN = "given"
-"""The model of an index whose vectors come from outside."""
+"""The model name of an index whose vectors are passed in."""
 LEAST_CHUNK_CHARS = 100
 
 _Do: TypeAlias = Callable[["LongTermMemory", Mapping[str, Any]], Awaitable[Any]]
@@ -55,7 +55,7 @@ _COUNT: JsonObject = {"type": "integer", "minimum": 1, "maximum": MOST_FOUND}
 
 
 def vector_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
-    """All of them. Those that write do so where the model may change files."""
+    """Create all tools of vector indices. Those that write need the permission to change files."""
     return tuple(
         Tool(define(f"vector_db_{name}", properties, required), _executor(memory, do), order=order)
         for name, do, properties, required, order in _tools()
@@ -63,7 +63,7 @@ def vector_tools(memory: LongTermMemory) -> tuple[Tool, ...]:
 
 
 def _tools() -> tuple[tuple[str, _Do, Mapping[str, JsonObject], tuple[str, ...], Order], ...]:
-    """Each tool: its name behind `vector_db_`, what it does, its parameters, those that are required, and its order."""
+    """Return each tool's name after `vector_db_`, function, parameters, required parameters, and order."""
     index = {"index_name": TEXT}
     one = {**index, "vector_id": _ID}
     chunk: JsonObject = {"type": "integer", "minimum": LEAST_CHUNK_CHARS, "maximum": 8_000}
@@ -96,7 +96,7 @@ def _executor(
 ) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         if arguments.get("index_name") in KEPT_FOR_US:
-            return Failed("This index is of the memories: use remember, recall_memories and forget_memory.")
+            return Failed("This index holds the memories: use remember, recall_memories and forget_memory.")
         try:
             return Ok(json.dumps(await do(memory, arguments), ensure_ascii=False, indent=1))
         except (MemoryStoreError, ModelError) as error:
@@ -111,8 +111,8 @@ async def _create(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
     if dimension is None:
         (vector,) = await memory.embedder.embed(["a text"])
         model, dimension = memory.embedder.model, len(vector) // 2
-    made = await asyncio.to_thread(memory.store.create_index, name, model, dimension, memory.clock.now())
-    return {"index_name": name, "created": made, "model": model, "dimension": dimension}
+    created = await asyncio.to_thread(memory.store.create_index, name, model, dimension, memory.clock.now())
+    return {"index_name": name, "created": created, "model": model, "dimension": dimension}
 
 
 async def _delete(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
@@ -133,7 +133,7 @@ async def _list(memory: LongTermMemory, _arguments: Mapping[str, Any]) -> Any:
 
 
 async def _add_vector(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
-    index = await _given(memory, arguments)
+    index = await _index_of_given_vectors(memory, arguments)
     item = NewItem(
         "",
         memory.clock.now(),
@@ -148,7 +148,7 @@ async def _add_vector(memory: LongTermMemory, arguments: Mapping[str, Any]) -> A
 
 
 async def _update_vector(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Any:
-    await _given(memory, arguments)
+    await _index_of_given_vectors(memory, arguments)
     known = await _item(memory, arguments)
     if "metadata" in arguments:
         known = replace(known, metadata=arguments["metadata"])
@@ -231,7 +231,7 @@ async def _index(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Index:
     return index
 
 
-async def _given(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Index:
+async def _index_of_given_vectors(memory: LongTermMemory, arguments: Mapping[str, Any]) -> Index:
     index = await _index(memory, arguments)
     if index.model != GIVEN:
         raise MemoryStoreError(

@@ -1,4 +1,4 @@
-"""Works on what strangers wrote, in a process of its own that can be stopped: readable text, and matches.
+"""Processes untrusted web pages, in a separate process that can be stopped: readable text, and matches.
 
 `limited_child` runs it, with nothing of this package imported.
 """
@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 MAX_MATCHES = 2_000
 MAX_EXTRACTED_CHARACTERS = 5_000_000
 MAIN_CHARACTERS = 200
-"""A page whose main part has less text than this is shown with what is around it."""
+"""A page whose main part has less text than this is shown with the surrounding parts."""
 
 _MAX_DEPTH = 8
 _MAX_URL_CHARACTERS = 2_048
@@ -29,10 +29,10 @@ _VOID = _names("area base br col embed hr img input link meta param source track
 _DROPPED = _names(
     "audio button canvas iframe noscript object script select style svg template textarea video"
 )
-"""Elements whose text is no text of the page."""
+"""Elements whose text does not belong to the page's text."""
 
-_AROUND = _names("aside dialog footer nav")
-_ROLES_AROUND = _names("banner complementary contentinfo dialog navigation search")
+_SURROUNDINGS = _names("aside dialog footer nav")
+_SURROUNDING_ROLES = _names("banner complementary contentinfo dialog navigation search")
 _INLINE = _DROPPED | _names(
     "a abbr acronym b bdi bdo big br cite code data del dfn em font i img input ins kbd label mark math q ruby s samp small "
     "span strike strong sub sup time tt u var wbr"
@@ -41,7 +41,7 @@ _CODE = frozenset({"code", "kbd", "samp", "tt"})
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _CELLS = frozenset({"td", "th"})
 _LAYOUT = frozenset({"blockquote", "ol", "pre", "table", "ul", *_HEADINGS})
-"""What no line of a table can show: a table with such a thing in a cell is there for the look of the page."""
+"""Elements that cannot be shown in a line of a table. A table with one in a cell is used for layout."""
 
 _ENDED_BY = {
     "li": {"p", "li"},
@@ -51,32 +51,32 @@ _ENDED_BY = {
     "td": {"p", "td", "th"},
     "th": {"p", "td", "th"},
 }
-"""By the name of an element that begins: those before it that end there, though no tag says so."""
+"""By the name of an element that begins: the open elements that end there without an end tag."""
 
 _ANCHOR_SIGNS = frozenset({"¶", "#", "§", "🔗"})
 _INVISIBLE = re.compile(r"(?:display:none|visibility:hidden)(?:;|!|$)")
 
 
 class MarkdownWriter(HTMLParser):
-    """Turns HTML into blocks of Markdown with links.
+    """Converts HTML into blocks of Markdown with links.
 
-    The parts of a page are told apart as HTML names them: its main part, what is around that (navigation, footers),
-    and the rest. What a browser does not show is left out.
+    The parts of a page are distinguished by their HTML elements: the main part, the surroundings (navigation,
+    footers), and the rest. Content that a browser does not show is left out.
     """
 
     def __init__(self, url: str) -> None:
         super().__init__(convert_charrefs=True)
         self.title: list[str] = []
         self._base = url
-        self._blocks: list[tuple[int, str, str]] = []  # rank of the part, kind, text
-        self._pieces: list[str] = []  # of the block that is being read
-        self._stack: list[tuple[str, str]] = []  # open elements and what they mark
-        self._open: Counter[str] = Counter()  # the same, by name and by mark
-        self._lists: list[int] = []  # open lists: the number of the last item, -1 where they have none
+        self._blocks: list[tuple[int, str, str]] = []  # rank of the page's part, kind, text
+        self._pieces: list[str] = []  # pieces of the block that is being read
+        self._stack: list[tuple[str, str]] = []  # open elements and their marks
+        self._open: Counter[str] = Counter()  # counts of open elements, by name and by mark
+        self._lists: list[int] = []  # open lists: number of the last item, -1 in unordered ones
         self._bullet = ""
-        self._link: tuple[int, str] | None = None  # where its label begins in `_pieces`, and its address
-        self._tables: list[bool] = []  # open tables: whether a row of them was written
-        self._row: list[str] | None = None  # cells, while a row of plain text is read
+        self._link: tuple[int, str] | None = None  # index of its label in `_pieces`, and its address
+        self._tables: list[bool] = []  # open tables: whether a row was written already
+        self._row: list[str] | None = None  # cells of the row that is being read
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Begin an element."""
@@ -95,20 +95,20 @@ class MarkdownWriter(HTMLParser):
             self._open.update((tag, mark))
 
     def handle_endtag(self, tag: str) -> None:
-        """End an element, and those in it that were not ended."""
+        """End an element, and the open elements in it."""
         while self._open[tag]:
             if self._pop() == tag:
                 break
 
     def handle_data(self, data: str) -> None:
-        """Take in text."""
+        """Add text."""
         if self._open["title"] and not self._open["svg"]:
             self.title.append(data)
         elif not self._open["hidden"]:
             self._pieces.append(data if self._open["pre"] else re.sub(r"\s+", " ", data))
 
     def markdown(self) -> str:
-        """The main part of the page; all of it where that part is short."""
+        """Return the main part of the page, or the whole page if that part is short."""
         self._end_block()
         sizes = Counter[int]()
         for rank, _, text in self._blocks:
@@ -126,7 +126,7 @@ class MarkdownWriter(HTMLParser):
         return _ENDED_BY.get(tag, set() if tag in _INLINE or tag in _VOID else {"p"})
 
     def _mark(self, tag: str, known: dict[str, str]) -> str:
-        """What an element says of all that is in it."""
+        """Return the mark that an element puts on its whole content."""
         role = known.get("role", "").strip().lower()
         style = "".join(known.get("style", "").split()).lower()
         hidden = "hidden" in known or known.get("aria-hidden") == "true" or _INVISIBLE.search(style)
@@ -134,8 +134,8 @@ class MarkdownWriter(HTMLParser):
             return "hidden"
         if tag in {"main", "article"} or role == "main":
             return "main part"
-        is_around = tag in _AROUND or (tag == "header" and not self._open["main part"])
-        return "around" if is_around or role in _ROLES_AROUND else ""
+        is_around = tag in _SURROUNDINGS or (tag == "header" and not self._open["main part"])
+        return "around" if is_around or role in _SURROUNDING_ROLES else ""
 
     def _begin(self, tag: str, known: dict[str, str]) -> None:
         if tag == "a":
@@ -169,7 +169,7 @@ class MarkdownWriter(HTMLParser):
             else:
                 self._pieces.append("`")
         elif tag in _CELLS and self._row is not None:
-            self._row.append(self._taken().replace("\n", " "))
+            self._row.append(self._take_text().replace("\n", " "))
         elif tag not in _INLINE:
             self._end_block(tag)
         if tag == "tr":
@@ -183,17 +183,17 @@ class MarkdownWriter(HTMLParser):
         return tag
 
     def _end_block(self, tag: str = "") -> None:
-        """Write down what was read of the element `tag`."""
+        """Write the text that was read of the element `tag`."""
         if self._open["hidden"]:
             return
-        if self._open["pre"] > (tag == "pre"):  # each block in code is a line of it
+        if self._open["pre"] > (tag == "pre"):  # a block in preformatted text is a line of it
             self._pieces += [] if not self._pieces or self._pieces[-1].endswith("\n") else ["\n"]
             return
         if self._row is not None:
             self._pieces.append(" ")  # a paragraph in a cell stays in it
             return
         raw = "".join(self._pieces).strip("\r\n").rstrip()
-        text = self._taken()
+        text = self._take_text()
         if not text:
             return
         if tag == "pre":
@@ -203,7 +203,7 @@ class MarkdownWriter(HTMLParser):
         self._write(_HEADINGS.get(tag, "") + text)
 
     def _write(self, text: str, kind: str = "") -> None:
-        """Add a block, indented as lists and quotations demand."""
+        """Add a block, indented according to open lists and quotations."""
         indent = "  " * min(len(self._lists), _MAX_DEPTH)
         first = indent[2:] + self._bullet if self._bullet else indent
         kind = "item" if self._bullet else kind
@@ -215,8 +215,8 @@ class MarkdownWriter(HTMLParser):
         rank = 2 if self._open["main part"] else 1
         self._blocks.append((0 if self._open["around"] else rank, kind, "\n".join(lines)))
 
-    def _taken(self) -> str:
-        """The pieces as text, its blanks made plain; nothing is left of them."""
+    def _take_text(self) -> str:
+        """Return the pieces as text with normalised blanks, and clear them."""
         if self._link and len(self._pieces) > self._link[0]:
             self._end_link()
         text = "".join(self._pieces)
@@ -236,7 +236,7 @@ class MarkdownWriter(HTMLParser):
             self._pieces += [" "] if label[-1:].isspace() else []
 
     def _address(self, href: str) -> str:
-        """The whole address of a link; empty where it leads to no page."""
+        """Return the absolute address of a link; empty if it does not lead to a page."""
         href = href.strip()
         with suppress(ValueError):
             address = urljoin(self._base, href) if href and not href.startswith("#") else ""
@@ -253,27 +253,26 @@ class MarkdownWriter(HTMLParser):
                 self._tables[-1] = True
 
     def _leave_row(self) -> None:
-        """Take the cells of a row as blocks."""
+        """Write the cells of a row as blocks."""
         cells, self._row = self._row or (), None
         for cell in filter(None, cells):
             self._write(cell)
 
 
 def extract(page: str, url: str) -> dict[str, Any]:
-    """The title and the readable text of an HTML page, as Markdown with its links."""
+    """Return the title and the readable text of an HTML page, as Markdown with its links."""
     parser = MarkdownWriter(url)
-    page = page.replace("<![", "<!x[")  # a comment in HTML, for which Python's parser may raise an error
+    page = page.replace("<![", "<!x[")  # a comment in HTML, but Python's parser may raise an error
     closed, end, rest = page.rpartition("-->")
-    parser.feed(
-        closed + end + rest.replace("<!--", "<!x")
-    )  # looking for the end of each takes it quadratic time
+    # An unclosed comment is replaced, because the parser searches for the end of each in quadratic time.
+    parser.feed(closed + end + rest.replace("<!--", "<!x"))
     parser.close()
     text = parser.markdown()
     return {"title": " ".join("".join(parser.title).split()), "text": text[:MAX_EXTRACTED_CHARACTERS]}
 
 
 def find_matches(pattern: str, paragraphs: list[str]) -> dict[str, Any]:
-    """Where the pattern matches, as `[paragraph, start, end]`; matches of nothing do not count."""
+    """Return where the pattern matches, as `[paragraph, start, end]`, without empty matches."""
     try:
         expression = re.compile(pattern, re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
@@ -289,4 +288,4 @@ def find_matches(pattern: str, paragraphs: list[str]) -> dict[str, Any]:
 
 
 WORK = {"extract": extract, "find": find_matches}
-"""What can be asked for."""
+"""The functions that the parent process can request."""

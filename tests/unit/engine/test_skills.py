@@ -231,7 +231,7 @@ async def test_a_model_reads_a_skill_once_and_the_files_beside_it(context: ToolC
     first = await ask(name="pdf")
     assert "Do it." in first
     assert "logo.png, references/forms.md." in first
-    assert await ask(name="pdf") == "You have the skill pdf already: it stands above."
+    assert await ask(name="pdf") == "You have the skill pdf already: it is above."
     assert await ask(name="pdf", file="./references/forms.md") == "```\nFill in.\n```"
     for file in ("../pdf/SKILL.md", "/etc/passwd", "references/../references/forms.md", "logo.png", "no"):
         assert (await ask(name="pdf", file=file)).startswith("failed: The skill pdf has no text file")
@@ -241,7 +241,7 @@ async def test_a_model_reads_a_skill_once_and_the_files_beside_it(context: ToolC
 async def test_a_chosen_skill_is_not_given_twice(context: ToolContext) -> None:
     skills = found(pdf=plain("pdf")).choosing(["pdf"])
     outcome = await use_skill(skills, 4_096).execute({"name": "pdf"}, context)
-    assert outcome == Ok("You have the skill pdf already: it stands above.")
+    assert outcome == Ok("You have the skill pdf already: it is above.")
 
 
 def test_a_brief_profile_has_the_chosen_ones_and_no_tool() -> None:

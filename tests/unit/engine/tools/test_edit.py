@@ -202,7 +202,7 @@ async def test_an_edit_that_fails_again_is_answered_with_the_lines_as_they_are(
         again = await edit(context, old, new)
         assert isinstance(again, Failed)
         copied = again.message.split("```")[1].strip("\n")
-        assert "You have sent the like before; do not send it again." in again.message
+        assert "You have sent similar text before; do not send it again." in again.message
         assert "fences, or use a few of them:\n```\ndef a():\n\treturn  1\n\ndef b():\n```\n" in again.message
         assert "in old_text, line 2: '    return 1'\nin the file, line 2: '\\treturn  1'" in again.message
     assert isinstance(await edit(context, copied, "def b():"), Ok)

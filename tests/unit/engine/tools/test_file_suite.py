@@ -113,7 +113,7 @@ async def test_writing_keeps_the_form_and_a_backup_where_it_is_asked_for(
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
     path.write_bytes(b"one\r\ntwo\r\n")
     told = await answer(file_write(), context, file_path="a.txt", content="three\n", create_backup=True)
-    assert "What it held is in a.txt.backup." in told
+    assert "Its previous content is in a.txt.backup." in told
     assert path.read_bytes() == b"three\r\n"
     assert (tmp_path / "a.txt.backup").read_bytes() == b"one\r\ntwo\r\n"
     assert context.ledger.touched == {"a.txt"}
@@ -234,7 +234,7 @@ async def test_a_change_of_lines_shows_what_is_there_now(context: ToolContext, t
     told = await answer(file_delta(), context, file_path="a.txt", operations=operations, create_backup=True)
     assert told == (
         "Changed a.txt: 7 lines now.\n1 | line 2\n2 | line 3\n[...]\n4 | line 5\n5 | line 6\n6 | seven\n7 | line 8"
-        " What it held is in a.txt.backup."
+        " Its previous content is in a.txt.backup."
     )
 
 

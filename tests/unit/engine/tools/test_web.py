@@ -19,7 +19,7 @@ from orchestrator.engine.tools.web import (
     PAGE_NOTE,
     WRAP_CHARACTERS,
     PageReader,
-    seen,
+    visible_text,
     web_fetch,
     web_find,
     web_open,
@@ -308,6 +308,6 @@ def test_wrapping_loses_and_invents_nothing(texts: list[str]) -> None:
 
 @given(st.text())
 def test_what_is_seen_stays(text: str) -> None:
-    assert seen(seen(text)) == seen(text)
-    assert not set(seen(text)) - set(text)
-    assert seen("Grüße, мир 日本 😀\tx") == "Grüße, мир 日本 😀\tx"
+    assert visible_text(visible_text(text)) == visible_text(text)
+    assert not set(visible_text(text)) - set(text)
+    assert visible_text("Grüße, мир 日本 😀\tx") == "Grüße, мир 日本 😀\tx"
