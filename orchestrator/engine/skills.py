@@ -1,7 +1,8 @@
-"""Skills: folders with a `SKILL.md` that tells how to do a kind of work, and files beside it.
+"""Skills: folders with a `SKILL.md` that explains how to do a kind of work, and other files.
 
-The form is that of https://agentskills.io/specification. What others published does not always keep to it, so
-everything is read that can be understood. A skill is text: it never grants anything, whatever its front matter says.
+The format is that of https://agentskills.io/specification. Published skills do not always keep to it, so
+everything is read that can be understood. A skill is text: it never grants a permission, whatever its front
+matter says.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REPOSITORY_FOLDERS = (".agents/skills", ".claude/skills")
-"""Where a repository has its skills; of two with one name that of the first folder counts."""
+"""The folders of a repository with skills. Of two with the same name, the one in the first folder is used."""
 
 MOST_SKILLS = 100
-"""That are taken from one place."""
+"""The limit of skills from one place."""
 MOST_FILES = 2_000
-"""That are looked at in one place."""
+"""The limit of files that are examined in one place."""
 MOST_BYTES = 256_000
-"""Of one file of a skill."""
+"""The size limit of one file of a skill."""
 MOST_LISTED_CHARS = 8_000
-"""Of all names and descriptions together, as the model is told them."""
+"""The limit of all names and descriptions together in the list for the model."""
 DESCRIPTION_CHARS = 1_024
 MOST_NAMED_FILES = 50
 
@@ -50,28 +51,28 @@ _FIELD = re.compile(
 
 
 class SkillOrigin(StrEnum):
-    """Who brings a skill."""
+    """The owner of a skill."""
 
     USER = "user"
     REPOSITORY = "repository"
 
 
 class SkillFiles(Protocol):
-    """A place that has skills. Every path is relative to it, with `/`, and names a regular file."""
+    """A place with skills. Every path is relative to it, with `/`, and names a regular file."""
 
     @property
     def origin(self) -> SkillOrigin:
-        """Whose it is."""
+        """The owner of the skills."""
 
     @property
     def place(self) -> str:
-        """What messages call it."""
+        """The name of the place in messages."""
 
     def paths(self) -> tuple[Sequence[str], Sequence[str]]:
-        """All files, and remarks on what is left out. What cannot be read at all is a remark."""
+        """Return all files, and remarks on what is left out or cannot be read."""
 
     def read(self, path: str, most_bytes: int) -> bytes | None:
-        """What a file holds; None where that cannot be read, or is more."""
+        """Return a file's content; None if it cannot be read or has more than `most_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,11 @@ class Skill:
     """A skill.
 
     Attributes:
-        body: what its `SKILL.md` says below the front matter.
-        place: where that file is.
-        files: those beside it, relative to its folder.
-        is_listed: the model is told of it; else a person has to name it.
-        open: gives the text of one of `files`; None where it is none, or too long.
+        body: the text of its `SKILL.md` below the front matter.
+        place: path of that file.
+        files: the skill's other files, relative to its folder.
+        is_listed: whether the model is told of it; otherwise a person has to name it.
+        open: returns the text of one of `files`; None if it is no text, or too long.
     """
 
     name: str
@@ -96,7 +97,7 @@ class Skill:
     open: Callable[[str], str | None] = field(default=lambda _file: None, compare=False, repr=False)
 
     def text(self, most_bytes: int) -> tuple[str, str]:
-        """What it says, at most so many bytes of UTF-8; and a notice where that is not all, else nothing."""
+        """Return at most `most_bytes` of the text in UTF-8, and a notice if it is cut, else an empty text."""
         content = self.body.encode("utf-8", "replace")
         if len(content) <= most_bytes:
             return self.body, ""
@@ -104,7 +105,7 @@ class Skill:
         return content[:most_bytes].decode(errors="ignore"), f"{notice} (skill_bytes is the limit)"
 
     def words(self, most_bytes: int) -> str:
-        """What a model is given of it when it is used."""
+        """Return the text that a model gets when the skill is used."""
         text, notice = self.text(most_bytes)
         return render(
             "agent/skill",
@@ -123,10 +124,10 @@ class Skills:
     """The skills of a session.
 
     Attributes:
-        all: each name once.
-        chosen: those that a person named, which the model is given from the start.
-        most_bytes: of a skill's text that a model is given; None leaves that to the profile.
-        notes: what a person should know of what was left out, a line each.
+        all: the skills, each name once.
+        chosen: skills that a person named, which the model gets from the start.
+        most_bytes: limit of a skill's text for the model; None uses the profile's limit.
+        notes: remarks for people on what was left out, one line each.
     """
 
     all: tuple[Skill, ...] = ()
@@ -135,7 +136,7 @@ class Skills:
     notes: tuple[str, ...] = ()
 
     def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
+        """Return the skill of this name, or None."""
         return next((skill for skill in self.all if skill.name == name.strip()), None)
 
     @property
@@ -144,10 +145,10 @@ class Skills:
         return ", ".join(skill.name for skill in self.all) or "none"
 
     def choosing(self, names: Iterable[str]) -> Skills:
-        """The same, with these chosen; each once.
+        """Return the same skills with these chosen, each once.
 
         Raises:
-            ConfigurationError: there is none of such a name.
+            ConfigurationError: there is no skill of such a name.
         """
         chosen: dict[str, Skill] = {}
         for name in names:
@@ -161,15 +162,15 @@ class Skills:
         return Skills(self.all, tuple(chosen.values()), self.most_bytes, self.notes)
 
     def limit(self, usual: int) -> int:
-        """How many bytes of a skill a model is given: `most_bytes`, else the usual number."""
+        """Return the limit of a skill's text in bytes: `most_bytes`, or the usual limit if it is None."""
         return usual if self.most_bytes is None else self.most_bytes
 
     def cut_notices(self, usual: int) -> list[str]:
-        """Which of the chosen ones are cut, a line each."""
+        """Return a notice for each chosen skill that is cut."""
         return [notice for skill in self.chosen if (notice := skill.text(self.limit(usual))[1])]
 
     def listing(self) -> str:
-        """Names and descriptions as the model is told them; empty where there are none."""
+        """Return the names and descriptions for the model; empty if there are none."""
         listed = [skill for skill in self.all if skill.is_listed]
         if not listed:
             return ""
@@ -197,10 +198,10 @@ def _shortened(text: str, most: int) -> str:
 def find_skills(
     places: Iterable[SkillFiles], clean: Callable[[str, str], str] = lambda _what, text: text
 ) -> Skills:
-    """Read the skills of these places. Of two with one name the first counts. Nothing raises.
+    """Read the skills of these places. Of two with the same name, the first is used. Never raises.
 
     Args:
-        clean: a text as a model may see it, by what it is and what it says.
+        clean: returns a text as a model may see it; takes the text's name and the text.
     """
     found: dict[str, Skill] = {}
     notes: list[str] = []
@@ -233,25 +234,25 @@ def _skills_in(
         main = next((name for name in _MAIN if name in files), None)
         if main is None:
             continue
-        made = _skill(place, folder, main, [file for file in files if file != main], clean)
-        if isinstance(made, Skill):
-            yield made
+        skill_or_reason = _skill(place, folder, main, [file for file in files if file != main], clean)
+        if isinstance(skill_or_reason, Skill):
+            yield skill_or_reason
         else:
             where = one_line(f"{place.place}/{folder}/{main}", limit=_SHOWN_CHARS * 2)
-            notes.append(f"{where} is left out: {made}")
+            notes.append(f"{where} is left out: {skill_or_reason}")
 
 
 def _skill(
     place: SkillFiles, folder: str, main: str, files: Sequence[str], clean: Callable[[str, str], str]
 ) -> Skill | str:
-    """The skill of a folder, or why it is none."""
+    """Return the skill of a folder, or why it is none."""
     data = place.read(f"{folder}/{main}", MOST_BYTES)
     if data is None:
         return f"it cannot be read, or has more than {MOST_BYTES:,} bytes"
     if b"\0" in data:
-        return "it is no text"
+        return "it is not a text file"
     text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
-    front, body = _parted(text)
+    front, body = _split_front_matter(text)
     name = next((name for name in (front.get("name"), folder) if name and _is_name(name)), None)
     if name is None:
         return "its name is not made of letters, digits, hyphens, dots and underscores"
@@ -259,7 +260,7 @@ def _skill(
     first = next((line.strip("# \t") for line in body.splitlines() if line.strip("# \t")), "")
     description = " ".join((front.get("description") or first).split())
     if not description or not body:
-        return "it says nothing"
+        return "it has no text"
 
     def read(file: str) -> str | None:
         content = place.read(f"{folder}/{file}", MOST_BYTES)
@@ -283,23 +284,23 @@ def _is_name(text: str) -> bool:
     return len(text) <= _NAME_CHARS and _NAME.fullmatch(text) is not None
 
 
-def _parted(text: str) -> tuple[dict[str, str], str]:
-    """The fields of the front matter that count, and what stands below it."""
+def _split_front_matter(text: str) -> tuple[dict[str, str], str]:
+    """Return the relevant fields of the front matter, and the text below it."""
     match = _FRONT.match(text)
     if match is None:
         return {}, text
     import yaml
 
     try:
-        # Every value is a text, as in the reference library: `yes` and dates too.
-        values: Any = yaml.load(match[1], Loader=yaml.BaseLoader)  # noqa: S506  it makes texts, lists and dicts only
+        # Every value is read as text, also `yes` and dates, as in the reference library.
+        values: Any = yaml.load(match[1], Loader=yaml.BaseLoader)  # noqa: S506  it creates only texts, lists and dicts
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
         values = None
-    if not isinstance(values, dict):  # often a colon in a text that is not in quotes, or a tab that indents
+    if not isinstance(values, dict):  # often because of a colon in unquoted text, or a tab as indentation
         values = {
             key: " ".join(value.split()).strip("\"'") for key, value in reversed(_FIELD.findall(match[1]))
         }
-    # Only what is a text: an alias of lists may stand for more than fits into memory.
+    # Only texts are used: aliases of lists may expand to more than fits into memory.
     wanted = ("name", "description", "disable-model-invocation")
     front = {key: values[key].strip() for key in wanted if isinstance(values.get(key), str)}
     return front, text[match.end() :]
@@ -307,7 +308,7 @@ def _parted(text: str) -> tuple[dict[str, str], str]:
 
 @dataclass(frozen=True, slots=True)
 class FolderSkills:
-    """The skills in a folder of the user's. No link in it is followed."""
+    """The skills in a folder of the user. Links in it are not followed."""
 
     root: Path
     origin: SkillOrigin = SkillOrigin.USER
@@ -330,7 +331,7 @@ class FolderSkills:
             above = os.path.relpath(folder, self.root)
             below = "" if above == "." else f"{PurePosixPath(above)}/"
             for name in sorted((*folders, *files)):
-                path = os.path.join(folder, name)  # noqa: PTH118  names may be no valid text
+                path = os.path.join(folder, name)  # noqa: PTH118  names may be invalid text
                 if os.path.islink(path):  # noqa: PTH114  the same
                     remarks.append(
                         f"{one_line(path, limit=_SHOWN_CHARS * 2)} is a link, which is not followed"
@@ -345,7 +346,7 @@ class FolderSkills:
     def read(self, path: str, most_bytes: int) -> bytes | None:
         """See `SkillFiles`."""
         try:
-            # Not blocking: a pipe has no writer.
+            # Non-blocking, because opening a pipe without a writer would wait for ever.
             descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as stream:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -26,7 +26,7 @@ async def in_child(
 
     Args:
         program: the path of a module whose `WORK` maps names to functions.
-        asked: the function's name as `do`, and its arguments.
+        request: the function's name as `do`, and its arguments.
         data: passed as an additional argument named `data`.
     """
     process = await start_program(

@@ -1,1 +1,1 @@
-"""What a session may do: permission levels, command rules, and secrets that are redacted."""
+"""The policy of a session: permission levels, command rules, and the redaction of secrets."""

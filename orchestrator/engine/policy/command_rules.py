@@ -1,10 +1,11 @@
-"""Which commands may run: levels, rules on parsed commands, and what is blocked at every level.
+"""The commands that may run: permission levels, rules, and commands blocked at every level.
 
-A rule is read by the parser that reads commands. `*` as a word stands for any number of words, none
-too; inside a word for any characters but `/`. Everything else stands for itself: `"pytest *"`,
-`"git diff *"`, `"FOO=* pytest *"`, `"pytest * > *"`, `"cd * && pytest *"`.
+A rule is read by the parser that reads commands. `*` as a word stands for any number of words, also none.
+Inside a word it stands for any characters but `/`. Everything else stands for itself: `"pytest *"`, `"git
+diff *"`, `"FOO=* pytest *"`, `"pytest * > *"`, `"cd * && pytest *"`.
 
-What is blocked everywhere would destroy a machine. That is a seat belt (see `shell`); the sandbox is the wall.
+Commands blocked at every level would destroy a machine. This is only a first barrier (see `shell`); the
+sandbox is the one to rely on.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.policy.shell import CommandLine, Redirect, SimpleCommand, Word
 
 FREE_JOINS = frozenset({"|", "||"})
-"""Granted commands may be joined by these without a rule for it."""
+"""Operators that may join granted commands without a rule for it."""
 
 _MOVES = frozenset({"cd", "pushd", "popd"})
 
@@ -58,19 +59,19 @@ _SHOWN_CHARS = 100
 
 
 class Level(StrEnum):
-    """What a session may do."""
+    """The permission level of a session."""
 
     READ_ONLY = "read-only"
-    """Look: no tool that changes files, no command."""
+    """Read files only: no tool that changes files, no command."""
     SAFE = "safe"
-    """Change files by the tools for it, and run the commands that rules grant."""
+    """Change files with the tools for it, and run the commands that rules grant."""
     DANGEROUS = "dangerous"
-    """Run every command but what rules deny and what is always blocked."""
+    """Run every command, except those that rules deny and those that are always blocked."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRule:
-    """A rule: its text, and what it was parsed to."""
+    """A rule: its text, and the command line parsed from it."""
 
     text: str
     line: CommandLine
@@ -78,27 +79,27 @@ class CommandRule:
 
 @dataclass(frozen=True, slots=True)
 class CommandRules:
-    """The commands that are granted, and those that are denied in any case. Make it with `parse`."""
+    """The rules that grant commands, and those that deny commands in any case. Created by `parse`."""
 
     allow: tuple[CommandRule, ...] = ()
     deny: tuple[CommandRule, ...] = ()
 
     @classmethod
     def parse(cls, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> Self:
-        """Read rules.
+        """Parse rules.
 
         Raises:
-            ConfigurationError: a rule is no command that the parser knows, or would grant any program.
+            ConfigurationError: a rule is no command that the parser understands, or would grant any program.
         """
         return cls(tuple(map(_allow_rule, allow)), tuple(map(_deny_rule, deny)))
 
     def refusal(self, command: str, level: Level = Level.SAFE, *, elsewhere: bool = False) -> str | None:
-        """Why a command does not run at this level, and what would; None if it runs.
+        """Return why a command does not run at this level and which commands do; None if it runs.
 
         Args:
-            command: what the shell would be given.
-            level: the session's.
-            elsewhere: it would run in another folder than the root of the clone.
+            command: the text for the shell.
+            level: the session's level.
+            elsewhere: whether it would run in another folder than the root of the clone.
         """
         if level is Level.READ_ONLY:
             return "Not run: no command runs at the level read-only."
@@ -112,22 +113,26 @@ class CommandRules:
             return f"Not run: {error}. {self.granted}"
         inner = [words for one in line.commands for words in tails(one.argv)]
         elsewhere = elsewhere or any(words[0] in _MOVES for words in inner)
-        if reason := self._denied(inner) or _git(inner, elsewhere=elsewhere) or self._not_granted(line):
+        if (
+            reason := self._denied(inner)
+            or _git_refusal(inner, elsewhere=elsewhere)
+            or self._not_granted(line)
+        ):
             return f"{reason} {self.granted}"
         return None
 
     @property
     def granted(self) -> str:
-        """What the rules grant, as a model is told."""
+        """A sentence for the model about the commands that the rules grant."""
         if not self.allow:
             return "No command is granted."
         named = ", ".join(f"`{rule.text}`" for rule in self.allow[:_MOST_NAMED])
         more = f" and {len(self.allow) - _MOST_NAMED} more" if len(self.allow) > _MOST_NAMED else ""
-        return f"Granted are: {named}{more}. They may be joined by | and ||, and nothing else."
+        return f"Granted commands: {named}{more}. They may be joined by | and ||, and by nothing else."
 
     @property
     def open(self) -> tuple[str, ...]:
-        """The rules with a star behind a program that may start other programs."""
+        """The rules with a star after a program that may start other programs."""
         return tuple(rule.text for rule in self.allow if any(map(_is_open, rule.line.commands)))
 
     def _denied(self, commands: Iterable[Sequence[str]]) -> str | None:
@@ -143,7 +148,10 @@ class CommandRules:
         return None
 
     def _not_granted(self, line: CommandLine) -> str | None:
-        """Cover the line with rules from left to right; only a free join may lie between two rules."""
+        """Return why the rules do not cover the line, or None if they do.
+
+        Rules cover it from left to right, with only free joins between two rules.
+        """
         commands, reach = tuple(map(_Candidate.of, line.commands)), {0}
         for at in range(len(commands)):
             if at not in reach:
@@ -159,7 +167,7 @@ class CommandRules:
         return f"Not run: {self._why(commands[at], line.joins[at : at + 1])}"
 
     def _why(self, candidate: _Candidate, joined: tuple[str, ...]) -> str:
-        """What the first command that no rule covers lacks."""
+        """Return why no rule covers a command."""
         command = candidate.command
         alone = (rule.line.commands[0] for rule in self.allow if not rule.line.joins)
         if joined and any(_grants(one, candidate) for one in alone):
@@ -180,7 +188,7 @@ def _is_open(command: SimpleCommand) -> bool:
     if not any(word.is_glob for word in (*command.words, *command.assignments)):
         return False
     words = tuple(word.text for word in command.words if not word.is_glob)
-    if words[0] == "git":  # what a star behind it grants, `program_options` says
+    if words[0] == "git":  # `program_options` knows what a star after it grants
         return unusual_subcommand(words) is not None
     return starts_others(words)
 
@@ -189,7 +197,7 @@ def _allow_rule(text: str) -> CommandRule:
     rule = _rule(text)
     for command in rule.line.commands:
         if program_name(command.argv[0]) == "git" and (reason := git_refusal(_without_stars(command))):
-            raise ConfigurationError(f"the rule {text!r} cannot be: {reason}")
+            raise ConfigurationError(f"the rule {text!r} is refused: {reason}")
     return rule
 
 
@@ -198,7 +206,7 @@ def _deny_rule(text: str) -> CommandRule:
     first = rule.line.commands[0]
     if rule.line.joins or first.redirects or first.assignments:
         raise ConfigurationError(
-            f"the rule {text!r} cannot be: what is denied is one command without |, ;, &&, redirections and variables"
+            f"the rule {text!r} is refused: a rule that denies is one command without |, ;, &&, redirections and variables"
         )
     return rule
 
@@ -213,25 +221,25 @@ def _rule(text: str) -> CommandRule:
         for word in (*command.words, *command.assignments, *(found.target for found in command.redirects)):
             if QUESTION in word.pattern:
                 raise ConfigurationError(
-                    f"the rule {text!r} has a ?: only * stands for something else, quote it"
+                    f"the rule {text!r} has a ?: only * is a wildcard; put the ? in quotes"
                 )
         for word in command.assignments:
             if word.is_glob and _STEERING_VARIABLE.fullmatch(word.text.partition("=")[0].rstrip("+")):
                 raise ConfigurationError(
-                    f"the rule {text!r} must say the variable's value: it can run other programs"
+                    f"the rule {text!r} must give the variable's value: the variable can make programs run others"
                 )
     return CommandRule(text.strip(), line)
 
 
 def _without_stars(command: SimpleCommand) -> tuple[str, ...]:
-    """The words of a rule without stars. For an open subcommand of `git config` a harmless one is put in."""
+    """Return the words of a rule without stars; a harmless subcommand is added to an open `git config`."""
     words = tuple(word.text for word in command.words if not word.is_glob)
     if subcommand_at(words) < len(words) and words[-1] == "config":
         return (*words, "get")
     return words
 
 
-def _git(commands: Iterable[Sequence[str]], *, elsewhere: bool) -> str | None:
+def _git_refusal(commands: Iterable[Sequence[str]], *, elsewhere: bool) -> str | None:
     for words in commands:
         if program_name(words[0]) != "git":
             continue
@@ -244,14 +252,14 @@ def _git(commands: Iterable[Sequence[str]], *, elsewhere: bool) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A command that asks to be granted, and the places of words that a rule must name, with the reason."""
+    """A command to be checked, with the places of words that a rule must name and the reasons."""
 
     command: SimpleCommand
     by_name: dict[int, str]
 
     @classmethod
     def of(cls, command: SimpleCommand) -> Self:
-        """Look up which words must be named."""
+        """Create a candidate, finding the words that a rule must name."""
         argv = command.argv
         places = named_only(argv)
         for place, word in enumerate(command.words):
@@ -267,16 +275,16 @@ class _Candidate:
 
 
 def _covers(rule: CommandLine, commands: Sequence[_Candidate], joins: tuple[str, ...], at: int) -> bool:
-    """Whether a whole rule matches the commands from `at` on, with the same joins between them."""
+    """Return whether a whole rule matches the commands from `at` on, with the same joins between them."""
     end = at + len(rule.commands)
     return rule.joins == joins[at : end - 1] and all(map(_grants, rule.commands, commands[at:end]))
 
 
 def _grants(rule: SimpleCommand, candidate: _Candidate) -> bool:
-    """Whether one command of a rule matches one command: words, variables in front, redirections."""
+    """Return whether one command of a rule matches one command: words, variables in front, redirections."""
     command = candidate.command
     return (
-        rule.words[0].text == command.words[0].text  # most rules end here
+        rule.words[0].text == command.words[0].text  # most rules fail here, so this is checked first
         and len(rule.assignments) == len(command.assignments)
         and len(rule.redirects) == len(command.redirects)
         and all(map(_grants_value, rule.assignments, command.assignments))
@@ -286,7 +294,10 @@ def _grants(rule: SimpleCommand, candidate: _Candidate) -> bool:
 
 
 def _grants_value(rule: Word, word: Word) -> bool:
-    """The value of a variable: nothing is expanded in it but `~`, which the parser refuses."""
+    """Return whether a rule matches the value of a variable.
+
+    In such a value the shell expands only `~`, which the parser refuses.
+    """
     return _expression(rule.pattern, ".").fullmatch(word.text) is not None
 
 
@@ -303,7 +314,7 @@ def _grants_redirect(rule: Redirect, redirect: Redirect) -> bool:
 
 
 def _grants_words(rule: Sequence[Word], candidate: _Candidate) -> bool:
-    """Whether the words of a rule match those of a command. A star matches no word that a rule must name."""
+    """Return whether the words of a rule match a command's. A star matches no word that a rule must name."""
     words, by_name = candidate.command.words, candidate.by_name
     reach = {0}
     for word in rule:
@@ -321,7 +332,10 @@ def _grants_words(rule: Sequence[Word], candidate: _Candidate) -> bool:
 
 
 def _star_reach(starts: set[int], length: int, by_name: dict[int, str]) -> set[int]:
-    """The places where a star that begins at one of `starts` may end: at the latest before a word that must be named."""
+    """Return the places where a star that begins at one of `starts` may end.
+
+    It ends at the latest before a word that must be named.
+    """
     reached: set[int] = set()
     is_open = False
     for at in range(length + 1):
@@ -339,9 +353,10 @@ def _matches_word(rule: Word, word: Word, *, named: bool) -> bool:
 
 @lru_cache(maxsize=4096)
 def _expression(pattern: str, letter: str = "[^/]") -> re.Pattern[str]:
-    """A word with stars, for the `pattern` of a word: what the shell would expand is no letter of a rule's.
+    """Compile a word of a rule with stars into an expression for `Word.pattern`.
 
-    Between two stars the first place that fits is taken for good, so that the time is linear.
+    No plain character of the rule matches an unquoted `*` or `?` of the command. Between two stars the first
+    place that fits is final (atomic groups), so the time is linear.
     """
     first, *others = map(re.escape, pattern.split(STAR))
     if not others:
@@ -352,7 +367,7 @@ def _expression(pattern: str, letter: str = "[^/]") -> re.Pattern[str]:
 
 
 def _denies(rule: SimpleCommand, words: Sequence[str]) -> bool:
-    """Whether a rule that denies matches these words. Here a star inside a word matches `/` too."""
+    """Return whether a denying rule matches these words. Here a star inside a word matches `/` too."""
     reach = {0}
     for word in rule.words:
         if word.pattern == STAR:
@@ -366,7 +381,7 @@ def _denies(rule: SimpleCommand, words: Sequence[str]) -> bool:
 
 
 LONGEST_COMMAND = 8_192
-"""Characters."""
+"""The limit in characters."""
 
 _FORMATS = re.compile(r"(?:mkfs|newfs)(?:[._].*)?|mke2fs|mkswap|wipefs")
 _HOME = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/|$)")
@@ -375,29 +390,29 @@ _STARS = re.compile(r"[.?!\[\]]*\*[.?!*\[\]]*")
 _DEVICE = re.compile(r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|dm-|loop)[\w/-]*")
 _OWNERS = frozenset({"chmod", "chown", "chgrp"})
 
-# A function that starts itself twice, or in the background; the body is looked at up to its first brace.
+# A function that starts itself twice, or in the background; its body is searched up to the first brace.
 _FUNCTION = re.compile(r"(?:function\s+)?([^\s(){}<>;|&\"'`$#]{1,64})\s*\(\s*\)\s*[{(](?=([^{}]{0,2000}))")
 _WORDED = re.compile(r"function\s+([^\s(){}<>;|&\"'`$#]{1,64})\s*[{(](?=([^{}]{0,2000}))")
 _ITSELF = re.compile(r"\$\{?0\}?\"?\s*[|&]\s*\"?(?:\./)?\$\{?0\b")
 
 
 def blocked(command: str) -> str | None:
-    """Why a command is never run, or None.
+    """Return why a command is never run, or None.
 
-    These are: more than 8,192 characters; deleting `/`, all of it or the home folder with everything below;
-    changing the mode or owner of `/` and everything below; making file systems; `dd` from or onto a
-    device; writing over a disk; fork bombs; more shells inside of shells than are looked into.
+    Blocked are: more than 8,192 characters; deleting `/`, all of it or the home folder with everything below;
+    changing the mode or owner of `/` and everything below; making file systems; `dd` from or onto a device;
+    writing over a disk; fork bombs; more shells inside of shells than are examined.
     """
     if len(command) > LONGEST_COMMAND:
         return f"a command may have {LONGEST_COMMAND:,} characters, and this one has {len(command):,}"
     if "\0" in command:
-        return "a command has no NUL characters"
+        return "a command cannot have NUL characters"
     if _is_bomb(command):
         return "a function that starts itself again and again is a fork bomb"
     try:
         return _destruction(command)
     except TooManyShells:
-        return "shells inside of shells, more or deeper than can be looked into"
+        return "it runs more shells, or deeper ones, than can be examined"
 
 
 def _destruction(command: str) -> str | None:
@@ -445,7 +460,7 @@ def _destroys(words: Sequence[str], folder: str) -> str | None:
 
 
 def _recursive(words: Sequence[str], letters: str) -> bool:
-    """Whether an option asks for everything below; long options may be cut short."""
+    """Return whether an option asks for recursion; long options may be abbreviated."""
     for word in words:
         if word.startswith("--"):
             if len(word) > len("--") and "--recursive".startswith(word):
@@ -456,7 +471,7 @@ def _recursive(words: Sequence[str], letters: str) -> bool:
 
 
 def _names_root(words: Sequence[str], folder: str, *, home: bool) -> bool:
-    """Whether a word is the path of `/`, of everything in it, or (if `home`) of the home folder."""
+    """Return whether a word is the path of `/`, of everything in it, or (if `home`) of the home folder."""
     return any(_is_root(word, folder, home=home) for word in words if not word.startswith("-"))
 
 

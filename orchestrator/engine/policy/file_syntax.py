@@ -1,4 +1,4 @@
-"""Whether a file can still be read by what its name promises: Python, JSON or TOML. Nothing of it is run."""
+"""Checks whether a file can still be parsed as its name promises: Python, JSON or TOML. No code of it is run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 Parsed = TypeVar("Parsed")
 
 MAX_BYTES = 500_000
-"""Of a file that is looked at; a larger one would take a second and more."""
+"""The limit of a file that is checked; a larger one would take more than a second."""
 
 _MOST_DOTS = 200
-"""In one line of TOML: `tomllib` takes memory by the square of the parts of a key."""
+"""The limit in one line of TOML: `tomllib` needs memory quadratic in the number of parts of a key."""
 
 _MAX_TEXT_CHARS = 160
 _MARK = "\ufeff"
@@ -38,19 +38,19 @@ _WITH_COMMENTS = re.compile(
 """JSON files whose readers allow comments: https://code.visualstudio.com/docs/languages/json#_json-with-comments"""
 
 _WARNINGS = threading.Lock()
-"""The list of filters that `catch_warnings` changes and puts back is one for all threads."""
+"""Guards the list of warning filters, which `catch_warnings` changes and restores for all threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Why a file cannot be read.
+    """The reason why a file cannot be parsed.
 
     Attributes:
         path: the file.
-        language: with the version where that matters.
-        line: from 1; 0 where none is known.
-        text: of that line, without blanks around it; of a long one, the beginning.
-        reason: the parser's words.
+        language: the language, with its version where that matters.
+        line: number of the line, from 1; 0 if unknown.
+        text: text of that line, without blanks around it and shortened.
+        reason: the parser's message.
     """
 
     path: str
@@ -60,14 +60,14 @@ class Unreadable:
     reason: str
 
     def __str__(self) -> str:
-        """In one line: the file, the line and its text, and what is wrong."""
+        """Return one line: the file, the line and its text, and the reason."""
         where = f" at line {self.line}, {self.text!r}" if self.line else ""
         path = self.path.encode("utf-8", "backslashreplace").decode()
         return f"{path} cannot be read as {self.language}{where}: {self.reason}"
 
 
 class _Refused(Exception):  # noqa: N818  never leaves this module
-    """What a parser found wrong, and in which line."""
+    """A parser's message, and the line it is about."""
 
     def __init__(self, reason: str, line: int) -> None:
         super().__init__(reason)
@@ -76,14 +76,14 @@ class _Refused(Exception):  # noqa: N818  never leaves this module
 
 
 def newly_unreadable(path: str, before: bytes | None, after: bytes) -> Unreadable | None:
-    """What is wrong with a file that could be read before it was changed, or is new, and cannot be read now.
+    """Return why a changed or new file cannot be parsed, unless it could not be parsed before either.
 
-    A file of another kind, one over `MAX_BYTES` and one that no parser gets to the end of are not judged.
+    None for a file of another kind, for one over `MAX_BYTES`, and for one that no parser can read to the end.
 
     Args:
-        path: its suffix says how it is read.
-        before: None where the file is new.
-        after: what it holds now.
+        path: its suffix determines the language.
+        before: previous content; None for a new file.
+        after: content now.
     """
     problem = _problem(path, after)
     if problem is None or (before is not None and not _is_readable(path, before)):
@@ -92,10 +92,10 @@ def newly_unreadable(path: str, before: bytes | None, after: bytes) -> Unreadabl
 
 
 def unreadable_files(changes: Iterable[FileChange]) -> list[Unreadable]:
-    """The files of a change that could be read before it, or are new, and cannot be read after it.
+    """Return the files of a change that cannot be parsed after it, but could be before or are new.
 
-    A new file is taken for one that was removed and had its name or its text, so that a file that moved
-    is not taken for a new one.
+    A new file is compared with a removed file of the same name or the same content, so that a moved file does
+    not count as new.
     """
     known = tuple(changes)
     removed = [change for change in known if change.new is None]
@@ -116,14 +116,14 @@ def unreadable_files(changes: Iterable[FileChange]) -> list[Unreadable]:
 
 
 def _regular(version: FileVersion | None) -> bytes | None:
-    """The content of a file. None for a link, a submodule, and a file that was not read."""
+    """Return the content of a file; None for a link, a submodule, and a file that was not read."""
     if version is None or version.mode in {LINK_MODE, SUBMODULE_MODE}:
         return None
     return version.content
 
 
 def without_warnings(parse: Callable[[], Parsed]) -> Parsed:
-    """Call a parser of Python. Its warnings about the source are not ours."""
+    """Call a Python parser, and ignore its warnings about the source."""
     with _WARNINGS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return parse()
@@ -146,16 +146,16 @@ def _problem(path: str, data: bytes) -> Unreadable | None:
         text = lines[at - 1].strip()[:_MAX_TEXT_CHARS] if at else ""
         return Unreadable(path, language, at, text, refused.reason)
     except (ValueError, RecursionError, MemoryError, OverflowError, SystemError):
-        return None  # nested too deeply, or a number too long: nobody says that it is wrong
+        return None  # nested too deeply, or a number too long: it may still be valid
     return None
 
 
 def _text(data: bytes, language: str) -> str:
-    """The text of a file.
+    """Decode the text of a file.
 
     Raises:
-        _Refused: it is not UTF-8, and nothing says that it should be something else.
-        ValueError: it is in an encoding of its own.
+        _Refused: the file is not UTF-8, and declares no other encoding.
+        ValueError: the file declares another encoding.
     """
     if language == _PYTHON:
         named = _ENCODING.search(b"\n".join(data.split(b"\n", 2)[:2]))

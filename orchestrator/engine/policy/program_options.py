@@ -1,12 +1,12 @@
-"""What a star of a rule grants: programs that start nothing else, and no option that makes them.
+"""The options of programs that a star of a rule does not grant, because they start another program.
 
-A star behind any other program may grant every program, and `starts_others` says so. The table of options
-makes that harder where the rule names what runs nothing of the clone's, as `pip list *` and `node --check *`
-do; what always runs it, such as `pytest`, `make` and `python`, is not in the table.
+A star after an unknown program may grant every program; `starts_others` reports this. The table of options
+makes that harder where the rule names a program that runs no code of the clone, as `pip list *` and `node
+--check *` do. Programs that always run such code, like `pytest`, `make` and `python`, are not in the table.
 
-_Options and subcommands of git that run another program are granted by no rule, not even by name. Git takes every
-long option cut short, and letters in clusters: https://git-scm.com/docs/gitcli. Remote helpers, by which an address
-runs a program: https://git-scm.com/docs/gitremote-helpers.
+Options and subcommands of git that run another program are granted by no rule, not even by name. Git accepts
+abbreviated long options and clusters of letters: https://git-scm.com/docs/gitcli. Remote helpers, by which an
+address runs a program: https://git-scm.com/docs/gitremote-helpers.
 """
 
 from __future__ import annotations
@@ -24,64 +24,67 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What a program must be granted by name.
+    """The options of a program that a rule must name.
 
     Attributes:
         short: letters, also inside of a cluster such as `-xvc`.
-        takes: letters whose value may follow in the same word, where a cluster ends.
-        long: names without dashes, with blanks between; `--name=value` counts too.
-        cut: whether the program takes a long name that is cut short.
-        starts: beginnings of a word.
+        with_value: letters whose value may follow in the same word, where a cluster ends.
+        long: names without dashes, separated by blanks; `--name=value` counts too.
+        abbreviations: whether the program accepts abbreviated long names.
+        prefixes: beginnings of a word.
         words: whole words.
     """
 
     short: str = ""
-    takes: str = ""
+    with_value: str = ""
     long: str = ""
-    cut: bool = False
-    starts: tuple[str, ...] = ()
+    abbreviations: bool = False
+    prefixes: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
 
     def holds(self, word: str) -> bool:
-        """Whether a word is such an option."""
-        if word in self.words or (self.starts and word.startswith(self.starts)):
+        """Return whether a word is such an option."""
+        if word in self.words or (self.prefixes and word.startswith(self.prefixes)):
             return True
         if word.startswith("--"):
-            return _has_long(word, self.long.split(), cut=self.cut)
-        return word.startswith("-") and _has_short(word[1:], self.short, self.takes)
+            return _has_long(word, self.long.split(), abbreviations=self.abbreviations)
+        return word.startswith("-") and _has_short(word[1:], self.short, self.with_value)
 
 
-def _has_long(word: str, names: Sequence[str], *, cut: bool) -> bool:
-    """Whether `--word` or `--word=value` is one of these options, or (if `cut`) the beginning of one."""
+def _has_long(word: str, names: Sequence[str], *, abbreviations: bool) -> bool:
+    """Return whether `--word` or `--word=value` is one of these options, abbreviated or not.
+
+    An abbreviation counts only if `abbreviations`.
+    """
     name = word[2:].partition("=")[0]
     if not name:
         return False
-    return any(known == name or (cut and known.startswith(name)) for known in names)
+    return any(known == name or (abbreviations and known.startswith(name)) for known in names)
 
 
-def _has_short(cluster: str, letters: str, takes: str) -> bool:
-    """Whether a cluster of one-letter options holds one of `letters`, before a value begins."""
+def _has_short(cluster: str, letters: str, with_value: str) -> bool:
+    """Return whether a cluster of one-letter options has one of `letters`, before a value begins."""
     for letter in cluster:
         if letter in letters:
             return True
-        if letter in takes:
+        if letter in with_value:
             return False
     return False
 
 
-_FIND = _Options(starts=("-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from"))
+_FIND = _Options(prefixes=("-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from"))
 _TAR = _Options(
     short="IF",
-    takes="bCfgHKLNTVX",
+    with_value="bCfgHKLNTVX",
     long="to-command checkpoint-action use-compress-program info-script new-volume-script rsh-command rmt-command",
-    cut=True,
+    abbreviations=True,
 )
 _NODE = _Options(short="epr", long="eval print require import loader experimental-loader", words=("-",))
 _PACKAGES = _Options(
     long="script-shell node-options prefix userconfig globalconfig",
     words=("config", "c", "set", "exec", "x", "explore", "dlx"),
 )
-_VI = _Options(short="cSuswWq", starts=("+", "--cmd"))
+_VI = _Options(short="cSuswWq", prefixes=("+", "--cmd"))
 _SHELL = _Options(short="cs", long="init-file rcfile", words=("-",))
 
 STARTS_NOTHING = frozenset(
@@ -91,67 +94,71 @@ STARTS_NOTHING = frozenset(
     "sha384sum sha512sum sleep sort stat sum tac tail tee test touch tr true tsort tty uname unexpand uptime "
     "users wc who whoami".split()
 )
-"""Programs that start no other one with anything that a star grants.
+"""Programs that start no other one with any argument that a star grants.
 
-Most import no function that starts one, which a test reads in their files. find, rg, sed, sort and the awks
-do, by options that are left to rules which name them. Not among them is what writes a file that an argument
-names, such as `cp` and `uniq`: that may be a hook of git, or the program of another rule.
+Most import no function that starts one, which a test checks in their files. find, rg, sed, sort and the awks
+do, by options that only rules which name them grant. Programs that write a file named by an argument, such as
+`cp` and `uniq`, are left out: the file may be a hook of git, or the program of another rule.
 """
 
 _TABLE: dict[str, _Options] = {
     "find": _FIND,
-    "fd": _Options(short="xX", takes="dteEcjS", long="exec exec-batch"),
+    "fd": _Options(short="xX", with_value="dteEcjS", long="exec exec-batch"),
     "tar": _TAR,
     "bsdtar": _TAR,
-    "zip": _Options(starts=("-T",), long="unzip-command test"),
-    "split": _Options(long="filter", cut=True),
-    "env": _Options(short="S", takes="uC", long="split-string", cut=True),
-    "man": _Options(short="PHpCl", long="pager html preprocessor config-file local-file", cut=True),
-    "less": _Options(short="koO", starts=("+",), long="lesskey-file lesskey-src log-file LOG-FILE", cut=True),
-    "more": _Options(starts=("+",)),
+    "zip": _Options(prefixes=("-T",), long="unzip-command test"),
+    "split": _Options(long="filter", abbreviations=True),
+    "env": _Options(short="S", with_value="uC", long="split-string", abbreviations=True),
+    "man": _Options(short="PHpCl", long="pager html preprocessor config-file local-file", abbreviations=True),
+    "less": _Options(
+        short="koO", prefixes=("+",), long="lesskey-file lesskey-src log-file LOG-FILE", abbreviations=True
+    ),
+    "more": _Options(prefixes=("+",)),
     **dict.fromkeys(("vi", "vim", "nvim", "view", "ex"), _VI),
     "cargo": _Options(short="C", long="config manifest-path"),
-    "rg": _Options(short="z", takes="ABCEMTdefgjmrt", long="pre hostname-bin search-zip"),
-    "sort": _Options(short="oT", takes="kSt", long="compress-program output files0-from", cut=True),
+    "rg": _Options(short="z", with_value="ABCEMTdefgjmrt", long="pre hostname-bin search-zip"),
+    "sort": _Options(
+        short="oT", with_value="kSt", long="compress-program output files0-from", abbreviations=True
+    ),
     "node": _NODE,
     "perl": _Options(short="eEMmIid", words=("-",)),
     "ruby": _Options(short="eriI", words=("-",)),
     "php": _Options(short="rdBREF"),
     **dict.fromkeys(("sh", "bash", "dash", "zsh"), _SHELL),
     **dict.fromkeys(("npm", "pnpm", "yarn"), _PACKAGES),
-    "pip": _Options(long="python config-settings global-option", cut=True, words=("config",)),
+    "pip": _Options(long="python config-settings global-option", abbreviations=True, words=("config",)),
     "go": _Options(
-        starts=tuple(f"{dash}{name}" for dash in ("-", "--") for name in ("exec", "toolexec", "vettool"))
+        prefixes=tuple(f"{dash}{name}" for dash in ("-", "--") for name in ("exec", "toolexec", "vettool"))
     ),
     "curl": _Options(
         short="KoOTDcJ",
-        takes="dHXAbeEFmruUwxYyzQP",
+        with_value="dHXAbeEFmruUwxYyzQP",
         long="config output remote-name upload-file dump-header cookie-jar libcurl trace trace-ascii output-dir "
         "remote-name-all stderr etag-save hsts alt-svc",
-        cut=True,
+        abbreviations=True,
     ),
     "wget": _Options(
         short="OoaPei",
-        takes="tTwQUlABDIXR",
+        with_value="tTwQUlABDIXR",
         long="output-document output-file append-output directory-prefix execute use-askpass post-file body-file "
         "config input-file",
-        cut=True,
+        abbreviations=True,
     ),
-    "ssh": _Options(short="oFEwSI", takes="bcDeiJLlmOpQRW"),
-    "scp": _Options(short="oFSD", takes="cilPX"),
-    "rsync": _Options(short="eM", takes="fT", long="rsh rsync-path remote-option", cut=True),
-    "test": _Options(starts=("-v", "-R")),
-    "printf": _Options(starts=("-v",)),
+    "ssh": _Options(short="oFEwSI", with_value="bcDeiJLlmOpQRW"),
+    "scp": _Options(short="oFSD", with_value="cilPX"),
+    "rsync": _Options(short="eM", with_value="fT", long="rsh rsync-path remote-option", abbreviations=True),
+    "test": _Options(prefixes=("-v", "-R")),
+    "printf": _Options(prefixes=("-v",)),
 }
 
 _SUBSCRIPTS = frozenset(
     "printf test read unset export readonly declare typeset local let getopts wait mapfile readarray".split()  # noqa: SIM905  words read best without quotes
 )
-"""Of bash: they evaluate `name[...]`, and with it any `$()` inside, also where it came in quotes."""
+"""Builtins of bash that evaluate `name[...]`, and any `$()` inside it, even if it was quoted."""
 
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
 _AWK_RUNS = re.compile(r"system|getline|[|>@]|^-(?![Fv]|-\Z)")
-"""Pipes, redirections and calls; options but those for the separator and for variables."""
+"""Pipes, redirections and calls, and options except those for the separator and for variables."""
 
 _SED_OPTION = re.compile(
     r"-[nErsuz]+|--(?:quiet|silent|regexp-extended|separate|unbuffered|null-data|posix|sandbox)"
@@ -160,11 +167,14 @@ _ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\.)*/)"
 _SED_SCRIPT = re.compile(
     rf"(?:{_ADDRESS}(?:,{_ADDRESS})?)?\s*(?:[pdq=]|s([/|#,@:])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gpiI0-9]*)"
 )
-"""One command that prints, deletes a line or replaces: no `e`, `w`, `r` or `W`, which run or touch files."""
+"""One command that prints, deletes a line or replaces.
+
+The commands `e`, `w`, `r` and `W`, which run programs or touch files, do not match.
+"""
 
 
 def named_only(argv: Sequence[str]) -> dict[int, str]:
-    """Which words of a command a star must not grant, by their place, with the reason."""
+    """Return the words of a command that a star must not grant, by their place, with the reason."""
     name = program_name(argv[0])
     reasons: dict[int, str] = {}
     if options := _TABLE.get(name):
@@ -177,18 +187,18 @@ def named_only(argv: Sequence[str]) -> dict[int, str]:
 
 
 def starts_others(words: Sequence[str]) -> bool:
-    """Whether a star behind these words of a rule may make their program start another one."""
+    """Return whether a star after these words of a rule may make their program start another one."""
     return words[0] not in STARTS_NOTHING or bool(named_only(words))
 
 
 def program_name(word: str) -> str:
-    """The name under which a program is known: no folder, no version as in `python3.11`."""
+    """Return a program's plain name: without folder, and without a version as in `python3.11`."""
     name = basename(word)
     return re.sub(r"(?<=[a-z])[0-9.]+\Z", "", name) or name
 
 
 def _special(name: str, argv: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """What takes more than a list of options to see."""
+    """Yield words that need more than a list of options to be recognised."""
     if name == "sed":
         yield from _sed(argv)
     if name in _AWKS:
@@ -218,15 +228,17 @@ def _sed(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def stays_inside(path: str) -> bool:
-    """Whether a path is relative, never goes up, and enters no `.git`, however it is spelled."""
+    """Return whether a path is relative, never goes up, and enters no `.git` in any spelling."""
     return bool(path) and not isabs(path) and ".." not in path.split("/") and not is_git_name(path)
 
 
 _GLOBAL = frozenset(
     {"--no-pager", "-P", "--version", "-v", "--no-optional-locks", "--no-replace-objects"}
 ) | {f"--{kind}-pathspecs" for kind in ("literal", "glob", "noglob", "icase")}
-"""The options before the subcommand that pass. The others set configuration, or make another folder the repository,
-whose configuration may run programs."""
+"""The allowed options before the subcommand.
+
+The others set configuration, or make another folder the repository, whose configuration may run programs.
+"""
 
 _LONG = (
     "upload-pack",
@@ -246,7 +258,7 @@ _LONG = (
     "separate-git-dir",
 )
 _WHOLE = frozenset({"--text"})
-"""_Options that are also the beginning of one above; git takes a whole name first."""
+"""Options that are also the beginning of one above; git prefers an exact name."""
 
 _SHORT: dict[str, tuple[str, str]] = {
     "clone": ("cu", "bjo"),
@@ -261,7 +273,7 @@ _SHORT: dict[str, tuple[str, str]] = {
     "difftool": ("x", ""),
     "format-patch": ("o", ""),
 }
-"""By subcommand: the letters, and those whose value may follow in the same word."""
+"""By subcommand: the refused letters, and those whose value may follow in the same word."""
 
 _NEVER = frozenset(
     "credential credential-cache credential-store cvsserver daemon difftool fast-import filter-branch for-each-repo "  # noqa: SIM905  words read best without quotes
@@ -280,15 +292,16 @@ _USUAL = frozenset(
     "merge-base mv name-rev reflog reset restore rev-list rev-parse revert rm shortlog show show-ref stash status "
     "switch tag whatchanged".split()
 )
-"""What a star grants as a subcommand; the others run hooks or helpers, reach a network, or leave the clone."""
+"""The subcommands that a star grants. The others run hooks or helpers, reach a network, or leave the clone."""
 
 _HELPER = re.compile(r"(?:^|=)[\w.+-]*::")
 
 
 def git_refusal(argv: Sequence[str]) -> str | None:
-    """Why a call of git never passes, or None. `argv[0]` is git.
+    """Return why a git command is never allowed, or None. `argv[0]` is git.
 
-    The rule `git config *` grants reading; whatever else of `config` writes what git runs later.
+    The rule `git config *` grants reading. The rest of `config` writes settings that can make git run
+    programs later.
     """
     place = subcommand_at(argv)
     for word in argv[1:place]:
@@ -302,37 +315,40 @@ def git_refusal(argv: Sequence[str]) -> str | None:
     if name in _NEVER or "/" in name:
         return f"git {name[:60]} is never granted: it runs other programs"
     if name == "config" and (not rest or rest[0] not in _CONFIG_READS):
-        return "git config is never granted but for reading: git config get NAME, git config list"
+        return "git config is granted only for reading: git config get NAME, git config list"
     return next((reason for word in rest if (reason := _word_refusal(name, word))), None)
 
 
 def _word_refusal(subcommand: str, word: str) -> str | None:
-    letters, takes = _SHORT.get(subcommand, ("", ""))
+    letters, with_value = _SHORT.get(subcommand, ("", ""))
     shown = f"git {subcommand} {word[:60]}"
     if _HELPER.search(word):
         return f"{shown} is never granted: an address with :: makes git run a program"
     if word in _NEVER_WITH.get(subcommand, ()):
         return f"{shown} is never granted: it runs other programs"
     if word.startswith("--"):
-        executes = word not in _WHOLE and _has_long(word, _LONG, cut=True)
+        executes = word not in _WHOLE and _has_long(word, _LONG, abbreviations=True)
     else:
-        executes = word.startswith("-") and _has_short(word[1:], letters, takes)
+        executes = word.startswith("-") and _has_short(word[1:], letters, with_value)
     return f"{shown} is never granted: it can make git run a program or write anywhere" if executes else None
 
 
 def subcommand_at(argv: Sequence[str]) -> int:
-    """The place of the subcommand: the first word that is no option; the length if there is none."""
+    """Return the place of the subcommand, the first word that is no option; the length if there is none."""
     return next((place for place, word in enumerate(argv[1:], 1) if not word.startswith("-")), len(argv))
 
 
 def unusual_subcommand(argv: Sequence[str]) -> int | None:
-    """The place of a subcommand that a star does not grant."""
+    """Return the place of a subcommand that a star does not grant, or None."""
     place = subcommand_at(argv)
     return place if place < len(argv) and argv[place] not in _USUAL else None
 
 
 def without_options(argv: Sequence[str]) -> tuple[str, ...]:
-    """The call without the options before the subcommand and their values. Rules that deny are compared with it."""
+    """Return the command without the options before the subcommand and their values.
+
+    Denying rules are compared with it.
+    """
     place = 1
     while place < len(argv) and argv[place].startswith("-"):
         place += 2 if argv[place] in _WITH_VALUE else 1

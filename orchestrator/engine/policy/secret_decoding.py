@@ -1,4 +1,4 @@
-"""Undoes escapes of many kinds: each becomes the letter that it means, in its place."""
+"""Undoes many kinds of escapes: each is replaced by the character that it stands for, at its place."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     Rule = tuple[re.Pattern[bytes], Callable[[Match], bytes]]
     Span = tuple[int, int]
 
-# Time stays linear: what repeats without a bound gives nothing back (`++`, `(?>...)`), and no place inside of it is a start. What
-# begins with one certain character is found quickly.
+# These expressions take linear time: an unbounded repeat is possessive or atomic (`++`, `(?>...)`), and no match starts
+# inside of it. An expression that begins with a fixed character is searched quickly.
 _BACKSLASH = re.compile(
     rb"\\(?<!\\\\)\\*+(?:u([Dd][89ABab][0-9A-Fa-f]{2})\\++u([Dd][C-Fc-f][0-9A-Fa-f]{2})"
     rb"|(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|[ux]\{([0-9A-Fa-f]{1,8})\})"
@@ -51,22 +51,26 @@ _LINES = bytes(
     byte if byte == ord("\n") else 49 if byte in b"0123456789" else 50 if byte in b"abcdefABCDEF" else 51
     for byte in range(256)
 )
-"""Digits are 1, the letters of hexadecimal numbers 2."""
+"""A table that maps digits to 1 and the letters of hexadecimal numbers to 2."""
 
 _LAST_CODE_POINT = 0x10FFFF
 _TAG_OFFSET = 0xE0000
-"""Tag characters are ASCII, moved: https://www.unicode.org/charts/PDF/UE0000.pdf."""
+"""Tag characters are ASCII characters with this offset: https://www.unicode.org/charts/PDF/UE0000.pdf."""
 _SELECTOR_OFFSET = 0xE0100 - 16
-"""Selectors mean bytes where text is hidden in them: https://www.unicode.org/charts/PDF/UE0100.pdf."""
+"""Variation selectors stand for bytes if text is hidden in them.
+
+https://www.unicode.org/charts/PDF/UE0100.pdf
+"""
 _NAMED_LETTER = re.compile(r"\b(?:LATIN|REGIONAL INDICATOR)\b.* ([A-Z])(?: WITH .*)?$")
 
 
 def decoded(data: bytes) -> tuple[bytes, list[Span]]:
-    """Undo the escapes. Returned are the text, with each letter where its escape began, and the places of the escapes.
+    """Undo the escapes. Return the text with each letter where its escape began, and the escapes' spans.
 
-    The length stays the same: what is left of a spelling is filled up with NUL. Undone are escapes with backslashes,
-    percent signs and equals signs, HTML entities, numbers that are written as code, binary numbers, the offsets and
-    columns of dumps, the numbers of short lines, and letters that are Latin ones in another form.
+    The length stays the same: the rest of an escape is filled up with NUL. Undone are escapes with
+    backslashes, percent signs and equals signs, HTML entities, numbers written as in source code, binary
+    numbers, the offsets and columns of dumps, the numbers of short lines, and letters that are variants of
+    Latin ones.
     """
     text = data
     places: list[Span] = []
@@ -77,7 +81,7 @@ def decoded(data: bytes) -> tuple[bytes, list[Span]]:
     if lines.count(b"\n1") > 1:
         of_lines.append((_LINE_NUMBER, lambda _: b"\n"))
     if of_lines:
-        # Every line begins behind a line break, which is quick to find, and ends before one.
+        # Each line gets a line break before and after it, because line breaks are found quickly.
         inside: list[Span] = []
         text = b"\n" + text + b"\n"
         for rule, letters in of_lines:
@@ -92,14 +96,14 @@ def decoded(data: bytes) -> tuple[bytes, list[Span]]:
 
 
 def plain_letters(text: str) -> str:
-    """The text in which every letter or digit that is one of ASCII in another form is that one."""
+    """Replace every letter or digit that is a variant of an ASCII one by that one."""
     return text if text.isascii() else text.translate(_LETTERS).replace("\0", "")
 
 
 def _rewritten(
     rule: re.Pattern[bytes], letters: Callable[[Match], bytes], text: bytes, places: list[Span]
 ) -> bytes:
-    """The text with letters in place of what a rule matches, filled up with NUL."""
+    """Return the text with letters in place of each match of a rule, filled up with NUL."""
     out: bytearray | None = None
     known: dict[bytes, bytes] = {}
     for match in rule.finditer(text):
@@ -123,7 +127,7 @@ def _rewritten(
 
 
 def _with_plain_letters(text: bytes, places: list[Span]) -> bytes:
-    """Replace characters that are another form of ASCII letters."""
+    """Replace characters that are variants of ASCII letters."""
     out = bytearray(text)
     wide = text.translate(_ASCII_OR_NOT)
     start = wide.find(b"\x80")
@@ -162,7 +166,7 @@ def _entity(match: Match) -> bytes:
 
 
 def _character(number: int, match: Match) -> bytes:
-    """The character with a number, or what was found where there is none."""
+    """Return the character with a number, or the matched text if there is none."""
     if number > _LAST_CODE_POINT:
         return match[0]
     return plain_letters(chr(number)).encode("utf-8", "surrogatepass")
@@ -178,13 +182,16 @@ def _bits(match: Match) -> bytes:
 
 
 def _numbers(match: Match) -> bytes:
-    """A line of a dump with its numbers alone, each where it stood."""
+    """Return a line of a dump with only its numbers, each at its old place."""
     kind = match.lastindex
     return b"\n".ljust(match.start(kind) - match.start(), b"\0") + match[kind] if kind else b"\n"
 
 
 class _Letters(dict[int, str]):
-    """For each character the ASCII letters or digits that it means, filled up to the length of its own UTF-8."""
+    """Maps a character to the ASCII letters or digits that it stands for.
+
+    The value is padded with NUL to the length of the character in UTF-8.
+    """
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -195,7 +202,7 @@ class _Letters(dict[int, str]):
 
 
 def _ascii_of(char: str) -> str:
-    """The ASCII that a character means: empty if it shows nothing, the character itself if it is another letter."""
+    """Return the ASCII text of a character: empty if it is invisible, the character itself if there is none."""
     for offset in (_TAG_OFFSET, _SELECTOR_OFFSET):
         letter = chr(max(ord(char) - offset, 0))
         if letter.isascii() and letter.isalnum():
@@ -217,7 +224,10 @@ def _ascii_of(char: str) -> str:
 _LETTERS = _Letters()
 
 _BEFORE = {_CODE_POINT: (b"Uu", 1), _CALL: (string.ascii_letters.encode() + b"_.", 40)}
-"""What may come before a match and belongs to it, with its greatest length: the U of a code point, a function's name."""
+"""Characters that may precede a match and belong to it, with their greatest number.
+
+They are the U of a code point, and the name of a function.
+"""
 _RULES: tuple[Rule, ...] = (
     (_BACKSLASH, _backslash),
     (_ENTITY, _entity),

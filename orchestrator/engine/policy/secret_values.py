@@ -1,7 +1,7 @@
-"""Find known values, or twelve characters of one, in any spelling.
+"""Finds known values, or twelve characters of one, in any spelling.
 
-Texts are compared by their letters and digits alone, in small letters: separators, line breaks,
-zero-width characters and capitals change nothing.
+Only letters and digits are compared, in lower case. So separators, line breaks, zero-width characters and
+capitals make no difference.
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
     from typing import Literal
 
 MIN_PARTED_CHARS = 12
-"""Of values as long as this each part counts; shorter ones are looked for as a whole."""
+"""The length from which each part of a value is searched; a shorter value is searched as a whole."""
 
 _WINDOW = 10
-"""Letters and digits in a row that give a value away: twelve characters of a token may hold two others."""
+"""The number of consecutive letters and digits that identify a value.
+
+Twelve characters of a token may contain two others.
+"""
 _NUMBERS_WINDOW = 16
-"""The same where a character is two digits or three."""
+"""The same number for encodings with two or three digits for each character."""
 _GRAM, _NUMBERS_GRAM = 5, 8
-"""How long a sample is of which each window holds one."""
+"""The lengths of a sample. Each window contains a sample."""
 _SAMPLES = 512
-_AROUND_BYTES = 256
-"""So far from an escape a part of the same value is looked for."""
+_ESCAPE_DISTANCE_BYTES = 256
+"""The distance from an escape within which a part of the same value is searched."""
 _BLOCK_BYTES = 4096
 _MOST_KNOWN = 20_000
 _MIN_DISTINCT = 4
@@ -45,24 +48,24 @@ _DIGITS = b"01234567890123456789"
 _COUNTING = b" ".join(
     (_DIGITS, _DIGITS[::-1], _DIGITS.hex().encode(), b"".join(b"%d" % byte for byte in _DIGITS))
 )
-"""Digits in order are in many texts, and so are their numbers."""
-_RARELY_CHARS = 400
+"""Consecutive digits and their codes, which occur in many texts."""
+_RARE_ENCODINGS_CHARS = 400
 
-# Characters without width, whose bytes are left out on both sides of the comparison.
-_UNSEEN = "\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufe0f\ufeff".encode()
+# Characters without width. Their bytes are removed on both sides of the comparison.
+_INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufe0f\ufeff".encode()
 _KEPT = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") | (
-    frozenset(range(128, 256)) - frozenset(_UNSEEN)
+    frozenset(range(128, 256)) - frozenset(_INVISIBLE)
 )
 _DROPPED = bytes(byte for byte in range(256) if byte not in _KEPT)
 _FOLD = bytes(range(256)).lower()
 _HEX_OR_NOT = bytes(49 if byte in b"0123456789abcdef" else 48 for byte in range(256))
-_APART = b"\xff"
-"""Is in no UTF-8 text, so that nothing is found across it."""
+_SEPARATOR_BYTE = b"\xff"
+"""A byte that is in no UTF-8 text, so that nothing is found across it."""
 _MASK = bytes(byte in _KEPT for byte in range(256))
 
 Span = tuple[int, int]
 
-# What words, names, numbers and abbreviations look like; a value's other parts are what makes it secret.
+# Words, names, numbers and abbreviations. The other parts of a value make it secret.
 _ORDINARY = re.compile(r"[A-Za-z0-9]{1,2}|[0-9]{1,5}|(?:(?:[A-Z]?[a-z]{2,}|[A-Z]{2,}){1,3}[0-9]{0,3})")
 _MOST_WORD_CHARS = 16
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}", re.IGNORECASE)
@@ -86,16 +89,16 @@ def _is_ordinary(part: str) -> bool:
 
 
 def _stretches(value: str) -> Iterator[str]:
-    """Return the parts of a value that identify it.
+    """Yield the parts of a value that identify it.
 
-    That is all of it without the prefix that its issuer puts before every key. Of an address, a path, or a text of
-    several words, such as a key file, it is what does not occur in ordinary text.
+    Usually that is the whole value without the prefix that its issuer puts before every key. In an address, a
+    path, or a text of several words, such as a key file, it is the parts that do not occur in ordinary text.
     """
     if _IN_WORDS.search(value) is None and _JWT_HEADER.search(value) is None:
         yield _ISSUER.sub("", value)
         return
     headers = [match.span() for match in _JWT_HEADER.finditer(value)]
-    # In one word without the marks of a path or an address, what follows something random is random.
+    # In a single word that is no path and no address, everything after a random part is random too.
     is_token = _PATH_MARK.search(value) is None
     spans: list[list[int]] = []
     for match in _PART.finditer(value):
@@ -116,15 +119,16 @@ def _stretches(value: str) -> Iterator[str]:
 
 def _bytes_of(text: str) -> bytes:
     try:
-        return text.encode("utf-8", "surrogateescape")  # how the environment holds bytes that are no UTF-8
+        return text.encode("utf-8", "surrogateescape")  # Python decodes other bytes in `os.environ` so
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
 
 
 def _cores(data: bytes, group: int, digits: int, encode: Callable[[bytes], bytes]) -> Iterator[str]:
-    """The characters that depend on `data` alone, for each place in a group of bytes where it may begin.
+    """Yield the characters that depend on `data` alone, for each offset in a group of bytes.
 
-    Where digits hold whole bits (base64, base32), that is all that depend on no other byte; else whole groups.
+    Where digits hold whole bits (base64, base32), these are all characters that depend on no other byte; else
+    only whole groups.
     """
     bits = 8 * group // digits if 8 * group % digits == 0 else 0
     for offset in range(group):
@@ -137,7 +141,7 @@ def _cores(data: bytes, group: int, digits: int, encode: Callable[[bytes], bytes
 
 
 def _words(data: bytes, size: int, form: str) -> Iterator[str]:
-    """Return `data` as little-endian numbers, for each place where they may begin."""
+    """Yield `data` as little-endian numbers, for each offset at which they may begin."""
     for offset in range(size):
         first = -offset % size
         yield "".join(
@@ -146,10 +150,10 @@ def _words(data: bytes, size: int, form: str) -> Iterator[str]:
         )
 
 
-def _in_letters(data: bytes, *, rarely: bool) -> Iterator[str]:
-    """Encodings in which ten letters hold four characters or more."""
+def _in_letters(data: bytes, *, rare: bool) -> Iterator[str]:
+    """Yield encodings in which ten letters hold four characters or more."""
     yield from _cores(data, 3, 4, base64.b64encode)
-    if rarely:
+    if rare:
         yield from _cores(data, 5, 8, base64.b32encode)
         yield from _cores(data, 4, 5, base64.b85encode)
         yield from _cores(data, 4, 5, lambda part: base64.b85encode(part).translate(_TO_Z85))
@@ -159,10 +163,10 @@ def _in_letters(data: bytes, *, rarely: bool) -> Iterator[str]:
             yield from _cores(wide, 3, 4, base64.b64encode)
 
 
-def _in_numbers(data: bytes, *, rarely: bool) -> Iterator[str]:
-    """Encodings in digits, hexadecimal ones among them, of which sixteen hold four characters or more."""
+def _in_numbers(data: bytes, *, rare: bool) -> Iterator[str]:
+    """Yield encodings in decimal, octal or hexadecimal digits, of which sixteen hold four characters or more."""
     yield data.hex()
-    if rarely:
+    if rare:
         for form in ("{}", "{:o}", "{:03o}", "{:04o}"):
             yield "".join(map(form.format, data))
         for wide in (_utf_16(data, "little"), _utf_16(data, "big")):
@@ -170,7 +174,7 @@ def _in_numbers(data: bytes, *, rarely: bool) -> Iterator[str]:
 
 
 def _in_words(data: bytes) -> Iterator[str]:
-    """Dumps of words of two, four and eight bytes, as `od` and `hexdump` write them."""
+    """Yield dumps of words of two, four and eight bytes, as `od` and `hexdump` write them."""
     for size, forms in ((2, ("{:04x}", "{:06o}", "{}", "{:05}")), (4, ("{:08x}", "{}")), (8, ("{:016x}",))):
         for form in forms:
             yield from _words(data, size, form)
@@ -191,38 +195,38 @@ _TO_UU = bytes.maketrans(
 
 
 def _plain_spellings(value: str) -> Iterator[str]:
-    """Return a value as it is, without separators."""
+    """Yield a value without an encoding: as it is and with plain letters, each also reversed."""
     for text in (value, plain_letters(value)):
         yield text
         yield text[::-1]
 
 
 def _spellings(value: str) -> Iterator[tuple[int, str]]:
-    """Return the ways in which a value may be written so that it can be decoded again, without separators.
+    """Yield the spellings of a value that can be decoded again.
 
-    Each comes with how many of its letters in a row identify the value.
+    Each comes with the number of its consecutive letters that identify the value.
     """
-    rarely = len(value) <= _RARELY_CHARS
+    rare = len(value) <= _RARE_ENCODINGS_CHARS
     for text in _plain_spellings(value):
         yield _WINDOW, text
     yield _WINDOW, json.dumps(value)[1:-1]
     yield _WINDOW, quote(_bytes_of(value), safe="")
-    if rarely:
+    if rare:
         yield _WINDOW, codecs.encode(value, "rot13")
     data = _bytes_of(value)
     for turned in (data, data[::-1]):
-        for text in _in_letters(turned, rarely=rarely):
+        for text in _in_letters(turned, rare=rare):
             yield _WINDOW, text
             yield _WINDOW, text[::-1]
-        for text in _in_numbers(turned, rarely=rarely):
+        for text in _in_numbers(turned, rare=rare):
             yield _NUMBERS_WINDOW, text
-    if rarely:
+    if rare:
         for text in _in_words(data):
             yield _NUMBERS_WINDOW, text
 
 
 class ValueIndex:
-    """Find known values, in time that grows linearly with the text.
+    """Finds known values, in time that grows linearly with the text.
 
     Args:
         values: the known secrets. Those shorter than `MIN_SECRET_CHARS` are ignored.
@@ -263,11 +267,11 @@ class ValueIndex:
             plain = set(_plain_spellings(stretch))
             for window, spelling in set(_spellings(stretch)):
                 folded = _fold(spelling.encode("utf-8", "surrogatepass"))
-                # Ten letters of one word are anybody's word.
+                # Ten letters of one ordinary word identify nothing.
                 self._windows[window].learn_parts(folded, words if spelling in plain else ())
 
     def spans(self, data: bytes) -> Iterator[Span]:
-        """Where the UTF-8 text holds a value or a part of one; spans may overlap and cut a character."""
+        """Yield where the UTF-8 text has a value or a part of one; spans may overlap and cut a character."""
         if not self._exact and not any(windows.grams for windows in self._windows.values()):
             return
         yield from self._spans_in(data)
@@ -275,13 +279,13 @@ class ValueIndex:
         if not places:
             return
         near = (
-            (max(first - _AROUND_BYTES, 0), min(last + _AROUND_BYTES, len(data)))
+            (max(first - _ESCAPE_DISTANCE_BYTES, 0), min(last + _ESCAPE_DISTANCE_BYTES, len(data)))
             for first, last in sorted(places)
         )
-        for start, end in spans_in_parts(text, merged_spans(near), _APART, self._spans_in):
+        for start, end in spans_in_parts(text, merged_spans(near), _SEPARATOR_BYTE, self._spans_in):
             last = end
             while last < len(text) and not text[last]:
-                last += 1  # what is left of the last letter's spelling
+                last += 1  # NUL bytes that fill up the last letter's escape
             yield start, last
 
     def _spans_in(self, data: bytes) -> Iterator[Span]:
@@ -294,12 +298,12 @@ class ValueIndex:
             for first, last in windows.spans(folded.text):
                 place = folded.place(first)
                 if data[place - 1 : place] == b"%":
-                    place -= 1  # of a URL-encoded byte
+                    place -= 1  # the sign of a URL-encoded byte
                 yield place, folded.place(last - 1) + 1
 
 
 def merged_spans(spans: Iterable[Span], gap: int = 0) -> list[Span]:
-    """Join spans, which come in order, where they overlap, touch, or lie no further apart than a gap."""
+    """Join spans, given in order, that overlap, touch, or have at most `gap` bytes between them."""
     merged: list[Span] = []
     for start, end in spans:
         if merged and start <= merged[-1][1] + gap:
@@ -310,18 +314,18 @@ def merged_spans(spans: Iterable[Span], gap: int = 0) -> list[Span]:
 
 
 def spans_in_parts(
-    data: bytes, parts: Sequence[Span], apart: bytes, find: Callable[[bytes], Iterator[Span]]
+    data: bytes, parts: Sequence[Span], separator: bytes, find: Callable[[bytes], Iterator[Span]]
 ) -> Iterator[Span]:
     """Search parts of a text together, with one byte between them. The spans are those of the whole text."""
     starts = list(accumulate((end - start + 1 for start, end in parts), initial=0))
-    for first, last in find(apart.join(data[start:end] for start, end in parts)):
+    for first, last in find(separator.join(data[start:end] for start, end in parts)):
         number = bisect_right(starts, first) - 1
         shift = parts[number][0] - starts[number]
         yield first + shift, last + shift
 
 
 def _number_runs(text: bytes, size: int) -> Iterator[Span]:
-    """Where at least so many hexadecimal digits come in a row."""
+    """Yield where at least `size` hexadecimal digits follow each other."""
     digits = text.translate(_HEX_OR_NOT)
     start = digits.find(b"1" * size)
     while start >= 0:
@@ -332,9 +336,10 @@ def _number_runs(text: bytes, size: int) -> Iterator[Span]:
 
 
 class _Windows:
-    """Texts of so many letters in a row, and whole values, and where a folded text has one.
+    """An index of windows (a fixed number of consecutive letters) and of whole values, for folded texts.
 
-    A text is looked at where one of its samples, which are apart so that each window holds one, is known.
+    A text has samples at fixed distances, so that each window contains one. It is examined only where a
+    sample is known.
     """
 
     def __init__(self, window: int, gram: int, *, numbers_only: bool) -> None:
@@ -356,14 +361,14 @@ class _Windows:
             self._wholes.setdefault(gram, []).append((folded, offset))
             self.grams.add(gram)
 
-    def learn_parts(self, folded: bytes, anybodys: Sequence[bytes]) -> None:
-        """Add each window of a text that does not occur in another text."""
+    def learn_parts(self, folded: bytes, ordinary_words: Sequence[bytes]) -> None:
+        """Add each window of a text that is not part of an ordinary word."""
         places = range(len(folded) - self._size + 1)
         if not places:
             return
-        if anybodys:
+        if ordinary_words:
             windows = {folded[at : at + self._size] for at in places}
-            self._own |= {window for window in windows if not any(window in text for text in anybodys)}
+            self._own |= {window for window in windows if not any(window in text for text in ordinary_words)}
         else:
             self._texts.append(folded)
         self.grams |= {folded[at : at + self._gram] for at in range(len(folded) - self._gram + 1)}
@@ -372,7 +377,7 @@ class _Windows:
     def _joined(self) -> bytes:
         return b"\n".join(self._texts)
 
-    def _gives_away(self, window: bytes) -> bool:
+    def _identifies(self, window: bytes) -> bool:
         known = self._known.get(window)
         if known is None:
             if len(self._known) > _MOST_KNOWN:
@@ -383,14 +388,14 @@ class _Windows:
         return known
 
     def spans(self, text: bytes) -> Iterator[Span]:
-        """Return where the folded text contains one."""
+        """Yield where the folded text has a known window or value."""
         if self.grams:
             for start, end in _number_runs(text, self._size) if self._numbers_only else ((0, len(text)),):
                 for at in self._hits(text, start, end):
-                    yield from self._around(text, at)
+                    yield from self._spans_around(text, at)
 
     def _hits(self, text: bytes, start: int, end: int) -> Iterator[int]:
-        """Return the places of known samples."""
+        """Yield the places of known samples."""
         size = self._sample.size
         while end - start > size:
             grams = self._sample.unpack_from(text, start)
@@ -402,22 +407,22 @@ class _Windows:
         gram = self._gram
         yield from (at for at in range(start, end, self._step) if text[at : at + gram] in self.grams)
 
-    def _around(self, text: bytes, at: int) -> Iterator[Span]:
-        """Return what contains the sample at a place: windows, joined if they follow each other, and whole values."""
+    def _spans_around(self, text: bytes, at: int) -> Iterator[Span]:
+        """Yield the spans around a known sample: windows, joined if they follow each other, and whole values."""
         hits = [
             first
             for first in range(max(at - self._step + 1, 0), at + 1)
-            if self._gives_away(text[first : first + self._size])
+            if self._identifies(text[first : first + self._size])
         ]
         if hits:
-            yield hits[0], hits[-1] + self._size  # all of them hold the gram, so they overlap
+            yield hits[0], hits[-1] + self._size  # all of them contain the sample, so they overlap
         for whole, offset in self._wholes.get(text[at : at + self._gram], ()):
             if at >= offset and text.startswith(whole, at - offset):
                 yield at - offset, at - offset + len(whole)
 
 
 class _Folded:
-    """A text's letters and digits, and the place of each in the text."""
+    """A text's letters and digits, with the position of each in the text."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -432,7 +437,7 @@ class _Folded:
         self._kept: list[int] = []
 
     def place(self, at: int) -> int:
-        """The place of the letter with this number in the text."""
+        """Return the position in the text of the letter with this number."""
         number = bisect_right(self._starts, at) - 1
         if number != self._number:
             start = number * _BLOCK_BYTES

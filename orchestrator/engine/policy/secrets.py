@@ -1,4 +1,4 @@
-"""Takes secrets out of text: known values in the spellings that hide them, and what looks like a credential."""
+"""Removes secrets from text: known values in any spelling, and strings that look like a credential."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ _Span = tuple[int, int]
 class Redactor:
     """Finds secrets by value and by pattern, in time that grows linearly with the text.
 
-    Of a value of twelve characters or more, any twelve are found that are not just its words
-    (`https://host/` of a URL, `sk-ant-` of a key); a shorter one is found as a whole. Found is
-    what has the same letters and digits in the same order, whatever stands between them, in small
-    letters or capitals, as it is, reversed, or in the encodings of `secret_values`; and all that
-    once more where `secret_decoding` undoes escapes, dumps and other forms of letters. Of base85
-    and of words of several bytes in a dump, what is found is all of a value but its edges. What
-    overlaps is replaced as one.
+    Of a value of twelve characters or more, any twelve consecutive ones are found, unless they are only its
+    ordinary words (`https://host/` of a URL, `sk-ant-` of a key). A shorter value is found as a whole. A
+    match has the same letters and digits in the same order, with any separators, in lower or upper case: as
+    it is, reversed, or in the encodings of `secret_values`. The same search is repeated where
+    `secret_decoding` undoes escapes, dumps and variants of letters. In base85 and in dumps of words of
+    several bytes, all of a value but its edges is found. Overlapping matches are replaced as one.
 
-    Not found is what needs more than reading to be undone: rotated letters other than rot13,
-    look-alike letters of other alphabets, compression, encryption, base58, one encoding inside
-    another, fewer than twelve characters at a time. Against those stands that the model's
-    commands never see a secret in the first place.
+    Not found are spellings that need more than reading to undo: rotated letters other than rot13, look-alike
+    letters of other alphabets, compression, encryption, base58, one encoding inside another, fewer than
+    twelve characters at a time. The defence against those is that the model's commands never see a secret in
+    the first place.
 
     Args:
         values: the known secrets. Those shorter than `MIN_SECRET_CHARS` are ignored.
@@ -42,11 +41,11 @@ class Redactor:
         self._known = tuple(values)
 
     @cached_property
-    def _values(self) -> ValueIndex:  # made when it is needed first: that takes a while
+    def _values(self) -> ValueIndex:  # built at the first use, because it takes a while
         return ValueIndex(self._known, harmless=REPLACEMENT)
 
     def redact(self, text: str) -> str:
-        """The text with every secret replaced by `REPLACEMENT`."""
+        """Return the text with every secret replaced by `REPLACEMENT`."""
         data = text.encode("utf-8", "surrogatepass")
         spans = self.spans(data)
         if not spans:
@@ -59,21 +58,21 @@ class Redactor:
         return b"".join([*pieces, data[position:]]).decode("utf-8", "surrogatepass")
 
     def holds_secret(self, text: str) -> bool:
-        """Whether `redact` would change the text."""
+        """Return whether `redact` would change the text."""
         data = text.encode("utf-8", "surrogatepass")
         return next(self._found(data), None) is not None
 
     def redact_value(self, value: Any) -> Any:
-        """A copy of a JSON-like value with every string redacted, keys too. Tuples become lists."""
+        """Return a copy of a JSON-like value with every string redacted, keys too. Tuples become lists."""
         return _map_strings(value, self.redact)
 
     def spans(self, data: bytes) -> list[_Span]:
-        """Where a text's UTF-8 has secrets: in order, apart, at the borders of characters."""
+        """Return the spans of secrets in a UTF-8 text: in order, separate, at the borders of characters."""
         found = sorted(self._found(data))
         return merged_spans(_whole_characters(data, span) for span in found) if found else []
 
     def _found(self, data: bytes) -> Iterator[_Span]:
-        if len(data) < MIN_SECRET_CHARS:  # most words of a journal
+        if len(data) < MIN_SECRET_CHARS:  # true for most texts of a journal
             return
         if self._known:
             yield from self._values.spans(data)
@@ -81,9 +80,12 @@ class Redactor:
 
 
 def _whole_characters(data: bytes, span: _Span) -> _Span:
-    """The span without a cut through a character of several bytes (those after the first are 10xxxxxx)."""
+    """Extend a span so that it does not cut a character of several bytes.
+
+    The bytes after a character's first one are 10xxxxxx.
+    """
     start, end = span
-    while start > 0 and data[start] & 0xC0 == 0x80:  # noqa: PLR2004  named in the docstring
+    while start > 0 and data[start] & 0xC0 == 0x80:  # noqa: PLR2004  see the docstring
         start -= 1
     while end < len(data) and data[end] & 0xC0 == 0x80:  # noqa: PLR2004  the same
         end += 1
@@ -91,10 +93,10 @@ def _whole_characters(data: bytes, span: _Span) -> _Span:
 
 
 class RedactedStream:
-    """Redacts a text that comes in pieces, where a secret may be cut in two.
+    """Redacts a text that comes in pieces, where a secret may be split between two pieces.
 
-    The last words, and a secret that may go on, are held back. A word or a secret of more than
-    `MOST_HELD_CHARS` is released in parts. The time for a piece does not grow with what came before.
+    The last words, and a secret that may continue, are held back. A word or a secret of more than
+    `MOST_HELD_CHARS` is released in parts. The time for a piece does not grow with the text before it.
 
     Args:
         redactor: finds the secrets.
@@ -112,7 +114,7 @@ class RedactedStream:
         self._held_chars = 0
 
     def add(self, piece: str) -> str:
-        """What may be shown now that this piece has come."""
+        """Add a piece, and return the text that may be shown now."""
         self._held.append(piece)
         self._held_chars += len(piece)
         if self._held_chars <= self.MOST_HELD_CHARS and not any(map(str.isspace, piece)):
@@ -120,7 +122,7 @@ class RedactedStream:
         return self._release(everything=False)
 
     def end(self) -> str:
-        """The rest of the text."""
+        """Return the rest of the text."""
         return self._release(everything=True)
 
     def _release(self, *, everything: bool) -> str:
@@ -144,9 +146,9 @@ class RedactedStream:
         return b"".join(pieces).decode("utf-8", "surrogatepass")
 
     def _cut(self, data: bytes, begin: int, spans: list[_Span]) -> int:
-        """Up to where everything is known: before the last word, and before a secret that may go on."""
+        """Return the end of the part to release: before the last word and before an incomplete secret."""
         tail = data[-self._MOST_SPELLED_BYTES :]
-        # Twelve characters that are spelled in another way take more room, and are no words.
+        # Twelve characters in another spelling take more room, and do not consist of words.
         is_prose = 2 * sum(map(len, _WORD.findall(tail))) > len(tail)
         last = max(len(data) - (self._LEAST_HELD_BYTES if is_prose else self._MOST_SPELLED_BYTES), begin)
         cut = max(begin, *(data.rfind(space, begin, last) + 1 for space in (b" ", b"\n", b"\t")))
@@ -159,7 +161,7 @@ class RedactedStream:
 
 
 def _map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> Any:
-    """A copy of a JSON-like value in which every string, keys too, went through `change`."""
+    """Return a copy of a JSON-like value with `change` applied to every string, keys too."""
     if _depth > _MAX_DEPTH:
         return _TOO_DEEP
     if isinstance(value, str):
@@ -168,7 +170,7 @@ def _map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> A
         result: dict[str, Any] = {}
         for key, item in value.items():
             name = change(str(key))
-            while name in result:  # two keys that differed in the secret only
+            while name in result:  # two keys that differed only in the secret
                 name += "'"
             result[name] = _map_strings(item, change, _depth + 1)
         return result
@@ -181,14 +183,14 @@ def _map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> A
 
 
 RUN_CHARS = 16
-"""Most credentials have so many characters of a token in a row. Only the text near such a run is searched."""
+"""The number of consecutive token characters in most credentials. Only text near such a run is searched."""
 
 _CONTEXT_BYTES = 80
 _LONGEST_WORD_CHARS = 24
 _MIN_DISTINCT = 8
 _MIN_CHANGES = 5
 _CHANGE = re.compile(rb"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9]|[a-z][A-Z0-9])|[0-9](?=[A-Za-z])")
-# What tokens are made of, without and with the characters that separate their parts.
+# The characters of tokens, without and with those that separate their parts.
 _TOKEN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 _RUN_MAP = bytes(97 if byte in _TOKEN else 32 for byte in range(256))
 _END_MAP = bytes(97 if byte in _TOKEN + b"+/=.~%" else 32 for byte in range(256))
@@ -197,24 +199,24 @@ _MORE_THAN_WORDS = re.compile(rb"[A-Z0-9]|[a-z]{25}")
 
 
 class _Looks(Enum):
-    """What a match has to look like besides."""
+    """An additional condition on a match."""
 
     ANY = 0
     MORE_THAN_WORDS = 1
-    DRAWN = 2
+    RANDOM = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """What a kind of credential looks like.
+    """The form of one kind of credential.
 
     Attributes:
-        needles: in small letters; each text that matches has one of them. Looking for them is cheap, the
-            more so the fewer and rarer their letters are.
-        regex: matches UTF-8 in linear time. Where it has a group, only the group is secret.
-        looks: what the secret has to look like besides.
-        run: so many letters, digits, `-` and `_` in a row are in each text that matches.
-        inside: the needle stands in the long run itself, not only near it.
+        needles: texts in lower case; each match contains one of them. Searching them is cheap, more so the
+            fewer and rarer their letters are.
+        regex: matches UTF-8 in linear time. If it has a group, only the group is secret.
+        looks: an additional condition on the secret.
+        run: number of consecutive letters, digits, `-` and `_` in each match.
+        inside: whether the needle is in the long run itself, not only near it.
     """
 
     needles: tuple[bytes, ...]
@@ -226,18 +228,18 @@ class _Pattern:
 
 _ASSIGNED = rb"[\"']?[ \t]{0,8}(?::|=>?|:=)[ \t]{0,8}[\"']?"
 
-# Every expression keeps to two rules, so that time is linear: a repeat either cannot give back
-# what it took, or has an upper bound; and no start is tried twice over the same long run.
-# Those of this list are tried near long runs only.
+# Every expression keeps to two rules, so that it takes linear time: a repeat is possessive or has an upper
+# bound, and no match is tried from two starts within the same long run.
+# The patterns of this list are tried only near long runs.
 _GITHUB = (b"gh",)
-_WORDS, _DRAWN = _Looks.MORE_THAN_WORDS, _Looks.DRAWN
+_WORDS, _RANDOM = _Looks.MORE_THAN_WORDS, _Looks.RANDOM
 _IN_RUNS = (
     # GitHub: https://docs.github.com/en/authentication/keeping-your-account-and-data-secure/about-authentication-to-github
     # `ghs_` tokens may carry a JWT of some hundred characters: no length is assumed.
     _Pattern(_GITHUB, rb"gh[pousr]_(?<![A-Za-z]gh[pousr]_)[A-Za-z0-9._-]{20,}+"),
-    _Pattern(_GITHUB, rb"gh[pousr]_[A-Za-z0-9._-]{20,}+", _WORDS),  # glued to a word
+    _Pattern(_GITHUB, rb"gh[pousr]_[A-Za-z0-9._-]{20,}+", _WORDS),  # directly after a word
     _Pattern((b"github_pat_",), rb"github_pat_[A-Za-z0-9_]{20,}+", inside=True),
-    # OpenAI, Anthropic and their kin; programs and packages have names that begin so, too.
+    # OpenAI, Anthropic and similar ones; names of programs and packages may begin like this too.
     _Pattern((b"sk-",), rb"sk-(?<![A-Za-z0-9]sk-)[A-Za-z0-9_-]{20,}+", _WORDS),
     # Google: https://cloud.google.com/docs/authentication/api-keys and the OAuth formats of its libraries.
     _Pattern((b"aiza",), rb"AIza[A-Za-z0-9_-]{30,}+", inside=True),
@@ -252,7 +254,7 @@ _IN_RUNS = (
     _Pattern((b"session",), rb"(?i:aws_?session_?token)" + _ASSIGNED + rb"([A-Za-z0-9/+=]{60,}+)"),
     # Azure: https://learn.microsoft.com/en-us/azure/storage/common/storage-sas-overview
     _Pattern((b"accountkey",), rb"(?i:AccountKey)=([A-Za-z0-9+/]{60,}+={0,2})"),
-    _Pattern((b"sig=",), rb"(?<![A-Za-z0-9_])sig=([A-Za-z0-9%+/=]{40,}+)", _DRAWN),
+    _Pattern((b"sig=",), rb"(?<![A-Za-z0-9_])sig=([A-Za-z0-9%+/=]{40,}+)", _RANDOM),
     _Pattern((b"q~",), rb"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,}+"),
     # Slack: https://docs.slack.dev/authentication/tokens
     _Pattern((b"xox", b"xapp-"), rb"(?:xox[a-z]|xapp)-[A-Za-z0-9-]{10,}+"),
@@ -286,7 +288,7 @@ _IN_RUNS = (
     _Pattern(
         (b".",),
         rb"(?<![A-Za-z0-9_-])[MNO][A-Za-z0-9_-]{22,30}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}+",
-        _DRAWN,
+        _RANDOM,
         run=27,
     ),
     _Pattern((b"/api/webhooks/",), rb"discord(?:app)?\.com/api/webhooks/[0-9]{10,25}/([A-Za-z0-9_-]{40,}+)"),
@@ -299,17 +301,17 @@ _IN_RUNS = (
         ),
         rb"(?:figd_|gsk_|xai-|r8_|pplx-|ntn_|PMAK-|NRAK-|sntry[su]_|glc_|glsa_|pscale_[a-z]{2,5}_|sbp_|fm2_"
         rb"|sq0[a-z]{3}-|ops_eyJ)(?<![A-Za-z0-9]r8_)[A-Za-z0-9_-]{24,}+[A-Za-z0-9+/=_-]*+",
-        _DRAWN,
+        _RANDOM,
         inside=True,
     ),
     _Pattern(
-        (b"dp.",), rb"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[A-Za-z0-9_-]{1,40}\.)?[A-Za-z0-9]{40,}+", _DRAWN
+        (b"dp.",), rb"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[A-Za-z0-9_-]{1,40}\.)?[A-Za-z0-9]{40,}+", _RANDOM
     ),
     _Pattern((b".atlasv1.",), rb"[A-Za-z0-9]{10,20}\.atlasv1\.[A-Za-z0-9_=-]{40,}+"),
     _Pattern((b"-us",), rb"(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9])", inside=True),
-    _Pattern((b"akc", b"ap"), rb"(?<![A-Za-z0-9])(?:AKC|AP[0-9A-F])[A-Za-z0-9]{27,}+", _DRAWN, inside=True),
-    # JWT, RFC 7519: two base64url objects (`{"` is `eyJ`) and a signature; also where its beginning was
-    # cut off, as far as into the payload if the signature is as long as one of RSA or ECDSA.
+    _Pattern((b"akc", b"ap"), rb"(?<![A-Za-z0-9])(?:AKC|AP[0-9A-F])[A-Za-z0-9]{27,}+", _RANDOM, inside=True),
+    # JWT, RFC 7519: two base64url objects (`{"` is `eyJ`) and a signature; also if its beginning was
+    # cut off, even within the payload if the signature is as long as one of RSA or ECDSA.
     _Pattern(
         (b".eyj",),
         rb"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]*eyJ)[A-Za-z0-9_-]++\.eyJ[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]{8,}+",
@@ -317,10 +319,10 @@ _IN_RUNS = (
     _Pattern(
         (b".eyj",),
         rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]*+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{20,}+",
-        _DRAWN,
+        _RANDOM,
     ),
-    _Pattern((b".",), rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]{85,}+", _DRAWN, run=85),
-    # Headers and settings with a name that says it.
+    _Pattern((b".",), rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]{85,}+", _RANDOM, run=85),
+    # Headers and settings whose name says that the value is secret.
     _Pattern((b"bearer",), rb"(?i:bearer)[ \t]{1,8}([A-Za-z0-9._~+/=-]{20,}+)"),
     _Pattern(
         (b"api-key", b"private-token"),
@@ -337,16 +339,16 @@ _IN_RUNS = (
         rb"(?i:passw(?:or)?d|secret|token|api_?key|access_?key|private_?key|credentials?)"
         + _ASSIGNED
         + rb"(?<=[\"'])([A-Za-z0-9+/_=.~-]{16,256})(?=[\"'])",
-        _DRAWN,
+        _RANDOM,
     ),
-    # The same in an environment's file, where nothing stands in quotes.
+    # The same in a file of environment variables, where values are not quoted.
     _Pattern(
         (b"_key=", b"oken=", b"cret=", b"word="),
         rb"=(?<=(?:_KEY|OKEN|CRET|WORD)=)([A-Za-z0-9+/_=.~-]{20,256}+)(?![(\[\"'])",
-        _DRAWN,
+        _RANDOM,
     ),
 )
-# These may be short, or several lines long.
+# These may be short, or have several lines.
 _ANYWHERE = (
     # Private keys, RFC 7468, whole or cut off, also quoted, numbered or escaped.
     _Pattern(
@@ -379,14 +381,14 @@ _ANYWHERE = (
 
 
 def _has_more_than_words(text: bytes) -> bool:
-    """Whether this is not just words: it has a digit or a capital, or runs on for too long."""
+    """Return whether the text is more than words: it has a digit or a capital, or a part is too long."""
     if not text.islower() or any(byte in b"0123456789" for byte in text):
         return True
     return any(len(part) > _LONGEST_WORD_CHARS for part in re.split(rb"[._-]", text))
 
 
-def _looks_drawn(text: bytes) -> bool:
-    """Whether small letters, capitals and digits change places as in no name and no number."""
+def _looks_random(text: bytes) -> bool:
+    """Return whether small letters, capitals and digits alternate more than in names and numbers."""
     return len(set(text)) >= _MIN_DISTINCT and len(_CHANGE.findall(text)) >= _MIN_CHANGES
 
 
@@ -395,7 +397,7 @@ _Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks, bytes, bool]
 
 @cache
 def _compiled() -> tuple[list[_Compiled], list[_Compiled]]:
-    """The patterns of `_IN_RUNS` and of `_ANYWHERE`; made when they are needed first: that takes a while."""
+    """Compile the patterns of `_IN_RUNS` and of `_ANYWHERE`, at the first use because it takes a while."""
     in_runs, anywhere = (
         [(one.needles, re.compile(one.regex), one.looks, b"a" * one.run, one.inside) for one in group]
         for group in (_IN_RUNS, _ANYWHERE)
@@ -404,7 +406,7 @@ def _compiled() -> tuple[list[_Compiled], list[_Compiled]]:
 
 
 def _credentials(data: bytes) -> Iterator[_Span]:
-    """Where the UTF-8 text holds something that looks like a credential."""
+    """Yield where the UTF-8 text has something that looks like a credential."""
     in_runs, anywhere = _compiled()
     yield from _matches(anywhere, data, b"")
     regions, words = _regions(data)
@@ -414,7 +416,7 @@ def _credentials(data: bytes) -> Iterator[_Span]:
 
 
 def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterator[_Span]:
-    """Where the patterns match; `words` are the long runs in the data alone."""
+    """Yield where the patterns match; `words` are only the long runs of the data."""
     small, small_words = data.lower(), words.lower()
     runs: bytes | None = None
     found: dict[tuple[bytes, bool], bool] = {}
@@ -435,13 +437,13 @@ def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterat
             secret = match[regex.groups]
             if looks is _Looks.MORE_THAN_WORDS and not _has_more_than_words(secret):
                 continue
-            if looks is _Looks.DRAWN and not _looks_drawn(secret):
+            if looks is _Looks.RANDOM and not _looks_random(secret):
                 continue
             yield match.span(regex.groups)
 
 
 def _regions(data: bytes) -> tuple[list[_Span], list[bytes]]:
-    """Find long runs of characters of tokens with the text before them, and the runs themselves."""
+    """Return the regions of long runs of token characters with the text before them, and the runs themselves."""
     regions: list[_Span] = []
     words: list[bytes] = []
     runs, ends = data.translate(_RUN_MAP), data.translate(_END_MAP)

@@ -1,11 +1,11 @@
-"""Reads shell text, strictly or as far as it can.
+"""Parses shell text, strictly or as far as possible.
 
-`parse_line` is strict. It knows a small part of the language, which bash and every POSIX shell read in the same way,
-and refuses everything else. Rules, and the commands that they grant, are read with it.
+`parse_line` is strict. It understands a small part of the language, which bash and every POSIX shell read in
+the same way, and refuses everything else. Rules, and the commands that they grant, are parsed with it.
 
-`scan` reads any text with the same reader. It never fails, so it may be wrong: a shell can hide a command in more
-ways than a reader can know (variables, `eval` of a file). It finds what is blocked everywhere. That is a seat belt;
-the sandbox is the wall.
+`scan` reads any text with the same reader. It never fails, so it may be wrong: a shell can hide a command in
+more ways than a reader can know (variables, `eval` of a file). It finds commands that are blocked at every
+level. It is only a first barrier; the sandbox is the one to rely on.
 
 The language: https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html
 """
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 KEYWORDS = frozenset(
     "if then else elif fi for while until do done case esac select function time coproc in { } ! [[ ]]".split()  # noqa: SIM905  words read best without quotes
 )
-"""Words that are no program where a command begins."""
+"""Words that are not programs at the beginning of a command."""
 
 STAR = "\ue000"
 QUESTION = "\ue001"
-"""In `Word.pattern`, an unquoted `*` and `?`: no other character of a word of `parse_line` can be these."""
+"""In `Word.pattern`, an unquoted `*` and `?`.
+
+Words of `parse_line` cannot contain these two characters otherwise.
+"""
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish"})
 RUNNERS = frozenset(
@@ -38,12 +41,12 @@ RUNNERS = frozenset(
 """Programs that run the program that their arguments name."""
 
 _DEEPEST = 5
-"""Shells inside of shells that are looked into."""
+"""The depth to which shells inside of shells are examined."""
 _MOST_SCRIPTS = 20
-"""That the shells of one command are told to run."""
+"""The limit of scripts passed to shells in one command."""
 _MOST_TAILS = 100
 _SUBSTITUTION = "$()"
-"""Is in a word in place of a command whose output would be there."""
+"""Stands in a word for the output of a command."""
 _HERE_DOCUMENT = "<<"
 
 # The strict language. It is tried first, also by `scan`.
@@ -62,7 +65,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-# What else there is: only `scan` reads it, and bash's extensions with it.
+# The rest of the language and extensions of bash, which only `scan` reads.
 _OTHER = re.compile(
     r"""
     (?P<blank>\r+)
@@ -81,7 +84,7 @@ _OTHER = re.compile(
     """,
     re.VERBOSE,
 )
-# Inside of double quotes that hold more than letters.
+# Inside of double quotes with more than plain text.
 _IN_QUOTES = re.compile(
     r"""(?P<open>\$\()|(?P<tick>`)|(?P<quote>")|\\(?P<escaped>["$`\\])|(?P<line_end>\\\n)|(?P<other>[^"$`\\]+|[$\\])"""
 )
@@ -115,12 +118,12 @@ _REASONS = {
 }
 
 
-class Unparsed(ValueError):  # noqa: N818  a verdict on a text, which the caller turns into its own words
-    """The text is outside of the strict language. The message says why, in a few words."""
+class Unparsed(ValueError):  # noqa: N818  a result for the caller, which writes its own message
+    """The text is not in the strict language. The message briefly says why."""
 
 
 class TooManyShells(ValueError):  # noqa: N818  the same
-    """The text runs shells in more or deeper ways than are looked into."""
+    """The text runs more shells, or deeper ones, than are examined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class Word:
     """One word of a command.
 
     Attributes:
-        text: what the program is given, unless there are files that match.
+        text: the argument that the program gets, unless there are files that match.
         pattern: the same with `STAR` and `QUESTION` in place of unquoted `*` and `?`.
     """
 
@@ -137,26 +140,29 @@ class Word:
 
     @property
     def is_glob(self) -> bool:
-        """Whether the shell looks for files that match."""
+        """Whether the shell searches for files that match."""
         return self.text != self.pattern
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """A redirection. `operator` is `<`, `>`, `>>`, `<&` or `>&`, with the descriptor's number before it if given."""
+    """A redirection.
+
+    `operator` is `<`, `>`, `>>`, `<&` or `>&`, after the descriptor's number if one is given.
+    """
 
     operator: str
     target: Word
 
     @property
     def copies(self) -> bool:
-        """Whether it opens no file, as `2>&1`."""
+        """Whether it copies a descriptor, as `2>&1` does, and opens no file."""
         return self.operator.endswith("&")
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleCommand:
-    """A program with its arguments, the variables set for it alone, and its redirections."""
+    """A program with its arguments, the variables set only for it, and its redirections."""
 
     words: tuple[Word, ...]
     assignments: tuple[Word, ...] = ()
@@ -170,7 +176,7 @@ class SimpleCommand:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """Commands, and what joins each to the next: `|`, `||`, `&&` or `;`."""
+    """Commands, and the operators that join each to the next: `|`, `||`, `&&` or `;`."""
 
     commands: tuple[SimpleCommand, ...]
     joins: tuple[str, ...]
@@ -184,28 +190,28 @@ class FoundCommand(NamedTuple):
 
 
 def parse_line(text: str) -> CommandLine:
-    """Read a line of commands of the strict language.
+    """Parse a line of commands in the strict language.
 
     Raises:
-        Unparsed: it has an expansion, a subshell, a keyword, a here-document, a comment, a line break, a
-            letter that is not ASCII outside of quotes, or anything else that is not known.
+        Unparsed: the line has an expansion, a subshell, a keyword, a here-document, a comment, a line break,
+            a letter that is not ASCII outside of quotes, or anything else that is not understood.
     """
     reader = _Reader(text.strip(" \t\n"), strict=True)
     return CommandLine(tuple(reader.read()), tuple(reader.joins))
 
 
 def scan(text: str) -> list[SimpleCommand]:
-    """The commands of any text in the order of their ends, those in substitutions and subshells too."""
+    """Return the commands of any text in the order of their ends, also those in substitutions and subshells."""
     return _Reader(text, strict=False).read()
 
 
 def scan_deep(text: str) -> Iterator[FoundCommand]:
-    """Find also the commands that other programs run: `sudo`, `env`, `sh -c`, `eval` and others like them.
+    """Yield the commands of a text, and those that `sudo`, `env`, `sh -c`, `eval` and others like them run.
 
-    Of a program that runs others every tail of its words is given, because nobody knows all options.
+    For a program that runs others, every tail of its words is yielded, because its options are not known.
 
     Raises:
-        TooManyShells: some of the commands are not looked at.
+        TooManyShells: some of the commands were not examined.
     """
     yield from _deep(text, 0, iter(range(_MOST_SCRIPTS)))
 
@@ -224,7 +230,7 @@ def _deep(text: str, depth: int, left: Iterator[int]) -> Iterator[FoundCommand]:
 
 
 def tails(words: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The words, and what may be a command inside of them."""
+    """Yield the words, and every tail of them that may be a command."""
     start = 0
     while start < len(words) and (words[start] in KEYWORDS or _ASSIGNMENT.match(words[start])):
         start += 1
@@ -239,7 +245,7 @@ def tails(words: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _script(words: Sequence[str]) -> str:
-    """The text that a shell, or `eval`, is told to run; empty if it is none."""
+    """Return the script that a shell, or `eval`, is told to run; empty if there is none."""
     name = basename(words[0])
     if name == "eval":
         return " ".join(words[1:])
@@ -252,7 +258,7 @@ def _script(words: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class _Draft:
-    """A word as far as it is read. `bare` is its text up to the first quote."""
+    """A word that is being read. `bare` is its text up to the first quote."""
 
     text: list[str] = field(default_factory=list)
     pattern: list[str] = field(default_factory=list)
@@ -263,7 +269,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class _Frame:
-    """A command that is being read, inside of others. `end` closes the frame."""
+    """A command that is being read, inside of others. `end` is the text that closes the frame."""
 
     end: str = ""
     in_quotes: bool = False
@@ -277,7 +283,7 @@ class _Frame:
 
 
 class _Reader:
-    """One pass over a text; each character is looked at once, but for the ends of here-documents."""
+    """One pass over a text. Each character is read once, except in the search for the ends of here-documents."""
 
     def __init__(self, text: str, *, strict: bool) -> None:
         self.text, self.strict, self.at = text, strict, 0
@@ -295,7 +301,7 @@ class _Reader:
                 letter = self.text[self.at]
                 raise Unparsed(_REASONS.get(letter, f"the character {letter!r} is not understood here"))
             token = token or (_IN_QUOTES if frame.in_quotes else _OTHER).match(self.text, self.at)
-            if token is None:  # no expression leaves a character out; should one, it is passed over
+            if token is None:  # does not happen: the expressions cover every character
                 self.at += 1
                 continue
             self.at = token.end()
@@ -339,7 +345,7 @@ class _Reader:
                 self.add(frame, kind, text)
 
     def add(self, frame: _Frame, kind: str, text: str) -> None:
-        """Put a piece of text behind the word that is being read."""
+        """Append a piece of text to the word that is being read."""
         draft = frame.draft = frame.draft or _Draft()
         if kind in {"plain", "fd", "comment"}:
             if not draft.is_quoted:
@@ -409,7 +415,10 @@ class _Reader:
         self.at = end.start() if end else len(self.text)
 
     def pass_documents(self, frame: _Frame) -> None:
-        """Pass over the here-documents of a line that ends. What a shell in that line may read is a script of it."""
+        """Skip the here-documents of a line that has ended.
+
+        If the line runs a shell, each here-document is treated as a script of that shell.
+        """
         for name in frame.documents:
             if name in self.endless:
                 continue
@@ -427,10 +436,10 @@ class _Reader:
 
 
 def _check(frame: _Frame) -> None:
-    """Refuse a command that lacks something.
+    """Check that a command is complete.
 
     Raises:
-        Unparsed: it does.
+        Unparsed: it is not.
     """
     if frame.operator:
         raise Unparsed("a redirection has no target")
@@ -438,9 +447,9 @@ def _check(frame: _Frame) -> None:
         raise Unparsed("a command is missing")
     name = frame.words[0]
     if not name.text or name.is_glob:
-        raise Unparsed("the name of a program is not plain")
+        raise Unparsed("the name of the program is empty or has a wildcard")
     if name.text in KEYWORDS:
-        raise Unparsed(f"{name.text} is a word of the shell's language")
+        raise Unparsed(f"{name.text} is a keyword of the shell")
 
 
 def _ansi_letter(escape: re.Match[str]) -> str:

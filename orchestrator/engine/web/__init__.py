@@ -1,1 +1,1 @@
-"""The way to the public web: pages and search engines, and the refusal of every address that is not public."""
+"""Access to the public web: pages and search engines. Every address that is not public is refused."""

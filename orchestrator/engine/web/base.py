@@ -1,4 +1,4 @@
-"""The interface between the web tools and the network, and which addresses may be opened: public ones only."""
+"""The interface between the web tools and the network, and the check that an address is public."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """One result of a search engine. All three are one line of plain text, written by others."""
+    """One result of a search engine. All three fields are one line of plain, untrusted text."""
 
     title: str
     url: str
@@ -27,7 +27,7 @@ class SearchHit:
 
 
 class PageKind(StrEnum):
-    """What the text of a page is."""
+    """The kind of a page's text."""
 
     HTML = "html"
     TEXT = "text"
@@ -35,11 +35,11 @@ class PageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """What was at an address, decoded, as others wrote it.
+    """The decoded, untrusted content of an address.
 
     Attributes:
-        url: where the text came from, after redirects.
-        kind: whether readable text has yet to be taken out of it.
+        url: the page's address after redirects.
+        kind: whether readable text has yet to be extracted.
     """
 
     url: str
@@ -48,35 +48,38 @@ class WebPage:
 
 
 class WebAccess(Protocol):
-    """Pages and searches. It reaches public addresses only, and sends no cookies and no credentials."""
+    """Fetches pages and searches. It reaches public addresses only, and sends no cookies and no credentials."""
 
     @property
     def can_search(self) -> bool:
-        """Whether there is a search engine; without one no model is offered a search."""
+        """Whether there is a search engine; without one the model is offered no search."""
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
-        """What the search engine finds, best first, at most `max_results`.
+        """Return the results of the search engine, best first, at most `max_results`.
 
         Raises:
-            ToolError: no engine is set up, or it refused, failed or could not be reached.
+            ToolError: no engine is configured, or it refused, failed or could not be reached.
         """
 
     async def fetch(self, url: str) -> WebPage:
-        """The page at an `http` or `https` address. Asked again, the same page comes from memory.
+        """Return the page at an `http` or `https` address. A repeated request is answered from memory.
 
         Raises:
-            ToolError: the address is refused, nothing readable is there, or the server failed.
+            ToolError: the address is refused, its content is not readable, or the server failed.
         """
 
 
 MAX_URL_CHARACTERS = 2_048
 
 PORTS = frozenset({80, 443, 8080, 8443})
-"""The web's own ports and their two usual stand-ins. A closed list: a request to another port would
-reach a service that was not made for strangers (mail, databases, caches)."""
+"""The web's own ports and their two usual alternatives.
+
+The list is closed: a request to another port would reach services that are not meant for strangers (mail,
+databases, caches).
+"""
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Gives the IP addresses of a host name. Raises `OSError` where there are none."""
+"""Returns the IP addresses of a host name. Raises `OSError` if there are none."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -94,7 +97,7 @@ class WebAddress:
     Attributes:
         host: in lower case ASCII, without a dot at its end; IPv6 without brackets.
         target: path and query, as they are sent.
-        trusted: the operator named this host and port: it may be private.
+        trusted: whether the operator allowed this host and port, which may be private.
     """
 
     scheme: str
@@ -105,7 +108,7 @@ class WebAddress:
 
     @property
     def authority(self) -> str:
-        """Host and port as the `Host` header has them: without the scheme's own port."""
+        """Host and port as in the `Host` header: without the scheme's default port."""
         return self.place if self.port != _DEFAULT_PORTS[self.scheme] else bracketed(self.host)
 
     @property
@@ -120,12 +123,12 @@ class WebAddress:
 
 
 def bracketed(host: str) -> str:
-    """The host as it stands in a URL: IPv6 in brackets."""
+    """Return the host as it is written in a URL: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> WebAddress:
-    """Check an address, as far as it can be done without asking for the host's IP addresses.
+    """Check an address, as far as possible without resolving the host.
 
     Args:
         url: the whole address.
@@ -160,7 +163,7 @@ def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> We
 
 
 def joined(base: WebAddress, location: str, allowed_private: frozenset[str] = frozenset()) -> WebAddress:
-    """Where a redirect leads, checked like any other address.
+    """Return the target of a redirect, checked like any other address.
 
     Raises:
         ToolError: see `parse_address`.
@@ -171,7 +174,7 @@ def joined(base: WebAddress, location: str, allowed_private: frozenset[str] = fr
 
 
 async def public_ips(address: WebAddress, resolve: Resolver) -> tuple[str, ...]:
-    """The IP addresses to connect to; all of them were checked.
+    """Return the IP addresses to connect to, all of them checked.
 
     Raises:
         ToolError: the host is unknown, or one of its addresses is not public.
@@ -191,7 +194,7 @@ async def public_ips(address: WebAddress, resolve: Resolver) -> tuple[str, ...]:
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Ask the system. Addresses that this machine has no route for are left out."""
+    """Resolve a host with the system's resolver, without addresses to which this machine has no route."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return [str(place[0]) for *_, place in found]
@@ -216,9 +219,8 @@ def _check_host(host: str) -> None:
     labels = host.split(".")
     if len(host) > _MAX_HOST_CHARACTERS or not all(_LABEL.fullmatch(label) for label in labels):
         raise ToolError("the host in the address is no valid name")
-    if _NUMBER.fullmatch(
-        labels[-1]
-    ):  # 127.1, 2130706433, 0x7f.1: the system would take them for IP addresses
+    # The system would read 127.1, 2130706433 and 0x7f.1 as IP addresses.
+    if _NUMBER.fullmatch(labels[-1]):
         raise ToolError("the host is an unusual spelling of an IP address: write it as four plain numbers")
     if any(host == name or host.endswith(f".{name}") for name in _NOT_PUBLIC_NAMES):
         raise ToolError(f"{host} is a private name: only the public web can be opened")

@@ -1,8 +1,8 @@
-"""The web over HTTP: pages of public addresses, and the search engine that was set up.
+"""The web over HTTP: pages of public addresses, and the configured search engine.
 
-The IP addresses of a host are looked up and checked here, and the connection goes to exactly the one
-that was checked, so that a name cannot lead elsewhere a moment later. Proxies of the environment are not
-used: a proxy would look the name up again, where nobody checks.
+The IP addresses of a host are resolved and checked here, and the connection goes to exactly the address that
+was checked. So a name cannot lead elsewhere a moment later. Proxies of the environment are not used, because
+a proxy would resolve the name again without a check.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 
 MAX_RESULTS = 20
-"""The most that all engines give in one reply."""
+"""The most results that all engines return in one reply."""
 
 MAX_QUERY_CHARACTERS = 400
-"""The longest question that all engines take; Brave's limit."""
+"""The longest query that all engines accept; Brave's limit."""
 
 _MAX_TITLE_CHARACTERS = 200
 _MAX_SNIPPET_CHARACTERS = 500
@@ -64,14 +64,14 @@ class SearchEngine:
     """A search engine's interface.
 
     Attributes:
-        label: its name, as a person writes it.
-        key_variable: the environment variable in which its key usually is.
-        url: where it is asked. Its key goes to this host and to no other.
-        credentials: the header that carries the key.
-        params: the query of a GET request; None makes it a POST.
-        body: the JSON of a POST request.
-        rows: the results in the reply.
-        snippet: a result's text.
+        label: its name for people.
+        key_variable: the usual environment variable for its key.
+        url: its endpoint. The key is sent to this host and to no other.
+        credentials: returns the header with the key.
+        params: returns the query of a GET request; None makes it a POST request.
+        body: returns the JSON of a POST request.
+        rows: returns the results in the reply.
+        snippet: returns a result's text.
     """
 
     label: str
@@ -84,7 +84,7 @@ class SearchEngine:
     body: Callable[[str, int], JsonObject] | None = None
 
     def hits(self, reply: Any) -> list[SearchHit] | None:
-        """The results of a reply; None where it has not the engine's form."""
+        """Return the results of a reply; None if the reply does not have the engine's format."""
         rows = self.rows(reply) if isinstance(reply, Mapping) else None
         if not isinstance(rows, list):
             return None
@@ -101,8 +101,8 @@ class SearchEngine:
         ]
 
 
-def _complaint(reply: Any) -> str:
-    """What an engine's error says, in one line; empty where it says nothing.
+def _error_message(reply: Any) -> str:
+    """Return the message of an engine's error reply in one line; empty if it has none.
 
     Tavily sends `{"detail": {"error": ...}}`, Brave `{"error": {"detail": ...}}`, Exa `{"error": ...}`.
     """
@@ -114,7 +114,7 @@ def _complaint(reply: Any) -> str:
 
 
 def _plain(value: Any, most: int) -> str:
-    """One line of text without_secrets markup."""
+    """Return one line of text without markup."""
     text = html.unescape(_MARKUP.sub("", value)) if isinstance(value, str) else ""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
@@ -122,7 +122,7 @@ def _plain(value: Any, most: int) -> str:
 
 def _brave_rows(reply: JsonObject) -> Any:
     web = reply.get("web")
-    if web is None:  # a question without_secrets results has no such part
+    if web is None:  # a reply without results has no such part
         return [] if reply.get("type") == "search" else None
     return web.get("results", []) if isinstance(web, Mapping) else None
 
@@ -175,11 +175,11 @@ EXA = SearchEngine(
 )
 
 ENGINES: Mapping[str, SearchEngine] = MappingProxyType({"tavily": TAVILY, "brave": BRAVE, "exa": EXA})
-"""By the name that configuration uses."""
+"""The engines by their names in the configuration."""
 
 
 def _engine_named(name: str) -> SearchEngine:
-    """The engine of this name."""
+    """Return the engine of this name."""
     if name not in ENGINES:
         raise ConfigurationError(f"unknown search engine {name[:50]!r}: known are {', '.join(ENGINES)}")
     return ENGINES[name]
@@ -194,7 +194,10 @@ _LOOKS_LIKE_HTML = re.compile(
     rb"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
 _START_BYTES = 1_024
-"""Where HTML may name its character set: https://html.spec.whatwg.org/multipage/parsing.html"""
+"""The part of a page in which HTML may declare its character set.
+
+https://html.spec.whatwg.org/multipage/parsing.html
+"""
 
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)""", re.IGNORECASE)
 _MARKS = (
@@ -207,18 +210,17 @@ _CHARSETS = re.compile(
     r"|shift[-_]jis|sjis|euc-(jp|kr)|iso-2022-(jp|kr)|gb(k|2312|18030)|big5(-hkscs)?|tis-620",
     re.IGNORECASE,
 )
-"""Character sets of pages. Python knows more encodings, some of which are programs rather than tables."""
+"""Character sets of pages. Python has more encodings, some of which are programs rather than tables."""
 
-_AS_WINDOWS = frozenset(
-    {"ascii", "iso8859-1"}
-)  # as every browser takes them: https://encoding.spec.whatwg.org
+_AS_WINDOWS = frozenset({"ascii", "iso8859-1"})
+"""Every browser decodes these as windows-1252: https://encoding.spec.whatwg.org"""
 
 
 def page_text(content_type: str, data: bytes) -> tuple[PageKind, str]:
-    """The kind and the characters of a page.
+    """Return the kind and the decoded text of a page.
 
     Raises:
-        ToolError: it is no text.
+        ToolError: the page is no text.
     """
     kind = _page_kind(content_type, data[:_START_BYTES])
     text = data.decode(_charset(content_type, data, kind), "replace").removeprefix("\ufeff")
@@ -230,7 +232,7 @@ def page_text(content_type: str, data: bytes) -> tuple[PageKind, str]:
 
 
 def _page_kind(content_type: str, start: bytes) -> PageKind:
-    """What a page is, by its declared type; by its first bytes where none was declared."""
+    """Return a page's kind by its declared type, or by its first bytes if none was declared."""
     media_type = _media_type(content_type)
     if media_type in _HTML_TYPES or (not media_type and _LOOKS_LIKE_HTML.match(start)):
         return PageKind.HTML
@@ -246,7 +248,7 @@ def _media_type(content_type: str) -> str:
 
 
 def _charset(content_type: str, data: bytes, kind: PageKind) -> str:
-    """The marks at the beginning count most, then the server's word, then the page's own, then UTF-8."""
+    """Return the character set: from a byte order mark, else the server, else the page, else UTF-8."""
     for mark, name in _MARKS:
         if data.startswith(mark):
             return name
@@ -282,21 +284,23 @@ _KNOWN_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_CONNECT_TRIES = 3
 _SPENT = frozenset({402, 432, 433})
-"""Tavily's two numbers for a spent plan, beside HTTP's own:
-https://docs.tavily.com/documentation/api-reference/endpoint/search"""
+"""HTTP's status and Tavily's two for a plan without quota.
+
+https://docs.tavily.com/documentation/api-reference/endpoint/search
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WebOptions:
-    """Bounds of what is fetched and kept.
+    """Limits for fetching and caching pages.
 
     Attributes:
-        seconds: for a whole fetch or search, redirects included.
-        connect_seconds: for each try to connect.
-        max_bytes: of a body, after it was unpacked.
-        max_redirects: followed for one page.
-        kept_pages: pages remembered, the latest used.
-        kept_characters: of all remembered pages together.
+        seconds: time limit of a whole fetch or search, redirects included.
+        connect_seconds: time limit of each attempt to connect.
+        max_bytes: size limit of a decompressed body.
+        max_redirects: number of redirects followed for one page.
+        kept_pages: number of cached pages, the most recently used.
+        kept_characters: size limit of all cached pages together.
     """
 
     seconds: float = 20.0
@@ -308,7 +312,10 @@ class WebOptions:
 
 
 class HttpWeb:
-    """The web, for one session. Safe for several calls at once in one event loop; nothing is left open."""
+    """Web access for one session.
+
+    Several calls may run at the same time in one event loop. No connection is left open.
+    """
 
     def __init__(
         self,
@@ -319,17 +326,17 @@ class HttpWeb:
         resolve: Resolver = system_resolver,
         options: WebOptions | None = None,
     ) -> None:
-        """Nothing is opened before the first call.
+        """Create the access. No connection is opened before the first call.
 
         Args:
-            engine: answers searches (`tavily`, `brave`, `exa`); None leaves only pages.
-            api_key: sent to the engine's host, and nowhere else.
+            engine: the search engine (`tavily`, `brave`, `exa`); None allows only pages.
+            api_key: sent to the engine's host, and to no other.
             allowed_private: places (`host:port`) that may be opened although they are private.
-            resolve: looks host names up.
-            options: bounds.
+            resolve: resolves host names.
+            options: limits.
 
         Raises:
-            ConfigurationError: the engine is unknown or has no key, or no key has such characters.
+            ConfigurationError: the engine is unknown or has no key, or the key has invalid characters.
         """
         if isinstance(engine, str):
             engine = _engine_named(engine)
@@ -351,16 +358,16 @@ class HttpWeb:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """Return a description without the key."""
         return f"HttpWeb(engine={self._engine.label if self._engine else None!r})"
 
     @property
     def can_search(self) -> bool:
-        """Whether an engine was chosen."""
+        """Whether an engine is configured."""
         return self._engine is not None
 
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
-        """What the search engine finds, best first.
+        """Return the results of the search engine, best first.
 
         Raises:
             ToolError: see `WebAccess`.
@@ -376,22 +383,22 @@ class HttpWeb:
         if not 1 <= max_results <= MAX_RESULTS:
             raise ToolError(f"max_results must be from 1 to {MAX_RESULTS}")
         address = parse_address(engine.url, self._allowed_private)
-        status, data = await self._within(address.host, self._ask(engine, address, query, max_results))
+        status, data = await self._with_time_limit(
+            address.host, self._ask(engine, address, query, max_results)
+        )
         try:
             reply = json.loads(without_bytes(data, self._key))
         except (ValueError, RecursionError):
             reply = None
         if status != HTTPStatus.OK:
-            raise _refused_search(engine, status, _complaint(reply))
+            raise _refused_search(engine, status, _error_message(reply))
         hits = engine.hits(reply)
         if hits is None:
-            raise ToolError(
-                f"{engine.label} answered in a form that is not known: web search does not work now"
-            )
+            raise ToolError(f"{engine.label} sent a reply in an unknown format: web search does not work now")
         return hits[:max_results]
 
     async def fetch(self, url: str) -> WebPage:
-        """The page at an address.
+        """Return the page at an address.
 
         Raises:
             ToolError: see `WebAccess`.
@@ -401,31 +408,33 @@ class HttpWeb:
         async with lock:
             page = self._pages.pop(address.url, None)
             if page is None:
-                page = await self._within(address.host, self._follow(address))
+                page = await self._with_time_limit(address.host, self._follow(address))
             self._keep(address.url, page)
             return page
 
     async def download(
         self, url: str, hosts: frozenset[str], *, bearer: str = "", max_bytes: int = 10_000_000
     ) -> tuple[int, bytes]:
-        """A file as it is, from one of these hosts alone, over redirects too; its status, and nothing but for 200.
+        """Return status and content of a file, unchanged; the content is empty for a status other than 200.
+
+        Every host, also of a redirect, must be one of `hosts`.
 
         Args:
-            bearer: shown to the host of the address itself, and to no other.
+            bearer: token sent to the host of the address itself, and to no other.
 
         Raises:
             ToolError: an address is refused, the server failed, or the file is too large.
         """
         address = parse_address(url, self._allowed_private)
-        return await self._within(address.host, self._stored(address, hosts, bearer, max_bytes))
+        return await self._with_time_limit(address.host, self._download(address, hosts, bearer, max_bytes))
 
-    async def _stored(
+    async def _download(
         self, address: WebAddress, hosts: frozenset[str], bearer: str, max_bytes: int
     ) -> tuple[int, bytes]:
         first, scheme = address.place, address.scheme
         for _ in range(self._options.max_redirects + 1):
             if address.host not in hosts or address.scheme != scheme:
-                raise ToolError(f"{address.host} is no host from which files are taken")
+                raise ToolError(f"{address.host} is no host from which files are downloaded")
             headers = {"authorization": f"Bearer {bearer}"} if bearer and address.place == first else {}
             async with self._open(address, "GET", {"accept": "*/*", **headers}) as response:
                 location = response.headers.get("location", "")
@@ -437,7 +446,7 @@ class HttpWeb:
         raise ToolError(f"{address.host} redirects more than {self._options.max_redirects} times")
 
     def _keep(self, url: str, page: WebPage) -> None:
-        """Remember a page as the latest used, and forget the oldest ones beyond the bounds."""
+        """Cache a page as the most recently used, and drop the oldest ones beyond the limits."""
         self._pages[url] = page
         options = self._options
         while len(self._pages) > options.kept_pages or (
@@ -446,10 +455,11 @@ class HttpWeb:
         ):
             del self._pages[next(iter(self._pages))]
 
-    async def _within(self, host: str, work: Awaitable[T]) -> T:
-        """Await within the time limit. Failures of the HTTP library become ours.
+    async def _with_time_limit(self, host: str, work: Awaitable[T]) -> T:
+        """Await within the time limit, and convert errors of the HTTP library to `ToolError`.
 
-        They are raised outside of its own error's handling: that holds the request, and the request a key.
+        The error is raised outside of the `except` clause, because the library's error refers to the request,
+        which contains a key.
         """
         import httpx2
 
@@ -461,14 +471,16 @@ class HttpWeb:
         except httpx2.TimeoutException:
             failure = f"{host} cannot be reached: connecting took too long"
         except httpx2.DecodingError:
-            failure = f"{host} sent a body that cannot be unpacked"
+            failure = f"{host} sent a body that cannot be decompressed"
         except httpx2.TransportError as error:
-            said = " ".join(str(error).split())[:200] or type(error).__name__
-            failure = f"{host} cannot be reached or broke off: {without_secrets(said, self._key)}"
+            detail = " ".join(str(error).split())[:200] or type(error).__name__
+            failure = (
+                f"{host} cannot be reached or broke the connection: {without_secrets(detail, self._key)}"
+            )
         raise ToolError(failure)
 
     async def _follow(self, address: WebAddress) -> WebPage:
-        """Fetch a page, through its redirects; each is checked like the first address."""
+        """Fetch a page and follow its redirects; each is checked like the first address."""
         for _ in range(self._options.max_redirects + 1):
             async with self._open(address, "GET", {"accept": _ACCEPT}) as response:
                 location = response.headers.get("location", "")
@@ -477,16 +489,14 @@ class HttpWeb:
             try:
                 address = joined(address, location, self._allowed_private)
             except ToolError as error:
-                raise ToolError(
-                    f"{address.host} redirects to an address that is not opened: {error}"
-                ) from None
+                raise ToolError(f"{address.host} redirects to an address that is refused: {error}") from None
         raise ToolError(f"{address.host} redirects more than {self._options.max_redirects} times")
 
     async def _page(self, address: WebAddress, response: httpx2.Response) -> WebPage:
         if not response.is_success:
             raise _no_page(address, response.status_code)
         declared = response.headers.get("content-type", "")
-        _page_kind(declared, b"")  # a film is refused before it is read
+        _page_kind(declared, b"")  # refuse a video, for example, before its body is read
         data = await self._body(address.host, response)
         kind, text = await asyncio.to_thread(page_text, declared, data)
         return WebPage(address.url, kind, text)
@@ -504,10 +514,10 @@ class HttpWeb:
             return response.status_code, await self._body(address.host, response)
 
     async def _body(self, host: str, response: httpx2.Response, most: int | None = None) -> bytes:
-        """The body, unpacked piece by piece, so that a small one cannot become a huge one."""
+        """Read and decompress the body piece by piece, so that a small one cannot become a huge one."""
         most = most or self._options.max_bytes
         if response.headers.get("content-encoding", "").strip().lower() not in _KNOWN_ENCODINGS:
-            raise ToolError(f"{host} sent a body packed in a way that was not asked for")
+            raise ToolError(f"{host} sent a body with a compression that was not requested")
         data = bytearray()
         async for piece in response.aiter_bytes():
             data += piece
@@ -525,10 +535,10 @@ class HttpWeb:
         params: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> AsyncIterator[httpx2.Response]:
-        """Send one request to a checked IP address of the host; the next one is tried where nobody answers.
+        """Send one request to a checked IP address of the host; try the next address if one does not answer.
 
-        The URL has the number, so nothing looks the name up again. The server sees the name in the `Host` header,
-        and the certificate must be for the name.
+        The URL contains the IP address, so the name is not resolved again. The server gets the name in the
+        `Host` header, and the certificate must be for the name.
         """
         import httpx2
 
@@ -540,7 +550,7 @@ class HttpWeb:
             **headers,
         }
         for place, ip in enumerate(ips, 1):
-            # A client for each try: a kept connection would be found by its number, whatever name it was made for.
+            # A new client for each attempt: a pooled connection is found by its IP address, for whatever name it was opened.
             async with self._client() as client:
                 request = client.build_request(
                     method,
@@ -587,7 +597,7 @@ def _no_page(address: WebAddress, status: int) -> ToolError:
     return ToolError(f"{address.host} answered with HTTP {status} and no page")
 
 
-def _refused_search(engine: SearchEngine, status: int, said: str) -> ToolError:
+def _refused_search(engine: SearchEngine, status: int, detail: str) -> ToolError:
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         what = f"did not accept its key: a person must check {engine.key_variable}"
     elif status in _SPENT:
@@ -598,4 +608,4 @@ def _refused_search(engine: SearchEngine, status: int, said: str) -> ToolError:
         what = "failed: try later, or go on without_secrets web search"
     else:
         what = "did not accept the search: put it in other words"
-    return ToolError(f"{engine.label} {what} (HTTP {status}{f': {said}' if said else ''})")
+    return ToolError(f"{engine.label} {what} (HTTP {status}{f': {detail}' if detail else ''})")

@@ -103,10 +103,10 @@ def test_a_skill_without_front_matter_is_one_too() -> None:
 
 
 LEFT_OUT = [
-    ({"a/SKILL.md": b"\0\1"}, "it is no text"),
+    ({"a/SKILL.md": b"\0\1"}, "it is not a text file"),
     ({"a/SKILL.md": "x" * (MOST_BYTES + 1)}, "256,000 bytes"),
-    ({"a/SKILL.md": "---\nname: a\n---\n\n"}, "it says nothing"),
-    ({"a/SKILL.md": ""}, "it says nothing"),
+    ({"a/SKILL.md": "---\nname: a\n---\n\n"}, "it has no text"),
+    ({"a/SKILL.md": ""}, "it has no text"),
     ({"a b\n/SKILL.md": "---\ndescription: x\n---\nDo it."}, "its name is not made of"),
     ({f"{'a' * 65}/SKILL.md": "---\ndescription: x\n---\nDo it."}, "its name is not made of"),
 ]

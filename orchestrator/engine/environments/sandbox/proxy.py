@@ -152,7 +152,7 @@ async def receive_hello(reader: asyncio.StreamReader, first_bytes: bytes = b"") 
 
     Args:
         reader: the client's bytes.
-        begun: the record's first bytes, if they have already been read.
+        first_bytes: the record's first bytes, if they have already been read.
 
     Raises:
         ValueError: the bytes are no hello, or more than `MAX_HELLO_BYTES`.

@@ -187,7 +187,7 @@ def test_what_no_rule_grants_does_not_run(command: str, why: str) -> None:
     assert refusal
     assert why in refusal
     if "any level" not in why:
-        assert "Granted are: `pytest *`" in refusal
+        assert "Granted commands: `pytest *`" in refusal
 
 
 @table(
@@ -204,9 +204,9 @@ def test_what_no_rule_grants_does_not_run(command: str, why: str) -> None:
         ("git push --receive-pack *", "never granted"),
         ("git bisect run *", "never granted"),
         ("git config user.name *", "never granted"),
-        ("LD_PRELOAD=* ls", "must say the variable's value"),
-        ("GIT_EXTERNAL_DIFF=* git diff *", "must say the variable's value"),
-        ("PATH=* ls", "must say the variable's value"),
+        ("LD_PRELOAD=* ls", "must give the variable's value"),
+        ("GIT_EXTERNAL_DIFF=* git diff *", "must give the variable's value"),
+        ("PATH=* ls", "must give the variable's value"),
     ],
 )
 def test_a_rule_that_cannot_be_says_why(rule: str, words: str) -> None:

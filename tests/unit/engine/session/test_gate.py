@@ -97,7 +97,7 @@ def test_the_command_of_every_shell_is_looked_at(one: Tool) -> None:
         refusal = ask({"command": command})
         assert isinstance(refusal, Refusal)
         assert refusal.defence is Defence.COMMANDS
-    assert "Granted are: `touch *`" in (ask({"command": "id"}) or "")
+    assert "Granted commands: `touch *`" in (ask({"command": "id"}) or "")
 
 
 def test_git_does_not_run_in_a_folder_that_the_call_names() -> None:
@@ -153,7 +153,7 @@ async def test_arguments_are_checked_before_the_gate_and_nothing_is_said_of_a_hi
     assert statuses(events) == [CallStatus.FAILED, CallStatus.OK, CallStatus.REFUSED, CallStatus.REFUSED]
     first, _, third = results(model.requests[1])
     assert "'command' is a required property" in first.content
-    assert "Granted are" in third.content
+    assert "Granted commands" in third.content
     assert (
         results(model.requests[2])[-1].content
         == "raw is not available. Use only the tools that you were given."

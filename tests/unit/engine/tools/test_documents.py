@@ -69,7 +69,7 @@ async def test_what_is_refused(context: ToolContext, tmp_path: Path, memory: Lon
     )
 
     of_memories = {"file_path": "a.txt", "index_name": MEMORIES}
-    assert "name another one" in await failure(process_pdf_document(memory), context, **of_memories)
+    assert "another index name" in await failure(process_pdf_document(memory), context, **of_memories)
     (tmp_path / "a.pdf").write_bytes(pdf(["text"]))
     no_name = {"file_path": "a.pdf", "index_name": "no name"}
     assert "is no name for an index" in await failure(process_pdf_document(memory), context, **no_name)

@@ -159,7 +159,7 @@ def test_new_lines_are_shifted_as_the_old_ones(before: str, hunk: str, after: st
     [
         ("  a\n    b\n", "-a\n+A\n b", "its lines are not in the file"),
         ("\ta\n\t\tb\n", "-a\n+A\n     b", "its lines are not in the file"),
-        ("a\nb\n", "-    a\n+   A\n     b", "the file's lines have 4 spaces less before them, which cannot be taken from its new line '   A'"),
+        ("a\nb\n", "-    a\n+   A\n     b", "the file's lines have 4 spaces less before them, which cannot be removed from its new line '   A'"),
         ("  a\n  b\n    a\n    b\n", "-a\n+A\n b", "more than once (lines 1, 3)"),
         ("a\nx\n  a\n", "-x\n+y\n@@\n-a\n+A", "put the hunks in the order of the file"),
         ("a\n  x\n", "-x\n+y\n*** End of File\n@@\n-a\n+A", "put the hunks in the order of the file"),
@@ -209,7 +209,7 @@ async def test_an_edit_is_shifted_and_says_so(  # noqa: PLR0913, PLR0917  a tabl
     ("before", "old", "new", "words"),
     [
         ("  a\n  b\n\n    a\n    b\n", "a\nb", "c", "only with other indentation, and more than once, at line 1, 4"),
-        ("a\nb\n", "    a\n    b", "  c", "4 spaces less before them, which cannot be taken from new_text. These are the lines as they are:\n```\na\nb\n```"),
+        ("a\nb\n", "    a\n    b", "  c", "4 spaces less before them, which cannot be removed from new_text. These are the lines as they are:\n```\na\nb\n```"),
         ("  a\n    b\n", "a\nb", "c", "old_text is not in f.txt. The nearest is this"),
     ],
 )  # fmt: skip
