@@ -601,11 +601,11 @@ def _refused_search(engine: SearchEngine, status: int, detail: str) -> ToolError
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         what = f"did not accept its key: a person must check {engine.key_variable}"
     elif status in _SPENT:
-        what = "has no quota left for its key: go on without_secrets web search"
+        what = "has no quota left for its key: continue without web search"
     elif status == HTTPStatus.TOO_MANY_REQUESTS:
         what = "takes no more requests for now, or its quota is spent: search less, or later"
     elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        what = "failed: try later, or go on without_secrets web search"
+        what = "failed: try later, or continue without web search"
     else:
         what = "did not accept the search: put it in other words"
     return ToolError(f"{engine.label} {what} (HTTP {status}{f': {detail}' if detail else ''})")
