@@ -68,7 +68,7 @@ def test_a_level_that_grants_git_and_nothing_else(stage: Stage, repository: Path
         how=("--allow-command", "git *"),
     )
     assert done.code == 0, done.err
-    assert "git config is granted only for reading" in stage.told(2)
+    assert "git config is never granted except for reading" in stage.told(2)
     assert message(repository) == "Make add() add\n\n* Fix add"
 
 

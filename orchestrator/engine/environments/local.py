@@ -205,9 +205,8 @@ class LocalEnvironment:
 
     async def _run_outside(self, script: str, folder: str, timeout_ms: int) -> ExecResult:
         inherited = os.environ if self._inherited is None else self._inherited
-        variables = child_variables(
-            inherited, EnvPolicy.FILTERED
-        )  # without variables of git, whatever commands get
+        # Variables of git are left out, whatever the policy for commands is.
+        variables = child_variables(inherited, EnvPolicy.FILTERED)
         variables["GIT_CEILING_DIRECTORIES"] = os.path.dirname(folder)  # noqa: PTH120  a name
         return await self._run(Command(script, folder, variables, timeout_ms))
 

@@ -55,9 +55,8 @@ class PathPattern:
         """
         is_rooted = pattern.startswith("/")
         alternatives = [
-            _names(
-                alternative if is_rooted else alternative.removeprefix("/"), pattern
-            )  # `{,src}/a.py` expands to `/a.py`
+            # The alternative of `{,src}/a.py` without `src` begins with a slash.
+            _names(alternative if is_rooted else alternative.removeprefix("/"), pattern)
             for alternative in _expanded(pattern)
         ]
         return cls(_variants(alternatives, pattern))
@@ -99,7 +98,7 @@ def _names(pattern: str, original: str) -> tuple[str, ...]:
 def _variants(alternatives: Sequence[tuple[str, ...]], original: str) -> tuple[tuple[str, ...], ...]:
     """Return each alternative in `fnmatch` syntax, and also taken literally if it has a set.
 
-    Some frameworks name folders `[id]`.
+    Folders may be named like a set, for example `[id]`.
     """
     matched = [tuple(_translated(name, original) for name in names) for names in alternatives]
     literal = [

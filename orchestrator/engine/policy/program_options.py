@@ -315,7 +315,7 @@ def git_refusal(argv: Sequence[str]) -> str | None:
     if name in _NEVER or "/" in name:
         return f"git {name[:60]} is never granted: it runs other programs"
     if name == "config" and (not rest or rest[0] not in _CONFIG_READS):
-        return "git config is granted only for reading: git config get NAME, git config list"
+        return "git config is never granted except for reading: git config get NAME, git config list"
     return next((reason for word in rest if (reason := _word_refusal(name, word))), None)
 
 

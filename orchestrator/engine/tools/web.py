@@ -209,9 +209,8 @@ def web_tools(access: WebAccess) -> tuple[Tool, ...]:
 
 def searches(access: WebAccess) -> tuple[Tool, ...]:
     """Return `web_search` if an engine can answer it, so that the model is offered only what works."""
-    return (
-        (web_search(access),) if getattr(access, "can_search", True) else ()
-    )  # a host's own class may lack the attribute
+    # A host's own class may lack the attribute.
+    return (web_search(access),) if getattr(access, "can_search", True) else ()
 
 
 def web_search(access: WebAccess) -> Tool:

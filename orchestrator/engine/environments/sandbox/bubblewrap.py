@@ -433,12 +433,8 @@ def _request(command: Command, limits: SandboxLimits, steps: Sequence[visible.St
 
 def _namespaces(program: str) -> list[str]:
     words = [program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session"]
-    words += [
-        "--uid",
-        str(os.getuid()),
-        "--gid",
-        str(os.getgid()),
-    ]  # else git considers the clone another user's
+    # With another user id, git would consider the clone another user's.
+    words += ["--uid", str(os.getuid()), "--gid", str(os.getgid())]
     words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
     return [*words, "--clearenv", "--hostname", visible.HOST_NAME, "--chdir", "/"]
 

@@ -113,17 +113,17 @@ def find_image(wanted: str, inherited: Mapping[str, str]) -> tuple[ContainerEngi
     }
     engine_alone = ContainerEngine(name, program, variables, ())
     form = "{{json .SecurityOptions}}" if name == "docker" else "{{json .Host.Security}}"
-    code, said = _ask(engine_alone, "info", "--format", form)
+    code, output = _ask(engine_alone, "info", "--format", form)
     if code:
         raise SandboxMissingError(
-            f"no sandbox for commands: {name} does not answer, start it, {USE_SYSTEM_SANDBOX}: {said}"
+            f"no sandbox for commands: {name} does not answer, start it, {USE_SYSTEM_SANDBOX}: {output}"
         )
     code, description = _ask(engine_alone, "image", "inspect", "--", image)
     if code:
         raise SandboxMissingError(
             f"no sandbox for commands: {name} has no image {image}; get it with {name} pull {image}, {USE_SYSTEM_SANDBOX}"
         )
-    engine = replace(engine_alone, user=_user(name, said))
+    engine = replace(engine_alone, user=_user(name, output))
     _remove_unstarted(engine)
     return engine, _image(image, json.loads(description)[0])
 
@@ -183,10 +183,12 @@ def _remove_unstarted(engine: ContainerEngine) -> None:
                 _ask(engine, "rm", "--force", name)
 
 
-def last_line(said: bytes) -> str:
+def last_line(output: bytes) -> str:
     """Return the last line with text, shortened for a message."""
     lines = [
-        line for line in said.decode("utf-8", "replace").splitlines() if line.strip() and "--help" not in line
+        line
+        for line in output.decode("utf-8", "replace").splitlines()
+        if line.strip() and "--help" not in line
     ]
     return lines[-1].strip()[:_SHOWN_CHARS] if lines else "it said nothing"
 
@@ -373,7 +375,7 @@ async def start_container(
     """
     name = f"{LABEL}-{os.getpid()}-{secrets.token_hex(6)}"
     scratch = visible.Scratch()
-    said = tempfile.TemporaryFile()  # noqa: SIM115  the engine's program keeps writing to it
+    output = tempfile.TemporaryFile()  # noqa: SIM115  the engine's program keeps writing to it
     run: subprocess.Popen[bytes] | None = None
     try:
         handover = Path(scratch.path)
@@ -385,20 +387,20 @@ async def start_container(
                 cwd="/",
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=output,
                 start_new_session=True,
             )
             received = await _receive(listener, run)
         if received is not None:
             return Container(run, name, protections, received)
-        said.seek(0)
-        complaint = last_line(said.read())
+        output.seek(0)
+        complaint = last_line(output.read())
     except BaseException:
         if run is not None:
             _give_up(run)
         raise
     finally:
-        said.close()
+        output.close()
         scratch.remove()
     _give_up(run)
     raise ToolError(f"{plan.name} did not start: {complaint}")

@@ -75,10 +75,10 @@ def find_sandbox(
     complaint = ""
     for program in _programs(variables) if programs is None else programs:
         sandbox = BubblewrapSandbox(BubblewrapSetup(program, calls), options, variables)
-        said = _try(sandbox)
-        if not said:
+        failure = _try(sandbox)
+        if not failure:
             return sandbox
-        complaint = complaint or said
+        complaint = complaint or failure
     raise SandboxMissingError(_what_to_do(complaint))
 
 
@@ -87,11 +87,13 @@ def _container(options: SandboxOptions, inherited: Mapping[str, str]) -> Sandbox
     from orchestrator.engine.environments.sandbox.container_engine import USE_SYSTEM_SANDBOX
 
     sandbox = find_container(options.container, options, inherited)
-    said = _try(sandbox)
-    if 'exec: "sh"' in said or "executable file `sh`" in said:
-        said = f"the image {sandbox.plan.image.name} has no sh, which starts commands; use one that has it"
-    if said:
-        raise SandboxMissingError(f"no sandbox for commands: {' '.join(said.split())}, {USE_SYSTEM_SANDBOX}")
+    failure = _try(sandbox)
+    if 'exec: "sh"' in failure or "executable file `sh`" in failure:
+        failure = f"the image {sandbox.plan.image.name} has no sh, which starts commands; use one that has it"
+    if failure:
+        raise SandboxMissingError(
+            f"no sandbox for commands: {' '.join(failure.split())}, {USE_SYSTEM_SANDBOX}"
+        )
     return sandbox
 
 

@@ -31,7 +31,7 @@ _SHOWN_BYTES = 1_000_000
 
 _PREFIX = "pullwright"
 _GROUPS = "/sys/fs/cgroup"
-_process_numbers = itertools.count()
+_group_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUP
     """
     known = _known.pop((own, root), None)
     for parent, version in [known] if known else _parents(Path(own), Path(root)):
-        folder = parent / f"{_PREFIX}-{os.getpid()}-{next(_process_numbers)}"
+        folder = parent / f"{_PREFIX}-{os.getpid()}-{next(_group_numbers)}"
         with suppress(OSError):
             folder.mkdir()
             group = ControlGroup(folder, version, limit)
@@ -303,9 +303,8 @@ class Watch:
                 return self._too_much_memory()
         else:
             held = self._held()
-            self._held_least = min(
-                self._held_least, held
-            )  # memory of a process that has just ended may still be in use
+            # At first, memory of a process that has just ended may still be in use.
+            self._held_least = min(self._held_least, held)
             grown = held - self._held_least
             if private + grown > self._memory and self._exact_private_bytes() + grown > self._memory:
                 return self._too_much_memory()

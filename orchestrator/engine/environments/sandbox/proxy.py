@@ -123,11 +123,8 @@ _CHANGE_CIPHER_SPEC = 20
 _RECORD_HEAD, _MESSAGE_HEAD = 5, 4
 _MAX_RECORD = 1 << 14
 _CLIENT_HELLO, _SERVER_HELLO = 1, 2
-_SERVER_NAME, _ENCRYPTED_HELLO, _ENCRYPTED_NAME = (
-    0,
-    0xFE0D,
-    0xFFCE,
-)  # RFC 6066, RFC 9849, the first draft of it
+# RFC 6066, RFC 9849, and the first draft of RFC 9849
+_SERVER_NAME, _ENCRYPTED_HELLO, _ENCRYPTED_NAME = 0, 0xFE0D, 0xFFCE
 _RETRY = hashlib.sha256(b"HelloRetryRequest").digest()
 """The value in place of a server's random bytes that asks for a second hello (RFC 8446 4.1.3)."""
 

@@ -438,9 +438,8 @@ class Protection:
         """Return the steps of `sandbox_init`. A path that is a link by then is not mounted on."""
         place, target = os.fsencode(self.path), _handle(_FIRST_NUMBER)
         opened: Step = ("open", place, _FIRST_NUMBER)
-        no_programs = (
-            _NO_PROGRAMS if os.statvfs(root).f_flag & os.ST_NOEXEC else 0
-        )  # a mount cannot remove this flag
+        # A bind mount cannot remove the flag `noexec` of its file system.
+        no_programs = _NO_PROGRAMS if os.statvfs(root).f_flag & os.ST_NOEXEC else 0
         fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | no_programs, None)
         if self.content is None:
             return [opened, ("mount", target, target, None, _BIND, None), fixed]

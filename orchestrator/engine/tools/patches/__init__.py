@@ -1,1 +1,1 @@
-"""Patches: what they ask for, where their hunks belong in a file, and how all of it is written."""
+"""Patches: their formats, the places of their hunks in a file, and how all of a patch is written."""

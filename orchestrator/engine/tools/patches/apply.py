@@ -1,4 +1,4 @@
-"""`apply_patch`: several changes to several files in one call, all of them or none."""
+"""The tool `apply_patch`: several changes to several files in one call, all of them or none."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 10_000_000
-"""Of a file that is changed, moved or removed: its old bytes are kept until all is written."""
+"""The limit of a file that is changed, moved or removed: its old content is kept until everything is written."""
 
 
 class Staging:
-    """The files of an environment with changes on top that are not yet written. Paths are normal forms.
+    """The files of an environment with unwritten changes on top. Paths are normal forms.
 
     Attributes:
-        left: files that are changed though writing failed, because they could not be put back.
+        left: files that stay changed although writing failed, because they could not be restored.
     """
 
     def __init__(self, environment: ExecutionEnvironment) -> None:
@@ -49,16 +49,16 @@ class Staging:
         self._environment = environment
         self._before: dict[str, bytes | None] = {}
         self._after: dict[str, bytes | None] = {}
-        self._origin: dict[str, str] = {}  # of a moved file: its path on disk
+        self._origin: dict[str, str] = {}  # path on disk, by the new path of a moved file
         self._undo: list[tuple[str, Callable[[], Coroutine[None, None, None]]]] = []
 
     async def read(self, name: str) -> bytes | None:
-        """A file as it will be, None if there is none.
+        """Return a file's content with the changes so far; None if there is no such file.
 
         Raises:
-            ToolError: the path is refused, or what is there is no file or over 10 MB.
+            ToolError: the path is refused, or what exists there is not a file or is over 10 MB.
         """
-        if name not in self._before and self._makes_way(name) is not None:
+        if name not in self._before and self._file_in_the_way(name) is not None:
             self._before[name] = None
         elif name not in self._before:
             try:
@@ -68,22 +68,22 @@ class Staging:
         return self._after.setdefault(name, self._before[name])
 
     def before(self, name: str) -> bytes | None:
-        """What a changed file held before, under its old path if it was moved; None if it is new."""
+        """Return a changed file's previous content, at its old path if it was moved; None if it is new."""
         return self._before[self.moved_from(name) or name]
 
-    def _makes_way(self, name: str) -> str | None:
-        """The file that will be removed and has the name of a folder of this path."""
+    def _file_in_the_way(self, name: str) -> str | None:
+        """Return the file that will be removed and whose name becomes a folder in this path."""
         folders = (str(folder) for folder in PurePosixPath(name).parents)
         return next((folder for folder in folders if folder in self._before and self.removed(folder)), None)
 
     def put(self, name: str, data: bytes | None) -> None:
-        """Give a file, which was read before, another content; None removes it."""
+        """Set the content of a file that was read before; None removes it."""
         self._after[name] = data
         if data is None:
             self._origin.pop(name, None)
 
     def move(self, old: str, new: str, data: bytes) -> None:
-        """Let a file have another path and content. Both paths were read before."""
+        """Move a file to another path with another content. Both paths were read before."""
         origin = self._origin.get(old, old)
         self.put(old, None)
         self._origin.pop(new, None)
@@ -92,38 +92,39 @@ class Staging:
             self._origin[new] = origin
 
     def removed(self, name: str) -> bool:
-        """Whether the changes so far remove a file that is there."""
+        """Return whether the changes so far remove an existing file."""
         return self._before[name] is not None and self._after[name] is None
 
     def changed(self) -> dict[str, bytes | None]:
-        """The new content of every file that will differ, in the order in which they were read; None for removed."""
+        """Return the new content of every file that changes, in the order of reading; None for removed ones."""
         return {name: data for name, data in self._after.items() if data != self._before[name]}
 
     def names(self) -> tuple[str, ...]:
-        """Every path read, in order, but for those where nothing is, was or will be."""
+        """Return every path read, in order, except those without a file before and after the changes."""
         return tuple(
             name for name in self._after if self._after[name] is not None or self._before[name] is not None
         )
 
     def created(self, name: str) -> bool:
-        """Whether there is no such file on disk."""
+        """Return whether there is no such file on disk."""
         return self._before[name] is None
 
     def moved_from(self, name: str) -> str | None:
-        """The old path of a file that only changes its place and perhaps its text."""
+        """Return the old path of a file that is moved, with or without a change of its text; else None."""
         old = self._origin.get(name)
         return old if old is not None and self._after[old] is None else None
 
     async def write(self) -> None:
-        """Write all. Files are removed last, so that a moved one's mode can be taken from the old place.
+        """Write all changes.
 
-        Only those that stand where a folder has to be are removed before the files in that folder are written.
+        Files are removed last, so that a moved file can take its mode from the old path.
+        Only files whose names become folders are removed before the files in these folders are written.
 
         Raises:
-            ToolError: something could not be written; everything but `left` is as it was before.
+            ToolError: a file could not be written; everything except `left` is as it was before.
         """
         changed = self.changed()
-        in_the_way = {name: self._makes_way(name) for name, data in changed.items() if data is not None}
+        in_the_way = {name: self._file_in_the_way(name) for name, data in changed.items() if data is not None}
         early = [name for name in changed if name in in_the_way.values()]
         try:
             for name in (name for name, folder in in_the_way.items() if folder is None):
@@ -135,7 +136,7 @@ class Staging:
             for name in (name for name, data in changed.items() if data is None and name not in early):
                 await self._remove(name)
         except ToolError:
-            await self._put_back()
+            await self._restore()
             raise
 
     async def _write(self, name: str) -> None:
@@ -158,7 +159,7 @@ class Staging:
         moved = next((new for new, old in self._origin.items() if old == name), None)
         return lambda: self._environment.write_file(name, before, mode_of=moved)
 
-    async def _put_back(self) -> None:
+    async def _restore(self) -> None:
         for name, undo in reversed(self._undo):
             try:
                 await undo()
@@ -170,27 +171,27 @@ async def apply_changes(context: ToolContext, changes: Sequence[FilePatch]) -> O
     """Check every change against the files, one after the other, then write all.
 
     Raises:
-        ToolError: one cannot be made; nothing is written then.
+        ToolError: a change cannot be applied; no file is written then.
     """
     patching = _Patching(context)
     try:
         for change in changes:
             await patching.stage(change)
-        await _finished(patching.write())
+        await _finish(patching.write())
     except ToolError as error:
         raise type(error)(f"{error}\n{patching.aftermath()}") from None
     return Ok("\n".join(["Applied the patch:", *patching.report(), *await patching.syntax_remarks()]))
 
 
-async def _finished(work: Coroutine[None, None, None]) -> None:
-    """Bring work that was begun to its end, even if this is cancelled meanwhile."""
+async def _finish(work: Coroutine[None, None, None]) -> None:
+    """Await work to its end, even if this task is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # looked at, so that nobody complains that it was not
+            task.exception()  # retrieved, so that asyncio does not report it as never retrieved
         raise
 
 
@@ -199,13 +200,13 @@ class _Patching:
         self._staging = Staging(context.environment)
         self._context = context
         self._remarks: dict[str, list[str]] = {}
-        self._written: set[str] = set()  # files whose whole text is the model's
+        self._written: set[str] = set()  # files whose whole text the model wrote
 
     async def stage(self, change: FilePatch) -> None:
-        """Make one change on top of those before it.
+        """Stage one change on top of those before it.
 
         Raises:
-            ToolError: it cannot be made.
+            ToolError: the change cannot be applied.
         """
         name = file_name(self._context, change.path)
         try:
@@ -281,16 +282,16 @@ class _Patching:
             self._remarks.setdefault(name, []).append(remark)
 
     async def write(self) -> None:
-        """Write all that was staged, and enter it into the ledger.
+        """Write all staged changes, and record them in the ledger.
 
         Raises:
-            ToolError: it could not be written.
+            ToolError: a file could not be written.
         """
         await self._staging.write()
         self._record()
 
     async def syntax_remarks(self) -> list[str]:
-        """What `syntax_remark` says of the files that were written."""
+        """Return the remarks of `syntax_remark` on the written files."""
         found = [
             await syntax_remark(self._context, name, self._staging.before(name), data)
             for name, data in self._staging.changed().items()
@@ -299,11 +300,11 @@ class _Patching:
         return [remark.strip() for remark in found if remark]
 
     def aftermath(self) -> str:
-        """What became of the files though the patch failed."""
+        """Return a sentence about the state of the files after a failed patch."""
         if not self._staging.left:
             return "Nothing was changed: a patch is applied as a whole or not at all."
         self._context.ledger.touched.update(self._staging.left)
-        return f"These files were written before that and could not be put back: {', '.join(self._staging.left)}."
+        return f"These files were written before that and could not be restored: {', '.join(self._staging.left)}."
 
     def _record(self) -> None:
         ledger = self._context.ledger
@@ -318,7 +319,7 @@ class _Patching:
         ledger.shown -= {name for name, data in self._staging.changed().items() if data is None}
 
     def report(self) -> list[str]:
-        """A line for each file: `A` added, `M` changed, `D` removed, `R` moved; what should be known in brackets."""
+        """Return a line for each file: `A` added, `M` changed, `D` removed, `R` moved; remarks in brackets."""
         changed = self._staging.changed()
         moved = {name: old for name in changed if (old := self._staging.moved_from(name)) is not None}
         lines = []
@@ -330,7 +331,7 @@ class _Patching:
                 continue
             elif name not in changed:
                 line = f"M {name}"
-                remarks.append("it is as it was: the patch does not change its text")
+                remarks.append("unchanged: the patch does not change its text")
             elif changed[name] is None:
                 line = f"D {name}"
             else:
@@ -340,12 +341,12 @@ class _Patching:
 
 
 def apply_patch() -> Tool:
-    """The tool for patches between `*** Begin Patch` and `*** End Patch`."""
+    """Create the tool for patches between `*** Begin Patch` and `*** End Patch`."""
     return _tool("apply_patch_v4a", parse_v4a)
 
 
 def apply_unified_patch() -> Tool:
-    """The tool for unified diffs; the model calls it `apply_patch` as well."""
+    """Create the tool for unified diffs; the model calls it `apply_patch` as well."""
     return _tool("apply_patch_unified", parse_unified)
 
 

@@ -1,8 +1,8 @@
-"""Read patches, in the v4a format or as unified diffs: which files to add, remove, change and move.
+"""Parses patches, in the v4a format or as unified diffs: which files to add, remove, change and move.
 
-v4a: Appendix A of the coding agent loop specification; where that is silent, as the `apply_patch` program of
-https://github.com/openai/codex behaves. Unified diffs: https://git-scm.com/docs/diff-format, "Generating patch text
-with -p", and as models write them from memory.
+v4a: Appendix A of the coding agent loop specification. Where that is silent, the `apply_patch` program of
+https://github.com/openai/codex is followed. Unified diffs: https://git-scm.com/docs/diff-format, "Generating
+patch text with -p", and the variants that models write from memory.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _HEREDOC = re.compile(
     \s*(?:>\s*[^\s<>|;&]+|\|\s*{_PROGRAM}|;)?\s*""",
     re.VERBOSE,
 )
-"""What a shell would be told, so that the lines up to a word are what `apply_patch` reads."""
+"""Shell command lines that pass the lines up to a word to `apply_patch`."""
 _CLOSING = re.compile(r"\)?['\"]?\)?['\"]?")
 _FENCE = re.compile(r"(?P<ticks>`{3,}|~{3,})[\w.+-]*")
 
 
 class Action(StrEnum):
-    """What is done with a file."""
+    """What a patch does with a file."""
 
     ADD = "add"
     REMOVE = "delete"
@@ -39,7 +39,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PatchLine:
-    """A line of a chunk, without its end. `mark` is a space (it stays), `-` (it goes) or `+` (it comes)."""
+    """A line of a chunk, without its end. `mark` is a space (kept), `-` (removed) or `+` (added)."""
 
     mark: str
     text: str
@@ -47,17 +47,17 @@ class PatchLine:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Lines that stay, go and come in one place of a file.
+    """Lines that are kept, removed and added in one place of a file.
 
     Attributes:
-        lines: at least one.
-        patch_line: the line of the patch where it begins, from 1.
-        anchors: lines of the file above it, the outermost first.
-        at_end: its last old line is the last of the file.
-        expected: how many lines of the old file are above it, if the patch says so.
+        lines: the lines, at least one.
+        patch_line: number of the line of the patch where the chunk begins, from 1.
+        anchors: lines of the file above the chunk, the outermost first.
+        at_end: whether its last old line is the last line of the file.
+        expected: number of lines of the old file above the chunk, if the patch says so.
         final_newline: whether the file ends with a line end afterwards, if the patch says so.
-        promised: how many more lines that stay its header counts than there are. They are blank ones whose
-            mark got lost, or the patch was cut off.
+        promised: number of kept lines that its header counts and that are missing. They are blank lines that
+            lost their mark, or the patch was cut off.
     """
 
     lines: tuple[PatchLine, ...]
@@ -75,22 +75,22 @@ class Chunk:
 
     @property
     def new(self) -> tuple[str, ...]:
-        """The lines that are there afterwards."""
+        """The lines that are in their place afterwards."""
         return tuple(line.text for line in self.lines if line.mark != "-")
 
 
 @dataclass(frozen=True, slots=True)
 class FilePatch:
-    """What happens to one file.
+    """The change of one file.
 
     Attributes:
-        action: which of the three.
+        action: what is done with the file.
         path: the file, as the patch spells it.
-        chunks: for `UPDATE`, in the order of the file; for `REMOVE`, all of its text or nothing.
-        content: for `ADD`, and where `may_create`, the text of the new file, with LF.
+        chunks: for `UPDATE`, in the order of the file; for `REMOVE`, all of its text or none.
+        content: for `ADD` and with `may_create`, the text of the new file, with LF.
         move_to: for `UPDATE`, the file's new path.
-        may_create: for `UPDATE`: the chunks name no old line, so that a missing file is created.
-        remark: what the model should be told when it is done.
+        may_create: for `UPDATE`: whether a missing file is created, because the chunks have no old line.
+        remark: what the model is told afterwards.
     """
 
     action: Action
@@ -111,9 +111,9 @@ def promise_broken(old: int, new: int) -> str:
 
 
 def unwrapped(patch: str) -> list[tuple[int, str]]:
-    """Return the lines of a patch with their numbers from 1, without the code fence or heredoc around them.
+    """Return the numbered lines of a patch without the code fence or heredoc around them.
 
-    A CR at the end of a line is dropped: the line ends are those of the file.
+    Numbers start at 1. A CR at the end of a line is dropped: the line ends are those of the file.
     """
     raw = patch.removeprefix("\ufeff").split("\n")
     lines = [(number, line.removesuffix("\r")) for number, line in enumerate(raw, 1)]
@@ -128,7 +128,10 @@ def unwrapped(patch: str) -> list[tuple[int, str]]:
 
 
 def _without_blank_ends(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, int]:
-    """The range without blank lines before and empty ones behind; there, a single space may be context."""
+    """Return the range without blank lines before it and empty lines after it.
+
+    After it, a line with a single space may be context.
+    """
     while first < last and not lines[first][1].strip():
         first += 1
     while first < last and not lines[last - 1][1]:
@@ -139,7 +142,7 @@ def _without_blank_ends(lines: list[tuple[int, str]], first: int, last: int) -> 
 def _inside(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, int, bool] | None:
     """Return the range inside a code fence or heredoc, or None if there is none.
 
-    The second value says whether the heredoc drops the tabs before its lines.
+    The third value says whether the heredoc drops the tabs before its lines.
     """
     opening, closing = lines[first][1].strip(), lines[last - 1][1].strip()
     if fence := _FENCE.fullmatch(opening):
@@ -149,7 +152,7 @@ def _inside(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, i
         return None
     end = last - 1
     while end > first + 1 and _CLOSING.fullmatch(lines[end][1].strip()):
-        end -= 1  # what closes a command around the heredoc may be on a line of its own
+        end -= 1  # the end of a command around the heredoc may have its own line
     if not re.fullmatch(rf"{re.escape(heredoc['word'])}['\")]*", lines[end][1].strip()):
         return None
     return first + 1, end, bool(heredoc["tabs"])
@@ -165,17 +168,17 @@ _END_OF_FILE = "*** End of File"
 
 
 def parse_v4a(patch: str) -> tuple[FilePatch, ...]:
-    """Read a patch. A code fence or a heredoc around it is taken off.
+    """Parse a patch in the v4a format, without the code fence or heredoc around it.
 
     Raises:
-        ToolError: it is not of this format; the message names the line.
+        ToolError: the patch is not of this format; the message names the line.
     """
     lines = unwrapped(patch.rstrip())
     if not lines or lines[0][1].strip() != _BEGIN:
         raise ToolError(f"the patch must begin with the line {_BEGIN}, with nothing before it")
     if lines[-1][1].strip() != _END:
         raise ToolError(
-            f"the patch must end with the line {_END}, with nothing behind it; if it was cut off, send a shorter one"
+            f"the patch must end with the line {_END}, with nothing after it; if it was cut off, send a shorter one"
         )
     reader = _Reader(lines[1:-1])
     changes = []
@@ -195,26 +198,26 @@ class _Reader:
 
     @property
     def number(self) -> int:
-        """The next line's number in the patch; where none is left, the last one's."""
+        """The next line's number in the patch; at the end, that of the last line."""
         return self._lines[min(self._next, len(self._lines) - 1)][0]
 
     def peek(self) -> str | None:
-        """The next line, None at the end."""
+        """Return the next line without reading it; None at the end."""
         return self._lines[self._next][1] if self._next < len(self._lines) else None
 
     def take(self) -> str:
-        """The next line, which is there."""
+        """Read the next line, which must exist."""
         self._next += 1
         return self._lines[self._next - 1][1]
 
     def skip_blank(self) -> bool:
-        """Go to the next line that is not blank. Return whether there is one."""
+        """Skip blank lines. Return whether there is another line."""
         while (line := self.peek()) is not None and not line.strip():
             self._next += 1
         return line is not None
 
     def problem(self, words: str) -> ToolError:
-        """An error at the next line."""
+        """Return an error about the next line."""
         return ToolError(f"line {self.number} of the patch {words}")
 
 
@@ -265,7 +268,7 @@ def _chunk(reader: _Reader, *, first: bool) -> Chunk:
     if anchors is None and not first:
         raise reader.problem("is outside any hunk: begin a hunk with @@")
     lines: list[PatchLine] = []
-    empty: list[PatchLine] = []  # those that have not even a mark
+    empty: list[PatchLine] = []  # lines that have not even a mark
     while (line := reader.peek()) is not None and not line.startswith(("@@", "***")):
         if line[:1] not in {" ", "+", "-", ""}:
             raise reader.problem(
@@ -284,9 +287,10 @@ def _chunk(reader: _Reader, *, first: bool) -> Chunk:
 
 
 def _without_empty(lines: list[PatchLine], empty: list[PatchLine]) -> list[PatchLine]:
-    """The lines of a hunk. Where all are new but for empty ones without a mark, these name no place in the file.
+    """Return the lines of a hunk, treating empty lines without a mark as new if all other lines are new.
 
-    Between new lines they are new, too; before and behind them they only part hunks.
+    Such a hunk names no place in the file. Empty lines before and after the new lines only separate hunks,
+    and are dropped.
     """
     if len(empty) != sum(line.mark != "+" for line in lines):
         return lines
@@ -297,13 +301,13 @@ def _without_empty(lines: list[PatchLine], empty: list[PatchLine]) -> list[Patch
 
 
 def _anchors(reader: _Reader) -> tuple[str, ...] | None:
-    """The texts of the `@@` lines, blank ones left out; None if there is no such line."""
+    """Return the texts of the `@@` lines without blank ones; None if there is no such line."""
     found = []
     begun = False
     while (line := reader.peek()) is not None and line.startswith("@@"):
         begun = True
         if line[2:3] not in {"", " ", "\t"}:
-            raise reader.problem("has @@ without a space behind it")
+            raise reader.problem("has @@ without a space after it")
         found.append(reader.take()[3:])
     return tuple(anchor for anchor in found if anchor.strip()) if begun else None
 
@@ -316,11 +320,11 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _PREFIXES = {"a/", "b/", "c/", "i/", "o/", "w/"}
-"""What git puts before paths: https://git-scm.com/docs/diff-config, `diff.mnemonicPrefix`."""
+"""Prefixes that git puts before paths: https://git-scm.com/docs/diff-config, `diff.mnemonicPrefix`."""
 
 
 def header_path(text: str) -> str:
-    """The path behind `--- ` or `+++ `, or behind `rename from `."""
+    """Return the path after `--- ` or `+++ `, or after `rename from `."""
     text = text.strip(" ")
     if quoted := _QUOTED.match(text):
         return _unquoted(quoted.group())
@@ -328,7 +332,7 @@ def header_path(text: str) -> str:
 
 
 def paths_of_git_line(text: str) -> tuple[str, str]:
-    """The two paths behind `diff --git `; empty where blanks in them make it unclear."""
+    """Return the two paths after `diff --git `; empty if blanks in them make it ambiguous."""
     text = text.strip()
     if quoted := _QUOTED.match(text):
         return _unquoted(quoted.group()), header_path(text[quoted.end() :])
@@ -340,7 +344,7 @@ def paths_of_git_line(text: str) -> tuple[str, str]:
 
 
 def without_prefixes(old: str, new: str) -> tuple[str | None, str | None]:
-    """Return both paths as the repository has them; None for the side that does not exist."""
+    """Return both paths as they are in the repository; None for the side that does not exist."""
     if NOWHERE in (old, new):
         return (
             None if old == NOWHERE else old.removeprefix("a/"),
@@ -358,7 +362,7 @@ def without_prefixes(old: str, new: str) -> tuple[str | None, str | None]:
 
 
 def _unquoted(text: str) -> str:
-    """Undo git's quoting of a path, which is that of C: https://git-scm.com/docs/git-config, `core.quotePath`."""
+    """Undo git's C-style quoting of a path: https://git-scm.com/docs/git-config, `core.quotePath`."""
 
     def plain(escape: re.Match[bytes]) -> bytes:
         code = escape[1]
@@ -380,12 +384,12 @@ class DiffFile:
     """A file of a diff, with its paths as spelled.
 
     Attributes:
-        number: the line of the patch where it begins.
-        old: empty where it is not known.
-        new: likewise.
-        awaits_names: it began with a `diff --git` line, and only that has named it so far.
+        number: number of the line of the patch where it begins.
+        old: old path; empty if unknown.
+        new: new path; empty if unknown.
+        awaits_names: whether it began with a `diff --git` line and has no other names yet.
         header: the lines before the first hunk that name no file.
-        unplaced: the line of a hunk that counts old lines and has none.
+        unplaced: line of a hunk that counts old lines but has none.
     """
 
     number: int
@@ -398,27 +402,27 @@ class DiffFile:
 
 
 class DiffReader:
-    """Reads lines with their numbers, as `unwrapped` gives them."""
+    """Reads numbered lines, as `unwrapped` returns them."""
 
     def __init__(self, lines: list[tuple[int, str]]) -> None:
         self._numbers = [number for number, _ in lines]
         self._lines = [line for _, line in lines]
         self._next = 0
-        self._behind_blank = 0  # the line behind the empty ones that were last looked at
+        self._after_blank = 0  # the line after the empty ones examined last
         self._files: list[DiffFile] = []
 
     def files(self) -> list[DiffFile]:
-        """All files, in order; text between them is left out.
+        """Return all files, in order; text between them is left out.
 
         Raises:
-            ToolError: lines of a hunk are where no hunk is.
+            ToolError: there are lines of a hunk outside any hunk.
         """
         while self._next < len(self._lines):
             self._read(self._lines[self._next])
         return self._files
 
     def _read(self, line: str) -> None:
-        """Take in the next line, or the two that name a file, or a hunk."""
+        """Process the next line, the next two lines that name a file, or the next hunk."""
         file = self._files[-1] if self._files else None
         number = self._numbers[self._next]
         if line.startswith("diff --git "):
@@ -440,7 +444,7 @@ class DiffReader:
 
     def _name(self, file: DiffFile | None, number: int) -> None:
         old, new = (header_path(line[4:]) for line in self._lines[self._next : self._next + 2])
-        if file is None or not file.awaits_names or not _may_be_called(file, old, new):
+        if file is None or not file.awaits_names or not _can_have_names(file, old, new):
             file = DiffFile(number)
             self._files.append(file)
         file.old, file.new, file.awaits_names = old, new, False
@@ -461,7 +465,7 @@ class DiffReader:
         if old_left != new_left and max(old_left, new_left) > 0:
             raise ToolError(f"the hunk at line {begins} of the patch: {promise_broken(old_left, new_left)}")
         above = None
-        if numbers:  # a hunk with old lines counts from the first of them, one without from the line above it
+        if numbers:  # the number is that of the first old line, or of the line above a hunk without any
             above = max(0, int(numbers[1]) - 1) if has_old else int(numbers[1])
         return Chunk(
             tuple(lines),
@@ -472,9 +476,10 @@ class DiffReader:
         )
 
     def _hunk_lines(self, old_left: int, new_left: int) -> tuple[list[PatchLine], set[str], tuple[int, int]]:
-        """The lines of a hunk, the sides, `old` and `new`, that end without a line end, and how many lines are left.
+        """Return the lines of a hunk, the sides without a final line end, and the counts of missing lines.
 
-        Empty lines at its end, which the header counts, are left: they may be lines that stay, or nothing.
+        The sides are `old` and `new`. Empty lines at its end that the header counts are left out and count as
+        missing: they may be kept lines, or no lines at all.
         """
         lines: list[PatchLine] = []
         bare: set[str] = set()
@@ -484,7 +489,7 @@ class DiffReader:
             mark = line[:1] or " "
             if mark == "\\" and lines:
                 bare |= {"old", "new"} - {{"+": "old", "-": "new"}.get(lines[-1].mark, "")}
-            elif mark not in _MARKS or self._is_behind(line, old_left, new_left):
+            elif mark not in _MARKS or self._is_after_hunk(line, old_left, new_left):
                 break
             else:
                 lines.append(PatchLine(mark, line[1:]))
@@ -496,13 +501,13 @@ class DiffReader:
             del lines[-empty:]
         return lines, bare, (old_left + empty, new_left + empty)
 
-    def _is_behind(self, line: str, old_left: int, new_left: int) -> bool:
-        """Return whether the next line is behind the hunk, though it looks like a line of it."""
+    def _is_after_hunk(self, line: str, old_left: int, new_left: int) -> bool:
+        """Return whether the next line is after the hunk, although it looks like a line of it."""
         done = old_left <= 0 or new_left <= 0 if not line else old_left <= 0 and new_left <= 0
         if self._is_pair(self._next):
             following = self._following(2)
             if following is not None and following[:1] in _MARKS | {"", "\\"}:
-                return False  # behind the names of a file there is a hunk
+                return False  # the names of a file are followed by a hunk
             if (old_left, new_left) == (1, 1):
                 return _SURE_HEADER.match(line) is not None
             return True
@@ -512,10 +517,10 @@ class DiffReader:
 
     def _goes_on(self) -> bool:
         """Return whether lines of the hunk follow these empty lines."""
-        at = max(self._next, self._behind_blank)
+        at = max(self._next, self._after_blank)
         while at < len(self._lines) and not self._lines[at]:
             at += 1
-        self._behind_blank = at
+        self._after_blank = at
         return at < len(self._lines) and self._lines[at][:1] in _MARKS and not self._is_pair(at)
 
     def _following(self, distance: int) -> str | None:
@@ -532,7 +537,7 @@ class DiffReader:
         return ToolError(f"line {self._numbers[self._next]} of the patch, {quoted!r}, {words}")
 
 
-def _may_be_called(file: DiffFile, old: str, new: str) -> bool:
+def _can_have_names(file: DiffFile, old: str, new: str) -> bool:
     """Return whether a file with this `diff --git` line can have these names."""
     renames = (line.partition(" ")[2].partition(" ")[2] for line in file.header if line.startswith("rename "))
     known = {*without_prefixes(file.old, file.new), *map(header_path, renames)} - {None, ""}
@@ -550,10 +555,10 @@ _REFUSED = {
 
 
 def parse_unified(patch: str) -> tuple[FilePatch, ...]:
-    """Read a diff of one or more files. A code fence around it, and text between the files, is left out.
+    """Parse a diff of one or more files. A code fence around it, and text between the files, is left out.
 
     Raises:
-        ToolError: it is not of this format, or asks for what is not supported.
+        ToolError: the patch is not of this format, or asks for something that is not supported.
     """
     files = DiffReader(unwrapped(patch)).files()
     if not files and "*** Begin Patch" in patch:
@@ -581,7 +586,7 @@ def _change(file: DiffFile) -> FilePatch:
     if _after(file, "new file mode ") is not None or old is None:
         return _addition(file, new)
     if _after(file, "deleted file mode ") is not None or new is None:
-        return FilePatch(Action.REMOVE, _named(file, old), tuple(file.chunks))
+        return FilePatch(Action.REMOVE, _required_path(file, old), tuple(file.chunks))
     return _update(file, old, new)
 
 
@@ -593,7 +598,7 @@ def _addition(file: DiffFile, path: str | None) -> FilePatch:
         raise _problem(file, promise_broken(promised, promised))
     mode = _mode(file, "new file mode ")
     remark = f"its mode was not set to {mode}: use chmod" if mode not in {None, _PLAIN_MODE} else ""
-    return FilePatch(Action.ADD, _named(file, path), content=_new_text(file.chunks), remark=remark)
+    return FilePatch(Action.ADD, _required_path(file, path), content=_new_text(file.chunks), remark=remark)
 
 
 def _update(file: DiffFile, old: str, new: str) -> FilePatch:
@@ -609,10 +614,10 @@ def _update(file: DiffFile, old: str, new: str) -> FilePatch:
     may_create = not moves and not any(chunk.old for chunk in file.chunks)
     return FilePatch(
         Action.UPDATE,
-        _named(file, old),
+        _required_path(file, old),
         tuple(file.chunks),
         content=_new_text(file.chunks) if may_create else "",
-        move_to=_named(file, new) if moves else None,
+        move_to=_required_path(file, new) if moves else None,
         may_create=may_create,
     )
 
@@ -622,19 +627,19 @@ def _new_text(chunks: list[Chunk]) -> str:
     return text.removesuffix("\n") if chunks and chunks[-1].final_newline is False else text
 
 
-def _named(file: DiffFile, path: str | None) -> str:
+def _required_path(file: DiffFile, path: str | None) -> str:
     if not path:
         raise _problem(file, "it names no file")
     return path
 
 
 def _after(file: DiffFile, begin: str) -> str | None:
-    """Return what follows these words in the header, or None if they are not there."""
+    """Return the text after these words in the header, or None if they are missing."""
     return next((line.removeprefix(begin).strip() for line in file.header if line.startswith(begin)), None)
 
 
 def _mode(file: DiffFile, begin: str) -> str | None:
-    """The file mode at the end of a header line; that of `index` is there only if it stays."""
+    """Return the file mode at the end of a header line; `index` has one only if it does not change."""
     words = (_after(file, begin) or "").split()
     return words[-1] if words and len(words[-1]) == len(_PLAIN_MODE) and words[-1].isdigit() else None
 

@@ -1,4 +1,4 @@
-"""Apply the chunks of a patch to a text: find each place, with growing tolerance, and replace its lines."""
+"""Applies the chunks of a patch to a text: finds each place, with growing tolerance, and replaces its lines."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("blanks at line ends", str.rstrip),
     ("quotes, dashes or spaces", _plain_and_closed),
 )
-"""What is overlooked, in words, and the function that makes two lines equal that differ in nothing else."""
+"""The differences that are ignored, in words, and the function that removes them from a line."""
 
 _ANCHOR_STEPS = (str, str.rstrip, str.strip, _bare)
-"""A line behind `@@` only names a place, so that its indentation is not needed."""
+"""A line after `@@` only names a place, so its indentation need not match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A text after chunks were applied, and in words which differences were ignored to find their places."""
+    """A text after chunks were applied, and remarks on the differences ignored to find their places."""
 
     text: str
     remarks: tuple[str, ...]
@@ -57,9 +57,10 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a chunk's old lines are: `[start, end)`. `size` is how many of its lines count, `step` the tolerance.
+    """The place of a chunk's old lines: `[start, end)`.
 
-    `shift` is by what the file's indentation differs from the chunk's, where it does.
+    `size` is the number of the chunk's lines that count, `step` the tolerance. `shift` is the difference
+    between the indentation of the file and of the chunk, if there is one.
     """
 
     start: int
@@ -69,33 +70,33 @@ class _Place:
     shift: Shift | None = None
 
 
-def _never(_old: str) -> bool:
+def _never_missed(_old: str) -> bool:
     return False
 
 
 def apply_chunks(
-    name: str, text: str, chunks: Sequence[Chunk], missed: Callable[[str], bool] = _never
+    name: str, text: str, chunks: Sequence[Chunk], missed: Callable[[str], bool] = _never_missed
 ) -> Edited:
     """Apply chunks to a text, each below the one before it.
 
-    Lines that stay keep their text and line end, whatever the patch says; new lines get the
-    line end of the first line. The final line end stays as it is, unless a chunk says otherwise.
-    Where all old lines of a chunk are indented by the same blanks too much or too little, and there
-    is one such place, its new lines are shifted alike.
+    Kept lines keep their text and line end, whatever the patch says. New lines get the line end of the first
+    line. The final line end stays as it is, unless a chunk says otherwise. If the indentation of all old
+    lines of a chunk differs by the same blanks, and there is one such place, its new lines are shifted alike.
 
     Args:
         missed: records old lines that were not found; returns whether similar ones were missed before.
 
     Raises:
-        ToolError: a chunk's old lines are not there; the message names the hunk and shows the nearest lines.
+        ToolError: a chunk's old lines are not in the text; the message names the hunk and shows the nearest
+            lines.
     """
     ways = [_LINE_END]
-    if _LONE_CR.search(text):  # lines are counted by LF wherever there is one
+    if _LONE_CR.search(text):  # where a file has LF, only LF counts lines
         ways.insert(1 if "\n" in text else 0, _ANY_LINE_END)
     failure: ToolError | None = None
     for line_end in ways:
         try:
-            return _apply(name, _split(text, line_end), chunks, missed if failure is None else _never)
+            return _apply(name, _split(text, line_end), chunks, missed if failure is None else _never_missed)
         except ToolError as error:
             failure = failure or error
     raise failure or AssertionError("there is a way to split a text")
@@ -167,23 +168,23 @@ def _joined(lines: list[tuple[str, str]], places: list[tuple[_Place, Chunk]]) ->
 
 
 class _Finder:
-    """Find one chunk after the other.
+    """Finds one chunk after the other.
 
     Args:
-        lines: of the file, without their ends.
+        lines: lines of the file, without their ends.
         missed: see `apply_chunks`.
-        closed: the last line has a line end.
+        closed: whether the last line has a line end.
     """
 
     def __init__(self, lines: list[str], missed: Callable[[str], bool], *, closed: bool) -> None:
         self._lines = lines
         self._missed = missed
         self._closed = closed
-        self._views: dict[Callable[[str], str], LineIndex] = {}  # by what makes lines equal
+        self._views: dict[Callable[[str], str], LineIndex] = {}  # by the function that makes lines equal
         self._shifted: ShiftedLines | None = None
         self._cursor = 0  # the first line below the chunks found so far
-        self._drift = 0  # how far the last chunk was from where the patch expected it
-        self._said = 0  # the first line below the chunks so far by what the patch says
+        self._drift = 0  # distance of the last chunk from its expected place
+        self._stated_cursor = 0  # the same as `_cursor`, by the patch's own line numbers
 
     def place(self, chunk: Chunk) -> _Place | str:
         """Return the chunk's place, or why there is none."""
@@ -194,29 +195,34 @@ class _Finder:
             return self._insertion(chunk, above)
         expected = None if chunk.expected is None else chunk.expected + self._drift
         found = self._find(chunk, above, expected) or self._find_shifted(chunk, above, expected)
-        if found is None or (isinstance(found, _Place) and found.shift is not None and self._anywhere(chunk)):
+        if found is None or (
+            isinstance(found, _Place) and found.shift is not None and self._find_anywhere(chunk)
+        ):
             return self._missing(chunk, above)
         if isinstance(found, str):
             return found
         if chunk.expected is not None:
-            if chunk.expected < self._said and self._is_elsewhere(chunk, found):
+            if chunk.expected < self._stated_cursor and self._is_elsewhere(chunk, found):
                 return (
                     f"its header says line {chunk.expected + 1}, which is not below the hunk above it, and its lines are in the "
                     "file more than once: put the hunks in the order of the file, with their line numbers"
                 )
-            self._said = chunk.expected + len(chunk.old)
+            self._stated_cursor = chunk.expected + len(chunk.old)
             self._drift = found.start - chunk.expected
         self._cursor = found.end
         return found
 
     def _is_elsewhere(self, chunk: Chunk, found: _Place) -> bool:
-        """Return whether the old lines stand in another place as well."""
+        """Return whether the old lines are in another place as well."""
         simple = _STEPS[found.step][1] if found.shift is None else _bare
         places = self._view(simple).places([simple(line) for line in chunk.old], 0, found.start)
         return any(place != found.start for place in places)
 
     def _below_anchors(self, anchors: tuple[str, ...]) -> int | str:
-        """Return the line below the last anchor. An outer anchor may stand above the cursor if an earlier chunk was in it too."""
+        """Return the line below the last anchor, or why there is none.
+
+        An outer anchor may be above the cursor if an earlier chunk was in it too.
+        """
         start = self._cursor
         for depth, anchor in enumerate(anchors, 1):
             found = self._anchor(anchor, start)
@@ -228,7 +234,10 @@ class _Finder:
         return start
 
     def _insertion(self, chunk: Chunk, above: int) -> _Place | str:
-        """Return the place of a chunk of new lines alone: below the anchor, where the patch says, or at the end of the file."""
+        """Return the place of a chunk with only new lines, or why there is none.
+
+        It is below the anchor, where the patch says, or at the end of the file.
+        """
         size = len(chunk.lines)
         if chunk.at_end or (chunk.expected is None and not chunk.anchors):
             return _Place(len(self._lines), len(self._lines), size)
@@ -236,7 +245,7 @@ class _Finder:
             self._cursor = above
             return _Place(above, above, size)
         start = chunk.expected + self._drift
-        self._said = chunk.expected
+        self._stated_cursor = chunk.expected
         if not self._cursor <= start <= len(self._lines):
             return f"line {chunk.expected} is not below the hunk above it, or not in the file of {len(self._lines)} lines"
         self._cursor = start
@@ -283,7 +292,7 @@ class _Finder:
             return ""
         region = numbered(self._lines, place.start, place.end)
         return (
-            f"the file's lines have {place.shift} before them, which cannot be taken from its new line {short!r}. "
+            f"the file's lines have {place.shift} before them, which cannot be removed from its new line {short!r}. "
             f"Indent the hunk as the file is; copy the text without the numbers:\n{region}"
         )
 
@@ -292,10 +301,11 @@ class _Finder:
         return (above, above - 1) if chunk.anchors and above > self._cursor else (above,)
 
     def _wanted(self, chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...], bool]]:
-        """The old lines that may stand for the chunk, how many of its lines count, and whether the file ends with them.
+        """Yield the possible old lines, how many of the chunk's lines they cover, and if the file ends there.
 
-        Lines that the header promises are blank in the file, or the last of them is what some count behind its
-        final line end. Such a chunk is only where the header says, or else a line above the others may be missing.
+        Lines that the header counts and that are missing are blank in the file, or the last one is the empty
+        line that some count after the final line end. Such a chunk is accepted only at the line in its
+        header, because otherwise a line above the others may be missing.
         """
         if not chunk.promised:
             yield from ((size, old, chunk.at_end) for size, old in _endings(chunk))
@@ -327,12 +337,12 @@ class _Finder:
             )
         return f"{begin}{self._nearest((anchor,), 'the line')}"
 
-    def _anywhere(self, chunk: Chunk) -> _Place | None:
-        """Return where the old lines stand in the file with their indentation, above the cursor too."""
+    def _find_anywhere(self, chunk: Chunk) -> _Place | None:
+        """Return where the old lines are in the file with their indentation, also above the cursor."""
         return self._find(replace(chunk, anchors=(), at_end=False, promised=0), 0, None)
 
     def _missing(self, chunk: Chunk, above: int) -> str:
-        found = self._anywhere(chunk)
+        found = self._find_anywhere(chunk)
         if found is None:
             return f"its lines are not in the file{self._nearest(chunk.old, 'the hunk')}"
         line = found.start + 1
@@ -355,9 +365,9 @@ class _Finder:
 
 
 def _endings(chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The chunk's old lines, then without blank ones at its end, a few at most: models leave such between hunks.
+    """Yield the chunk's old lines, then without blank ones at its end, each with the number of its lines.
 
-    Each with the number of lines of the chunk that count.
+    At most a few blank lines are dropped: models leave such lines between hunks.
     """
     size, old = len(chunk.lines), chunk.old
     yield size, old

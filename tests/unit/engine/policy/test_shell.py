@@ -177,9 +177,9 @@ def test_the_commands_of_any_text(text: str, found: list[object]) -> None:
         ("p # a", "comment"),
         ("#", "comment"),
         ("! p", "! has a meaning"),
-        ("if p", "the shell's language"),
-        ("'if' p", "the shell's language"),
-        ("time p", "the shell's language"),
+        ("if p", "a keyword of the shell"),
+        ("'if' p", "a keyword of the shell"),
+        ("time p", "a keyword of the shell"),
         ("p <<a", "redirection"),
         ("p <<<a", "redirection"),
         ("p >|a", "redirection"),
@@ -206,8 +206,8 @@ def test_the_commands_of_any_text(text: str, found: list[object]) -> None:
         ("p \x00", "not understood"),
         ("p '\x00'", "single quote"),
         ("p \\", "backslash"),
-        ("* p", "not plain"),
-        ("'' p", "not plain"),
+        ("* p", "empty or has a wildcard"),
+        ("'' p", "empty or has a wildcard"),
     ],
 )
 def test_what_is_outside_of_the_language_says_so(text: str, why: str) -> None:

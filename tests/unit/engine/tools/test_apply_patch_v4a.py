@@ -442,14 +442,14 @@ async def test_what_the_patch_wrote_or_what_is_there_already_may_be_added(
 ) -> None:
     (tmp_path / "a.py").write_text("a\n")
     answer = await sections(context, "*** Add File: n\n+1", "*** Add File: n\n+2", "*** Add File: a.py\n+a")
-    assert answer == ["A n", "M a.py (it is as it was: the patch does not change its text)"]
+    assert answer == ["A n", "M a.py (unchanged: the patch does not change its text)"]
     assert (tmp_path / "n").read_text() == "2\n"
 
 
 async def test_a_patch_that_changes_no_text_says_so(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("a\n")
     (answer,) = await update(context, "@@\n a")
-    assert answer == "M a.py (it is as it was: the patch does not change its text)"
+    assert answer == "M a.py (unchanged: the patch does not change its text)"
     assert context.ledger.touched == set()
 
 

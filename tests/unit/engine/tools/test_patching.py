@@ -286,7 +286,7 @@ async def test_what_cannot_be_put_back_is_named(tmp_path: Path) -> None:
     environment = Failing(tmp_path, clock=SystemClock())
     context = ToolContext(environment, Ledger(), lambda _text: None)
     with pytest.raises(
-        ToolError, match=r"the disk is full\nThese files were written before that .* put back: a"
+        ToolError, match=r"the disk is full\nThese files were written before that .* restored: a"
     ):
         await apply_patch().execute(v4a("*** Update File: a\n-a\n+A", "*** Update File: b\n-b\n+B"), context)
     assert context.ledger.touched == {"a"}

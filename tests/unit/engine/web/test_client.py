@@ -219,7 +219,7 @@ async def test_packed_pages_are_unpacked() -> None:
         assert (await access.fetch(f"{site.url}/")).text == "words"
         with pytest.raises(ToolError, match="cannot be decompressed"):
             await access.fetch(f"{site.url}/broken")
-        with pytest.raises(ToolError, match="was not asked for"):
+        with pytest.raises(ToolError, match="was not requested"):
             await access.fetch(f"{site.url}/twice")
 
 
