@@ -1,8 +1,8 @@
 """The commands that may run: permission levels, rules, and commands blocked at every level.
 
 A rule is read by the parser that reads commands. `*` as a word stands for any number of words, also none.
-Inside a word it stands for any characters but `/`. Everything else stands for itself: `"pytest *"`, `"git
-diff *"`, `"FOO=* pytest *"`, `"pytest * > *"`, `"cd * && pytest *"`.
+Inside a word it stands for any characters but `/`. Everything else stands for itself. Examples:
+`"pytest *"`, `"git diff *"`, `"FOO=* pytest *"`, `"pytest * > *"`, `"cd * && pytest *"`.
 
 Commands blocked at every level would destroy a machine. This is only a first barrier (see `shell`); the
 sandbox is the one to rely on.

@@ -1,8 +1,8 @@
 """The options of programs that a star of a rule does not grant, because they start another program.
 
 A star after an unknown program may grant every program; `starts_others` reports this. The table of options
-makes that harder where the rule names a program that runs no code of the clone, as `pip list *` and `node
---check *` do. Programs that always run such code, like `pytest`, `make` and `python`, are not in the table.
+makes that harder where the rule names a program that runs no code of the clone, as `pip list *` and
+`node --check *` do. Programs that always run such code, like `pytest`, `make` and `python`, are not in it.
 
 Options and subcommands of git that run another program are granted by no rule, not even by name. Git accepts
 abbreviated long options and clusters of letters: https://git-scm.com/docs/gitcli. Remote helpers, by which an

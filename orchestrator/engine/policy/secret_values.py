@@ -50,6 +50,7 @@ _COUNTING = b" ".join(
 )
 """Consecutive digits and their codes, which occur in many texts."""
 _RARE_ENCODINGS_CHARS = 400
+"""The length up to which a value is searched in rare encodings too."""
 
 # Characters without width. Their bytes are removed on both sides of the comparison.
 _INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufe0f\ufeff".encode()

@@ -159,7 +159,7 @@ async def test_a_schema_that_no_vendor_takes_costs_the_tool(session: Session) ->
     tools = await session.tools(server(good, bad, name="s"), approved={"s": definitions(good, bad)})
     assert list(tools) == ["mcp_s_good"]
     assert "the tool bad of the MCP server s is not used" in session.said(Warned)[0]
-    assert "leads to nothing" in session.said(Warned)[0]
+    assert "has no target" in session.said(Warned)[0]
 
 
 async def test_a_replay_gives_the_recorded_answers_and_starts_nothing(session: Session) -> None:
