@@ -220,7 +220,7 @@ def test_a_session_may_be_used_again_in_another_event_loop(tmp_path: Path) -> No
 class Bare(LocalEnvironment):
     """This machine, as if it had no bubblewrap."""
 
-    async def _found_sandbox(self) -> Any:
+    async def _resolve_sandbox(self) -> Any:
         return find_sandbox(programs=[])
 
 
