@@ -329,7 +329,7 @@ async def test_a_model_that_fails_leaves_the_conversation_alone_until_it_must(tm
     shorter = told.of(Compacted)
     assert all("no room is left for a reply" in one.reason for one in shorter)
     assert all(one.tokens_after <= WINDOW * 0.25 for one in shorter)
-    assert "the conversation's summary could not be had: gone" in told.of(Warned)[0].message
+    assert "the conversation could not be summarized: gone" in told.of(Warned)[0].message
 
 
 async def test_an_overflow_of_an_unknown_window_is_overcome_and_remembered(tmp_path: Path) -> None:
