@@ -81,7 +81,7 @@ async def test_a_server_that_is_busy_is_asked_again() -> None:
     ("status", "body", "error", "message"),
     [
         (401, {"error": {"message": f"wrong key {KEY}"}}, AuthenticationError, "wrong key"),
-        (200, b"<html>", ProviderError, "something else than JSON"),
+        (200, b"<html>", ProviderError, "did not answer with JSON"),
         (200, [], ProviderError, "0 vectors for 1 texts"),
         (200, {"data": []}, ProviderError, "0 vectors for 1 texts"),
         (200, {"data": [{"index": 1, "embedding": [1.0]}]}, ProviderError, "1 vectors for 1 texts"),
