@@ -233,7 +233,7 @@ class Budget:
         return min((left for left in lefts if left is not None), default=None)
 
     def wrap_up_due(self) -> LimitReached | None:
-        """Return the limit of rounds or minutes that has only its wrap-up share left; None if there is more."""
+        """Return the limit of rounds or minutes of which only the wrap-up share is left, or None."""
         share, limits = self.wrap_up_share, self.limits
         if not share or not self.rounds:
             return None
@@ -386,7 +386,7 @@ _REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
 
 
 class NoRoomError(Exception):
-    """An attempt failed, and the budget has no room for another one. This error does not leave the session."""
+    """An attempt failed, and the budget has no room for another. This error does not leave the session."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,7 @@ class ToolRunner:
         return CallEnd(result, outcome if isinstance(outcome, Ends) else None)
 
     def _cut(self, output: str, cut_as: str, full: str | None) -> str:
-        """Return the truncated output, with a handle under which the model can read the whole if it was cut."""
+        """Return the truncated output, with a handle under which the model can read the rest."""
         shown = truncate(output, cut_as, self.limits)
         whole = output if full is None else full
         is_cut = shown != output or full is not None

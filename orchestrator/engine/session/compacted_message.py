@@ -1,4 +1,4 @@
-"""The message that replaces earlier turns of a conversation: the known facts about them, within a size limit."""
+"""The message that replaces earlier turns of a conversation: the known facts, within a size limit."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _beginning(text: str, most: int) -> str:
 
 
 def block_within(text: str, most: int) -> str:
-    """Return the text in a fence that it cannot close, in at most `most` bytes; empty if almost nothing fits."""
+    """Return the text in a fence that it cannot close, in at most `most` bytes; empty if little would fit."""
     if not text.strip():
         return ""
     room, block = most, fenced(text)

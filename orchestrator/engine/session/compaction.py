@@ -229,7 +229,10 @@ class Compaction:
         return min(known, default=None)
 
     def _tokens(self, request: NextRequest) -> int:
-        """Return the likely length of the next request; if the contract forgets, of the whole conversation."""
+        """Return the likely length of the next request.
+
+        If the contract forgets earlier turns, return the length of the whole conversation.
+        """
         if request.contract.forgets:
             return self._history.tokens
         return self._history.meter.likely_tokens(next_name(request.model), request.fixed_bytes)
@@ -285,11 +288,11 @@ class Compaction:
         return min(max(self._room(request) // 2, LEAST_SUMMARY_TOKENS), MOST_SUMMARY_TOKENS)
 
     def _question(self, request: NextRequest, problem: str) -> tuple[NextRequest, History]:
-        """Return the request for a summary, without the contract's schema, and a history with only the question.
+        """Return the request for a summary, without the contract's schema, and a history with the question.
 
-        The first attempt keeps the tool choice, because another one would invalidate some providers' cache of
-        the
-        conversation; calls in its reply do not run. The second attempt forbids calls.
+        The history has nothing else. The first attempt keeps the tool choice, because another one would
+        invalidate some
+        providers' cache of the conversation; calls in its reply do not run. The second attempt forbids calls.
         """
         most = self._summary_tokens(request)
         words = render("agent/summarise", words=int(most * _WORDS_A_TOKEN), problem=problem)

@@ -135,7 +135,10 @@ class Gatekeeper:
 
 
 def safe_mode(tool: Tool, call: ToolCall) -> str | None:
-    """Refuse every dangerous tool, as the level `safe` without rules does; the model may guess their names."""
+    """Refuse every dangerous tool, as the level `safe` without rules does.
+
+    The model may guess the names of tools that it was not shown.
+    """
     return not_available(call) if tool.dangerous else None
 
 

@@ -60,7 +60,7 @@ class TurnKind(StrEnum):
     SYSTEM = "system"
     """A message of the program: a reply was cut off, empty, or not in the contract's form."""
     STEERING = "steering"
-    """A user message during processing, or the warning about repeated calls. The model sees a user message."""
+    """A message during processing, or the warning about repeated calls. The model sees a user message."""
     SUMMARY = "summary"
     """A message that replaces the turns before it, except the last `Turn.keeps` of them."""
 
@@ -359,7 +359,7 @@ IMAGE_BYTES = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
 """Size of an image, as bytes of text."""
 
 _MOST_BYTES_PER_TOKEN = 32
-"""Upper bound for any text. A provider that reports fewer tokens has not counted everything that it was sent."""
+"""Upper bound for any text. A provider that reports fewer tokens has not counted all of its input."""
 
 _MOST_COUNTS = 8
 

@@ -464,7 +464,7 @@ class _Loop:
     async def _handle_malformed(
         self, request: NextRequest, response: Response, reading: Malformed
     ) -> SessionEnd | None:
-        """Handle an unreadable reply. If all work is done, text that cannot be meant as a plan ends the loop."""
+        """Handle an unreadable reply. If all work is done, text that cannot be a plan ends the loop."""
         is_last = self.rejected + 1 >= BAD_REPLIES_IN_A_ROW
         if (is_last or "{" not in response.text) and await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, response.text.strip())

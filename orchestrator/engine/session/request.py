@@ -101,7 +101,7 @@ class NextRequest:
         return (history.tokens + len(self.fixed.system) // CHARACTERS_PER_TOKEN) / self.context_window
 
     def request_share(self, history: History) -> float:
-        """Return the share of the context window that the request and its reply take; 0 if its size is unknown.
+        """Return the share of the context window that the request and its reply take; 0 if unknown.
 
         Uses the provider's last count and an upper estimate of what was added since. Before the first count
         everything is

@@ -142,7 +142,7 @@ def test_an_index_is_not_made_twice_for_two_models(store: MemoryStore) -> None:
 
 @table("name", ["", "a b", "../x", "x" * 65, "é", ".hidden"])
 def test_a_name_of_an_index_is_plain(store: MemoryStore, name: str) -> None:
-    with pytest.raises(MemoryStoreError, match="is no name for an index"):
+    with pytest.raises(MemoryStoreError, match="is not a valid name of an index"):
         store.create_index(name, "m", 3, NOW)
 
 
