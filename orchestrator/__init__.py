@@ -9,8 +9,9 @@ Its agent loop is a library::
         print(event.kind)
     await session.close()
 
-Every argument is checked: an unknown keyword raises `TypeError`, and an invalid value raises `ConfigurationError` with
-one line that names the argument. A name's module is imported when the name is first used, so that `import` is fast.
+Every argument is checked: an unknown keyword raises `TypeError`, and an invalid value raises
+`ConfigurationError` with one line that names the argument. A name's module is imported when the name is first
+used, so that `import` is fast.
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ class Actions:
         plan: the model's stated plan, possibly empty.
         calls: to be run as the contract says.
         withheld: calls of a truncated reply that must not run, because they may be incomplete; they get a
-            result that
-            says so.
+            result that says so.
         repaired: whether the reply had to be repaired before it could be read.
         cut_off: whether the reply ended in the middle.
     """

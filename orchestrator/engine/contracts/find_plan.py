@@ -72,8 +72,7 @@ class FoundPlan:
     Attributes:
         value: of a truncated reply: only its complete part.
         tail: the call in which a reply was truncated, as far as it is complete, or a last call that may be
-            incomplete;
-            else None. It must not run.
+            incomplete; else None. It must not run.
         repaired: whether the JSON, or the text around it, was not in the required form.
         cut_off: whether the JSON ended in the middle.
     """
@@ -215,8 +214,8 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan 
     """Return the complete part of a truncated plan.
 
     Only calls that a comma or the end of the list follows are kept, because the cut may have been inside a
-    string. The same
-    holds for the last call of a complete but broken reply that the provider reports as truncated.
+    string. The same holds for the last call of a complete but broken reply that the provider reports as
+    truncated.
     """
     value = read.value
     calls = value if isinstance(value, list) else value.get("tool_calls")

@@ -34,8 +34,7 @@ class JsonPlan:
     """Reads a plan strictly first, then tolerantly, and never completes a truncated call.
 
     A call of a tool that is not offered is passed on: the agent refuses and records it. Arguments that do not
-    match an
-    offered tool's schema invalidate the whole reply.
+    match an offered tool's schema invalidate the whole reply.
     """
 
     name = "json_plan"
@@ -175,10 +174,8 @@ def narrowed_schema(tools: Sequence[ToolDefinition]) -> JsonObject:
     """Return the schema of a plan that calls only these tools, in the form for constrained decoding.
 
     It uses only what all providers' decoders accept: every object closed, no `pattern`, `$ref`, `oneOf` or
-    bounds. Optional
-    parameters stay optional, because a small model that must write each of them invents values. Protocols of
-    providers that
-    require all of them convert the schema.
+    bounds. Optional parameters stay optional, because a small model that must write each of them invents
+    values. Protocols of providers that require all of them convert the schema.
     """
     base = plan_schema()["properties"]
     calls = [_call_schema(tool) for tool in tools] or [decodable(base["tool_calls"]["items"])]
@@ -225,8 +222,7 @@ def without_nulls(value: Any, schema: Any) -> Any:
     """Return the value without nulls that only mean "not given".
 
     These are nulls in optional properties whose own schema does not allow them: models write them, and have
-    to if a provider
-    requires every property.
+    to if a provider requires every property.
     """
     if not isinstance(schema, dict):
         return value

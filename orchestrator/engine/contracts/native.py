@@ -89,8 +89,7 @@ class SingleStep(Native):
 
     Args:
         ends_by: the only tool that ends the session (`submit`); after a reply without calls the model is
-            asked to go
-            on. None: such a reply ends the session.
+            asked to go on. None: such a reply ends the session.
     """
 
     name = "single_step"
@@ -134,8 +133,7 @@ def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int)
     """Return the calls in a text, if nothing else in it could be a call; else nothing.
 
     Considered are elements such as `<tool_call>`, one fenced block, or the whole text. Each must be valid
-    JSON and name an
-    offered tool; otherwise the text is the model's answer.
+    JSON and name an offered tool; otherwise the text is the model's answer.
     """
     if len(text) > _LONGEST_CHARS:
         return ()

@@ -15,9 +15,8 @@ raw line ends and tabs                                in strings
 ====================================================  ==============================================
 
 Each string must be delimited as in JSON: a colon follows a key, a comma or a closing bracket follows a value.
-Anything
-else is a fault with a place and a cause, because an unescaped quotation mark may have ended the string too
-early.
+Anything else is a fault with a place and a cause, because an unescaped quotation mark may have ended the
+string too early.
 """
 
 from __future__ import annotations
@@ -195,10 +194,8 @@ class _Frame:
     Attributes:
         key: the key whose value is awaited.
         plain: whether the last key, or that of the list, has straight double quotes as in JSON. Then a value
-            in single
-            quotes is doubtful, because it may be a text that lost its quotation marks. Otherwise a comment
-            that could
-            contain a name is doubtful.
+            in single quotes is doubtful, because it may be a text that lost its quotation marks. Otherwise a
+            comment that could contain a name is doubtful.
         behind: the kind of the last value, if no comma has followed it yet: `string`, `word` or `bracket`.
     """
 

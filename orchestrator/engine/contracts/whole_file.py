@@ -48,8 +48,7 @@ class WholeFile:
     """A block becomes a call of `write_file`; `create_pull_request` and `finish` are added.
 
     For models with few parameters, which write code correctly that they get wrong inside a JSON string. The
-    model is told of
-    no tool, and each request has only the task and its last attempt.
+    model is told of no tool, and each request has only the task and its last attempt.
 
     Attributes:
         path: the file of a block that names none.

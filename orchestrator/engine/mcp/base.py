@@ -110,8 +110,7 @@ class McpServer:
 
     Attributes:
         allow: the raw names of tools that are not dangerous; `*` for all. A server's own statements about its
-            tools are
-            ignored.
+            tools are ignored.
         pin: the digest of all its approved definitions; empty uses the file of approvals.
         start_seconds: time-out for its start, initialization and list of tools together.
         call_seconds: time-out of one call.
@@ -137,8 +136,7 @@ def shown_names(tools: Iterable[RawName]) -> dict[RawName, str]:
     """Return the names under which tools are shown: `mcp_SERVER_TOOL`, at most 64 characters, all different.
 
     Characters that vendors do not accept become `_`. A name that is too long, or that several tools would
-    get, ends in a
-    digest of the raw one instead, which does not depend on the order of the tools.
+    get, ends in a digest of the raw one instead, which does not depend on the order of the tools.
     """
     plain = {raw: PREFIX + "_".join(_UNKNOWN.sub("_", part) for part in raw) for raw in tools}
     names = list(plain.values())

@@ -1,8 +1,7 @@
 """The definitions of a server's tools: as approved, as they are now, and as a model is shown them.
 
 A server may describe its tools in any way, and change the description at any time. So a person approves what
-a model is
-shown, and a changed definition is not used until it is approved again.
+a model is shown, and a changed definition is not used until it is approved again.
 """
 
 from __future__ import annotations
@@ -235,8 +234,7 @@ _KEPT_KEYWORDS = frozenset(
 """Schema keywords that are kept.
 
 Dropping the others only allows more, and the server validates its arguments itself; a foreign regular
-expression may
-take for ever. A reference that remains cannot be resolved, so that the tool is not used.
+expression may take for ever. A reference that remains cannot be resolved, so that the tool is not used.
 """
 
 _CHOICES = frozenset({"enum", "const", "format"})

@@ -1,8 +1,7 @@
 """The transport to a server's program, which runs in its own sandbox, over standard input and output.
 
 A command in a sandbox has no standard input (`OpenSandbox.launch`). So a server's standard input is a named
-pipe in its
-own folder, which every sandbox contains, and which its shell opens before the server starts.
+pipe in its own folder, which every sandbox contains, and which its shell opens before the server starts.
 """
 
 from __future__ import annotations
@@ -83,8 +82,7 @@ class ProgramStart:
     Attributes:
         folder: the server's own folder, which is writable and its working folder; a missing one is created.
         find_sandbox: returns the sandbox, which includes the clone if the server may read it; None if the
-            server runs
-            without a sandbox, as this user.
+            server runs without a sandbox, as this user.
         on_refused: called with `host:port` for each refused connection.
         max_message_bytes: size of one message.
     """

@@ -70,8 +70,7 @@ class McpTools:
     """The `ForeignTools` of MCP servers.
 
     What the model sees of them never changes within a session. A tool is no longer called once its server
-    changes its
-    definition.
+    changes its definition.
 
     Attributes:
         approved: returns the approved definitions of a server, by raw name.

@@ -99,8 +99,8 @@ class LongTermMemory:
         embedder: computes the vectors.
         clock: source of the time.
         trusts_model: whether the model acts for a person who is present. If not, it must not write
-            instructions or
-            corrections, its memories always expire, and it may only forget what a model wrote.
+            instructions or corrections, its memories always expire, and it may only forget what a model
+            wrote.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """Memories: their types and expiry, and the ranking of those that match a query.
 
 Types, numbers and order are those of sections 2.3.3, 2.4.4 and 6.3 of the assistant's specification. This
-module reads
-neither a clock nor a file.
+module reads neither a clock nor a file.
 """
 
 from __future__ import annotations

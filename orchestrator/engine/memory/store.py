@@ -1,10 +1,8 @@
 """Stores memories and vectors in one SQLite file that several processes may use at once.
 
 An item has a text, which full-text search finds (https://www.sqlite.org/fts5.html), and may have a vector of
-float16,
-which an exact scan finds. Every text is redacted before it is written. When a writing method returns, the
-data is on the
-disk.
+float16, which an exact scan finds. Every text is redacted before it is written. When a writing method
+returns, the data is on the disk.
 """
 
 from __future__ import annotations

@@ -61,11 +61,9 @@ class Request:
         reasoning_effort: `low`, `medium`, `high`, or another word that the provider knows.
         parallel_tool_calls: False asks for at most one call in the reply.
         provider_options: fields for one vendor only, by its name (`openai`, `anthropic`, `gemini`). Each
-            protocol
-            documents the keys that it interprets; the others are added to the body unchanged.
+            protocol documents the keys that it interprets; the others are added to the body unchanged.
         on_retry: called by `complete` before the request is sent again, with the event that `stream` would
-            yield.
-            The attempt before may be billed. An exception that it raises ends the call.
+            yield. The attempt before may be billed. An exception that it raises ends the call.
     """
 
     system: str
@@ -89,8 +87,7 @@ class Response:
     Attributes:
         model: the model's name in the provider's reply.
         is_counted: False if the provider reported no token count or only a part of it. `usage` is then an
-            upper
-            estimate, except for the hidden part of a reply.
+            upper estimate, except for the hidden part of a reply.
     """
 
     message: Message

@@ -115,10 +115,8 @@ def model_at(provider: Provider, text: str, *, official: bool) -> ModelRef:
     """Parse `PROVIDER:NAME`, or a bare name for a server whose protocol is known.
 
     The part before a colon is a protocol only if it is a known one. Otherwise it belongs to the name, as in
-    `qwen3:8b`.
-    It is refused if it looks like a misspelt protocol. It is also refused at a vendor's own address, where
-    names have
-    no colon except the `ft:` of fine-tuned models.
+    `qwen3:8b`. It is refused if it looks like a misspelt protocol. It is also refused at a vendor's own
+    address, where names have no colon except the `ft:` of fine-tuned models.
 
     Args:
         provider: the server's protocol.
@@ -149,8 +147,7 @@ def detect_provider(api_url: str) -> Provider:
     """Return the provider whose protocol an address uses; unknown hosts use Chat Completions.
 
     The whole host name is compared. Searching the address for `api.openai.com`, which is common, would also
-    accept
-    `https://api.openai.com.example.org`, or a path with that text, as the vendor.
+    accept `https://api.openai.com.example.org`, or a path with that text, as the vendor.
     """
     return _PROVIDER_BY_HOST.get(_host(api_url), Provider.OPENAI_CHAT)
 

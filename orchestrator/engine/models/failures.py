@@ -61,8 +61,8 @@ def resume_time(status: int, headers: Mapping[str, str], message: str, now: date
     """Return when to try again, if the server names a time.
 
     `retry-after-ms` and `Retry-After` (seconds or an HTTP date) come first, then "try again in 18.6s" or
-    "regain access on
-    2026-12-01 at 00:00 UTC" in the message, then, with status 429, the rate limit's reset headers.
+    "regain access on 2026-12-01 at 00:00 UTC" in the message, then, with status 429, the rate limit's reset
+    headers.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     waits = [
@@ -80,10 +80,8 @@ def _quota_time(headers: Mapping[str, str], message: str, now: datetime) -> date
     """Return when a spent quota is renewed, if the server names a time.
 
     Waits of seconds are ignored: they refer to the rate of requests, which servers report with every error,
-    and a spent
-    quota is not renewed so soon. A date that has just passed comes from a wrong clock on either side; the
-    next attempt then
-    follows a little later.
+    and a spent quota is not renewed so soon. A date that has just passed comes from a wrong clock on either
+    side; the next attempt then follows a little later.
     """
     least = now + timedelta(seconds=LEAST_QUOTA_SECONDS)
     date = _date_in(message)
@@ -211,8 +209,7 @@ class _ReportedError:
         param: the request field that it names, or empty.
         status: an HTTP status inside the body, which some servers send with status 200.
         waits: the waits in the body, under the names of HTTP headers in lower case: from its own fields, and
-            from the
-            upstream server's headers that a gateway such as OpenRouter includes.
+            from the upstream server's headers that a gateway such as OpenRouter includes.
     """
 
     message: str

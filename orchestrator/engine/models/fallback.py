@@ -61,8 +61,7 @@ class Switch:
 
     Attributes:
         until: when the failed model may be used again. None means with the next request, and the latest
-            possible
-            time means not before the program restarts.
+            possible time means not before the program restarts.
     """
 
     left: str
@@ -83,16 +82,13 @@ class FallbackModel:
     """Sends a request to the first model, and to the next ones in order while the earlier ones cannot answer.
 
     A quota, a rate limit, an overload and a failed connection lead to the next model, after the model's own
-    retries. The
-    failed model is skipped until the time that its server names. If all models would be skipped, all are
-    tried again,
-    because a failure may end early.
+    retries. The failed model is skipped until the time that its server names. If all models would be skipped,
+    all are tried again, because a failure may end early.
 
     An error in the first model's key, name or request is raised, because another model would hide it. A
-    fallback with a
-    wrong key or name is skipped from then on and reported to `on_switch`; one that cannot process a request
-    (too long, no
-    images) is skipped for this request. Content that a provider refuses is not sent to the next one.
+    fallback with a wrong key or name is skipped from then on and reported to `on_switch`; one that cannot
+    process a request (too long, no images) is skipped for this request. Content that a provider refuses is
+    not sent to the next one.
 
     Args:
         models: in order, at least one.
@@ -123,8 +119,7 @@ class FallbackModel:
         """Return the price of these tokens in USD.
 
         The identical `Usage` object of a reply gets the price of the model that gave that reply. Any other
-        object is a question
-        about the future or about a sum, and gets `worst_price`.
+        object is a question about the future or about a sum, and gets `worst_price`.
         """
         for known, one in reversed(self._answers):
             if known is usage:

@@ -55,9 +55,7 @@ _BEDROCK = "https://docs.aws.amazon.com/bedrock/latest/userguide/model-card-anth
 _GEMINI = "https://ai.google.dev/gemini-api/docs/models"
 _MODELS_DEV = "https://github.com/anomalyco/models.dev"
 
-_OTHER_KINDS = re.compile(
-    r"-(chat|image|tts|live|audio|realtime|transcribe|embedding|search)"
-)  # other kinds of models
+_OTHER_KINDS = re.compile(r"-(chat|image|tts|live|audio|realtime|transcribe|embedding|search)")
 
 # The first match counts. All of these models read images, reason and call tools. The last row
 # of a vendor is its current standard, for models that are newer than this table.
@@ -117,8 +115,7 @@ def parameters_named(model: str) -> float | None:
     """Return the number of parameters that a model's name states; None if it states none.
 
     Examples: `qwen2.5-coder:1.5b`, `Llama-3.2-3B-Instruct`, `smollm2:360m`. `qwen3-30b-a3b` gives the total,
-    and
-    `mixtral-8x7b` the product.
+    and `mixtral-8x7b` the product.
     """
     sizes = [
         int(times or 1) * (float(billions) * 1e9 if billions else float(millions) * 1e6)

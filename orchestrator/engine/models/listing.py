@@ -203,8 +203,8 @@ def look_for(  # noqa: PLR0913  partly keyword-only
 ) -> Presence:
     """Ask a server about a model. The key is sent only to the address of the wire's server.
 
-    Anthropic: docs.anthropic.com/en/api/models. Gemini: ai.google.dev/api/models#method:-models.get.
-    All others: platform.openai.com/docs/api-reference/models/list.
+    Anthropic: docs.anthropic.com/en/api/models. Gemini: ai.google.dev/api/models#method:-models.get. All
+    others: platform.openai.com/docs/api-reference/models/list.
 
     Args:
         ref: the model.

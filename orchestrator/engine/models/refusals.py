@@ -1,8 +1,7 @@
 """Finds in an error what a server refuses: the request's length, a reply limit, or an optional field.
 
 Only fields that this program adds by itself and that a request does not need are ever left out. Fields that
-the user
-added by `provider_options` stay, and so do the model, the conversation and the tools.
+the user added by `provider_options` stay, and so do the model, the conversation and the tools.
 """
 
 from __future__ import annotations
@@ -173,10 +172,8 @@ def _room_for_reply(text: str) -> int | None:
     """Return a reply limit that the server would accept, if the input takes at most half of the window.
 
     Servers refuse a `max_tokens` that does not fit beside the input. The result is half of the free room, so
-    that the
-    conversation may grow to three quarters of the window before the limit is too high again. If the input
-    takes more than
-    half of the window, the input is too long.
+    that the conversation may grow to three quarters of the window before the limit is too high again. If the
+    input takes more than half of the window, the input is too long.
     """
     found = next(filter(None, (form.search(text) for form in _SUMS)), None)
     if found is None:

@@ -1,7 +1,7 @@
 """Structured output: each vendor supports a subset of JSON Schema for replies.
 
-OpenAI: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
-Anthropic: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
+OpenAI: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas Anthropic:
+https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 """
 
 from __future__ import annotations

@@ -375,8 +375,7 @@ class HttpModel:
             clock: for waits and reset times.
             random: returns numbers from 0 up to 1, for the jitter of the waits.
             on_wait: called before each wait of `complete` if the request has no `Request.on_retry`; `stream`
-                yields
-                an event instead.
+                yields an event instead.
             options: time-outs and retries.
 
         Raises:
@@ -544,8 +543,7 @@ class _Exchange:
     """One HTTP request and its reply.
 
     A failure is returned, not raised. Raised from here it would have the HTTP library's error as its context,
-    which holds
-    the request with the key.
+    which holds the request with the key.
     """
 
     def __init__(  # noqa: PLR0913  one caller

@@ -48,8 +48,7 @@ def counted_or_estimated(
     """Return the server's counts, with estimates for missing ones, and whether the server counted all.
 
     Every request has tokens, and so has every reply with content, so 0 is not a valid count for them. With 0,
-    limits on
-    tokens and cost would never be reached.
+    limits on tokens and cost would never be reached.
 
     Args:
         counted: the server's counts.
@@ -137,12 +136,10 @@ def openai_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     """Return the vendor's counts; None if nothing was counted.
 
     Most servers include cached tokens in the prompt's count and reasoning in the completion's. Some omit one
-    of them and
-    report it only beside a total that includes it. The omitted part is the one that explains the total
-    exactly (see
-    `_uncounted_tokens`). The rest of the total counts as input, which is cheaper. If the server does not report
-    reasoning, the rest
-    counts as output instead: then the model has hidden reasoning, as Gemini's at its compatible address.
+    of them and report it only beside a total that includes it. The omitted part is the one that explains the
+    total exactly (see `_uncounted_tokens`). The rest of the total counts as input, which is cheaper. If the
+    server does not report reasoning, the rest counts as output instead: then the model has hidden reasoning,
+    as Gemini's at its compatible address.
     """
     if not usage:
         return None
@@ -181,10 +178,9 @@ def _uncounted_tokens(read: tuple[int, int, int], made: tuple[int, int], rest: i
     """Return the cached tokens missing in the prompt's count, and reasoning missing in the completion's.
 
     Each is missing entirely or not at all. The first combination that explains the rest of the total exactly
-    counts, or
-    else the smallest one with which no part exceeds its whole. Tokens written to the cache are added to those
-    read from it
-    if the rest is large enough. Without a rest the prompt's count is used unchanged.
+    counts, or else the smallest one with which no part exceeds its whole. Tokens written to the cache are
+    added to those read from it if the rest is large enough. Without a rest the prompt's count is used
+    unchanged.
     """
     prompt, cached, written = read
     completion, reasoning = made

@@ -60,8 +60,7 @@ class WireRequest:
     """A request as it is sent, except the key, whose headers `Wire.credentials` adds when it is sent.
 
     The conversation is the last field of the JSON object, so that the bytes of a longer conversation begin
-    with those of a
-    shorter one.
+    with those of a shorter one.
 
     Attributes:
         head: every field except the conversation.
@@ -237,8 +236,7 @@ def endpoint(api_url: str, suffix: str) -> str:
     """Return the address of the requests for the API address that a user configured.
 
     An address that ends with the suffix (`/chat/completions`) is used unchanged. One without a path gets
-    `/v1` and the
-    suffix. To any other the suffix is appended. A query is kept.
+    `/v1` and the suffix. To any other the suffix is appended. A query is kept.
 
     Raises:
         ConfigurationError: it is not an http(s) address, or it contains a user name or password.

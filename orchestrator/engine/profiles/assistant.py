@@ -23,8 +23,7 @@ def assistant_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     """Return the tools of appendix A of the specification that need nothing of the host.
 
     The session adds those for subagents, `make_profile` those for the to-do list, and a host with a memory
-    those for the
-    memory.
+    those for the memory.
     """
     return (*file_suite(), shell_execute(), pdf_extract_text(), *web)
 

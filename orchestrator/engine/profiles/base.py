@@ -1,8 +1,7 @@
 """The class of profiles, their names, and how a profile is created by name.
 
 A profile is a prompt, `prompts/profiles/NAME.md`, with the planner's tools. If it has other tools, a module
-NAME beside
-this one creates it, by a function of that name with the arguments of `planner`.
+NAME beside this one creates it, by a function of that name with the arguments of `planner`.
 """
 
 from __future__ import annotations
@@ -49,21 +48,17 @@ class Profile:
     Attributes:
         name: one of `profile_names()`.
         tools: all tools, dangerous ones included; the gate and the prompt omit those in safe mode. A host may
-            add its
-            own; of two tools with one name the later one is used.
+            add its own; of two tools with one name the later one is used.
         base_prompt: the first part of the system prompt, already rendered.
         documents: the project's instruction files to read, by path below a folder.
         documents_from_root: whether they are searched from the root of the file system, instead of only from
-            the root of
-            the git repository.
+            the root of the git repository.
         command_timeout_ms: default time-out of a command; None uses the session's.
         supports_parallel_tool_calls: whether a reply may have several calls, which then run concurrently.
-            Otherwise one
-            call is requested, and several run one after the other.
+            Otherwise one call is requested, and several run one after the other.
         subagents: whether the session adds the tools for subagents.
         subagents_in_background: whether these are `subagent` and `subagent_status`, without further levels of
-            subagents,
-            instead of the tools that start and steer them.
+            subagents, instead of the tools that start and steer them.
         provider_options: see `Request.provider_options`.
         model: the model for which the profile was created; a session may use another one.
         supports_reasoning: whether that model accepts a reasoning effort; if not, none is sent to it.

@@ -27,10 +27,8 @@ def small(*, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerou
     """Create the profile `small`.
 
     A model of a few billion parameters repairs a short program if it may write the whole file, and fails if
-    it has to quote
-    the lines that it changes, so the prompt asks for whole files. Its most likely reply is its best one.
-    After a failed call
-    the reply is sampled, so that it differs.
+    it has to quote the lines that it changes, so the prompt asks for whole files. Its most likely reply is
+    its best one. After a failed call the reply is sampled, so that it differs.
 
     Args:
         custom: tools of the host, after the others, except those for questions and for running tests.

@@ -107,10 +107,8 @@ async def orient(  # noqa: PLR0913  keyword-only
     """Collect the facts with one command that changes nothing and runs no program of the repository.
 
     In a sandbox, where commands see nothing above the folder, this program reads the documents itself and
-    runs git outside
-    of the sandbox. Elsewhere the command runs in the environment. What cannot be found out (no git, no POSIX
-    shell, no
-    sandbox, more than 5 s) is omitted.
+    runs git outside of the sandbox. Elsewhere the command runs in the environment. What cannot be found out
+    (no git, no POSIX shell, no sandbox, more than 5 s) is omitted.
 
     Args:
         documents: names of instruction files, relative to each folder on the path.

@@ -74,8 +74,7 @@ class Budget:
         parent: the budget of a subagent's parent: it counts the same spending, and its limits apply, too.
         wrap_up_share: the part of every cap that is reserved for the wrap-up turn; 0 reserves nothing. Of the
             rounds it is the last one. Before the first round nothing is reserved, because there is nothing to
-            wrap
-            up. A subagent never gets what its parents reserve.
+            wrap up. A subagent never gets what its parents reserve.
         tool_rounds: since the last input.
         usage: as providers counted it.
         usd: the cost so far, `uncertain_usd` included; None as soon as one price is unknown.
@@ -431,11 +430,9 @@ class Reservation:
     """The worst-case cost of one request, reserved under every cap until the request is over.
 
     `with reservation:` settles it however the request ends. A request that was sent, but neither answered nor
-    refused,
-    may have been processed and billed. It counts as its input in the worst case and the received part of its
-    reply. If
-    nothing was received, it counts as the longest reply, because a provider may produce one before it sends
-    any of it.
+    refused, may have been processed and billed. It counts as its input in the worst case and the received
+    part of its reply. If nothing was received, it counts as the longest reply, because a provider may produce
+    one before it sends any of it.
 
     Attributes:
         need: of the requested model.
@@ -536,9 +533,8 @@ class Reservation:
             self._reserved = None
 
     def _spend_uncertain(self, error: BaseException | None) -> Amount:
-        unsent = (
-            0 if isinstance(error, ContentFilterError) else self.reply_tokens
-        )  # it refused to write a reply
+        # After a content filter's refusal there is no unsent reply.
+        unsent = 0 if isinstance(error, ContentFilterError) else self.reply_tokens
         made = min(self.reply_tokens, -(-self._received_bytes // BYTES_PER_TOKEN) or unsent)
         self._received_bytes = 0
         lost = Amount(self.need.input_tokens + made, self.need.usd(made))
@@ -550,8 +546,7 @@ def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation
     """Reserve the worst case of a request. Use the result in a `with` statement, which releases it.
 
     If the longest reply does not fit, but one of `MIN_REPLY_TOKENS` would, the longest that fits is reserved.
-    This is
-    not done while other requests have reservations, because most of theirs will be released.
+    This is not done while other requests have reservations, because most of theirs will be released.
     """
 
     def limit(reply_tokens: int, *, alone: bool = False) -> LimitReached | None:

@@ -204,8 +204,7 @@ class ToolRunner:
 
         Raises:
             ForgeError, WorkspaceError, JournalError, SandboxMissingError: a failure of the host, which the
-            model cannot
-                repair.
+                model cannot repair.
         """
         if self.budget and self.budget.denied:
             return self.skip(call, _TOO_MANY_DENIALS)
@@ -253,9 +252,7 @@ class ToolRunner:
         if isinstance(outcome, Refusal):
             if self.budget:
                 self.budget.count_denial()
-            if not (
-                outcome.scope and self.approve
-            ):  # else a person refused it, and `CallDecided` was emitted
+            if not (outcome.scope and self.approve):  # else a person refused it: `CallDecided` was emitted
                 self.emit(Guarded(outcome.defence, str(outcome)))
             return CallStatus.REFUSED, Failed(str(outcome))
         return (CallStatus.FAILED if isinstance(outcome, Failed) else CallStatus.OK), outcome

@@ -99,8 +99,7 @@ class Compaction:
     """Keeps one conversation short.
 
     A summary is written in the background while the loop goes on, and is used before the next request is
-    sent. The loop
-    waits for it only if that request would have no room.
+    sent. The loop waits for it only if that request would have no room.
 
     Args:
         parts: of the session.
@@ -291,8 +290,8 @@ class Compaction:
         """Return the request for a summary, without the contract's schema, and a history with the question.
 
         The history has nothing else. The first attempt keeps the tool choice, because another one would
-        invalidate some
-        providers' cache of the conversation; calls in its reply do not run. The second attempt forbids calls.
+        invalidate some providers' cache of the conversation; calls in its reply do not run. The second
+        attempt forbids calls.
         """
         most = self._summary_tokens(request)
         words = render("agent/summarise", words=int(most * _WORDS_A_TOKEN), problem=problem)

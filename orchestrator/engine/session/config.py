@@ -73,9 +73,8 @@ _MAY_BE_NONE = _LEAST.keys() - {
 
 
 def _check_number(name: str, value: object, least: int, *, whole: bool = True) -> None:
-    if (
-        not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least
-    ):  # `not >=` also rejects NaN
+    # `not >=` also rejects NaN.
+    if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:
         number = "a whole number of" if whole else "a number,"
         raise ConfigurationError(f"{name} must be {number} {least} or more, not {value!r}")
 
@@ -91,8 +90,8 @@ class SessionConfig:
         max_tool_rounds_per_input: rounds with tool calls for one input; 0 is no limit.
         default_command_timeout_ms: time-out of a command if neither the model nor the profile sets one.
         max_command_timeout_ms: upper bound of every command's time-out.
-        reasoning_effort: `low`, `medium`, `high` or another word that the provider knows; None leaves
-            it to the provider.
+        reasoning_effort: `low`, `medium`, `high` or another word that the provider knows; None leaves it to
+            the provider.
         tool_output_limits: by tool: characters of its output that the model is shown.
         tool_line_limits: by tool: lines of its output; None switches the limit off.
         enable_loop_detection: whether repeated calls lead to a warning to the model.
@@ -108,12 +107,10 @@ class SessionConfig:
             them ends it. 0 is no limit.
         max_output_tokens: tokens of one reply.
         reply_tokens: the model's own longest reply, used if `max_output_tokens` is None. It must fit under
-            the
-            caps on tokens and cost before a request is sent. It is not sent itself; if only a shorter reply
-            fits, that limit is sent. None: 32,000 are assumed.
+            the caps on tokens and cost before a request is sent. It is not sent itself; if only a shorter
+            reply fits, that limit is sent. None: 32,000 are assumed.
         wrap_up_share: the part of `max_tokens`, `max_usd` and `max_minutes` that is reserved, with the last
-            of
-            `max_turns`, for one last turn in which the model is told to wrap up; 0 switches that turn off.
+            of `max_turns`, for one last turn in which the model is told to wrap up; 0 switches that turn off.
         temperature: sent only if set; so is `top_p`.
         stream: whether replies are streamed.
         user_instructions: the last part of the system prompt.
@@ -243,8 +240,7 @@ class Host:
         price: computes the cost of a reply; None uses the profile's.
         stopped: returns whether the session is to end after the current round.
         may_end: called when a reply without calls would end the work; returns a message to the model that
-            keeps
-            it working, or None to let it end.
+            keeps it working, or None to let it end.
         recall: returns the memories that match a user message, as Markdown; empty if there are none. They are
             appended to that message.
         is_done: returns whether all work has left the session, so that a reply without calls ends it.

@@ -52,7 +52,10 @@ def whole_from(turns: Sequence[Turn], first: int) -> int:
 
 
 def newest_within(turns: Sequence[Turn], size: Callable[[Turn], int], most: int) -> int:
-    """Return where the longest uncut sequence of newest turns starts whose size is at most `most`."""
+    """Return the start of the longest run of newest turns whose total size is at most `most`.
+
+    A run does not begin with results whose calls are left out.
+    """
     first = len(turns)
     left = most
     for place in range(len(turns) - 1, -1, -1):
@@ -82,8 +85,7 @@ class CompactionPolicy:
     Attributes:
         share: share of the model's context window at which compaction is due.
         max_turns: inputs and replies that a request may have. A run without a person has one input and a
-            reply in
-            each step, so both count.
+            reply in each step, so both count.
         max_tokens: tokens that a request may have.
         keep_turns: newest turns that stay (`recent`), if they fit; else as many as fit.
 

@@ -43,8 +43,8 @@ class Refusal(str):
 
     Attributes:
         scope: what a person may allow: the tool, with its command if it runs one, and with all its arguments
-            if
-            another program runs it. Empty if the call is blocked at every level, so that nobody may allow it.
+            if another program runs it. Empty if the call is blocked at every level, so that nobody may allow
+            it.
     """
 
     __slots__ = ("defence", "scope")
@@ -85,11 +85,9 @@ class Gatekeeper:
         level: what the session may do.
         rules: which commands are granted and denied.
         holds_secret: returns whether a text contains a secret; such a text is not sent to the web or to an
-            MCP
-            server.
+            MCP server.
         asks: whether a person can be asked. Then the level `safe` also shows the dangerous tools, and a call
-            that
-            a higher level would allow is refused with a scope. `read-only` never asks.
+            that a higher level would allow is refused with a scope. `read-only` never asks.
     """
 
     level: Level = Level.SAFE

@@ -172,8 +172,7 @@ class History:
     Args:
         turns: of an earlier session, in a form that vendors accept (`mended_turns`).
         transform: selects the turns that a request includes. It must return every turn after the newest
-            summary
-            unchanged, because it is called only when a summary is added.
+            summary unchanged, because it is called only when a summary is added.
 
     Attributes:
         tokens: the approximate length of the conversation part of a request.
@@ -235,11 +234,7 @@ class History:
 
     def _rebuild(self) -> None:
         """Rebuild the messages from the turns that the transform selects."""
-        self._messages, self.tokens, self.steps = (
-            [],
-            0,
-            0,
-        )  # new lists: running requests still use the old ones
+        self._messages, self.tokens, self.steps = [], 0, 0  # a new list: running requests use the old one
         self.generation += 1
         self.meter.begin_anew()
         for turn in self.shown:
@@ -261,8 +256,7 @@ class History:
         """Return the user messages, and the program's answer to the last reply.
 
         Without that reply everything is joined into one message, because some models refuse two messages of
-        one role
-        in a row.
+        one role in a row.
         """
         turns = self.shown
         replies = [place for place, turn in enumerate(turns) if turn.kind is TurnKind.ASSISTANT]
@@ -389,17 +383,13 @@ class InputMeter:
     """Estimates an upper bound of the tokens that the next request reads.
 
     After a reply, the provider's own count of that request and its reply replaces the estimate for everything
-    sent so
-    far. Only later additions are estimated, at `BYTES_PER_TOKEN`, or at that request's bytes per token if
-    those are
-    fewer.
+    sent so far. Only later additions are estimated, at `BYTES_PER_TOKEN`, or at that request's bytes per
+    token if those are fewer.
 
     Counts are kept by the name of the model in the request. The name in the reply does not suffice: it may be
-    an
-    alias, and a router may choose another model each time, whose counts of the same text differ. Of all
-    models
-    that have answered under the requested name, the one with the highest estimate counts. A model that never
-    answered is estimated entirely.
+    an alias, and a router may choose another model each time, whose counts of the same text differ. Of all
+    models that have answered under the requested name, the one with the highest estimate counts. A model that
+    never answered is estimated entirely.
 
     Attributes:
         longest_reply: the longest reply so far, in tokens: some servers enforce no limit, and some models are
@@ -452,7 +442,7 @@ class InputMeter:
 
     def likely_tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
         """Return the most likely number of tokens of the next request; `more_bytes` as for `tokens`."""
-        known = [count for (name, _with_all_results), count in self._counts.items() if name == asked]
+        known = [count for (name, _answered), count in self._counts.items() if name == asked]
         if not known:
             return math.ceil((self._bytes + fixed_bytes + more_bytes) * self.rate(asked))
         return max(
@@ -462,7 +452,7 @@ class InputMeter:
 
     def rate(self, asked: str) -> float:
         """Return the most likely number of tokens in a byte of the conversation."""
-        counts = [count.rate for (name, _with_all_results), count in self._counts.items() if name == asked]
+        counts = [count.rate for (name, _answered), count in self._counts.items() if name == asked]
         return max(counts, default=1 / CHARACTERS_PER_TOKEN)
 
     def copy(self) -> InputMeter:
@@ -473,7 +463,7 @@ class InputMeter:
 
     def has_count_of(self, asked: str) -> bool:
         """Return whether a provider has reported counts for this model."""
-        return any(name == asked for name, _with_all_results in self._counts)
+        return any(name == asked for name, _answered in self._counts)
 
     def tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
         """Return an upper bound of the next request's tokens.
@@ -481,7 +471,7 @@ class InputMeter:
         Args:
             more_bytes: the size of what is still to be added to the conversation.
         """
-        known = [count for (name, _with_all_results), count in self._counts.items() if name == asked]
+        known = [count for (name, _answered), count in self._counts.items() if name == asked]
         if not known:
             rates = (count.tokens_a_byte for count in self._counts.values())
             return math.ceil(
@@ -539,8 +529,7 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
     """Return the turns of a session from its events, in their order.
 
     The messages are those that were exchanged with the model. Subagents' events do not count. Text that a
-    journal
-    redacted stays redacted.
+    journal redacted stays redacted.
 
     Args:
         events: of one run, from its journal; `MessageAdded` and `ReplyReceived` alone suffice.
@@ -613,10 +602,8 @@ def mended_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
     """Return the turns in a form that every vendor accepts.
 
     The conversation begins with a user's message: earlier turns are dropped. Each call is followed directly
-    by one
-    result; a missing result becomes an interrupted one. Results without their calls, parts that a message of
-    its role
-    cannot have, and turns without content are dropped.
+    by one result; a missing result becomes an interrupted one. Results without their calls, parts that a
+    message of its role cannot have, and turns without content are dropped.
 
     Args:
         at: the time of the results that are added.

@@ -60,8 +60,7 @@ CONTEXT_WARNING_SHARE = 0.8
 """Share of the context window above which the estimate can no longer rule out an overflow.
 
 At 4 characters a token the estimate is wrong by a fifth for some code and languages, and the vendors' counts
-of the
-same text differ by as much.
+of the same text differ by as much.
 """
 
 _LIMITS_OF_ONE_INPUT = frozenset({"tool_rounds", "replies"})
@@ -506,9 +505,8 @@ class _Loop:
 
 def is_question(text: str) -> bool:
     """Return whether a reply ends with a question to the user, ignoring closing markup and quotes."""
-    return text.rstrip(" \t\r\n*_`\"')]»”").endswith(
-        ("?", "\uff1f")
-    )  # U+FF1F is the full-width question mark
+    full_width = "\uff1f"
+    return text.rstrip(" \t\r\n*_`\"')]»”").endswith(("?", full_width))
 
 
 def _is_empty(response: Response, reading: ReadReply) -> bool:

@@ -104,8 +104,7 @@ class NextRequest:
         """Return the share of the context window that the request and its reply take; 0 if unknown.
 
         Uses the provider's last count and an upper estimate of what was added since. Before the first count
-        everything is
-        estimated, at 4 characters a token.
+        everything is estimated, at 4 characters a token.
         """
         if not self.context_window:
             return 0.0

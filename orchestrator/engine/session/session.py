@@ -76,8 +76,8 @@ class Session:
 
     Example::
 
-        session = Session(profile=anthropic_profile(model="claude-sonnet-4-5"),
-        environment=LocalEnvironment(path))
+        profile = anthropic_profile(model="claude-sonnet-4-5")
+        session = Session(profile=profile, environment=LocalEnvironment(path))
         async for event in session.submit("Fix the failing test in tests/test_api.py"):
             print(event.kind, event.event)
         await session.close()
@@ -94,8 +94,8 @@ class Session:
         session_id: the session's name; None creates a UUID.
         lineage: the parent of a subagent's session.
         earlier: turns of an earlier session, such as those from `history.history_of`. Turns that vendors
-            would
-            refuse are repaired (`history.mended_turns`). Their cost does not count against this session.
+            would refuse are repaired (`history.mended_turns`). Their cost does not count against this
+            session.
 
     Attributes:
         price: computes the cost of a reply; set it when you set another model.
@@ -185,13 +185,11 @@ class Session:
             max_turns=40)
 
         A cap also counts the spending from before it was set. `user_instructions` and `max_subagent_depth`
-        cannot
-        change once the session has started, because the system prompt is built from them.
+        cannot change once the session has started, because the system prompt is built from them.
 
         Raises:
             ConfigurationError: when set: the value is no `SessionConfig`, one of those two settings differs,
-                it caps
-                the cost in USD of a model whose price is unknown, or the session is closed.
+                it caps the cost in USD of a model whose price is unknown, or the session is closed.
         """
         return self._parts.config
 
@@ -225,8 +223,7 @@ class Session:
         Raises:
             ConfigurationError: the session is closed or is processing another input.
             PullwrightError: the model or the host failed; `ErrorOccurred` was emitted before. The session is
-                closed
-                unless the error is transient.
+                closed unless the error is transient.
         """
         await self._wait_for_abandoned_work()
         work, events = self._begin(user), self._events.open()

@@ -1,8 +1,7 @@
 """Subagents: sessions that a session starts for delegated tasks, and the tools for them.
 
 Four tools start and steer them (section 7 of the coding agent loop specification). Two others start one in
-the
-background and return its status (section 2.3.7 of the assistant specification).
+the background and return its status (section 2.3.7 of the assistant specification).
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class ModelTraits:
         """Return the fields that request this much reasoning.
 
         Claude 4.6 and later get adaptive thinking and a level of effort; an unsupported level becomes the
-        next lower one.
-        Earlier ones, and models of other makers, get a budget below the output limit, at most half of it.
+        next lower one. Earlier ones, and models of other makers, get a budget below the output limit, at most
+        half of it.
 
         Args:
             effort: one of the vendor's levels, `minimal`, or `none`; another word is sent as a level.
@@ -153,8 +153,7 @@ class ModelTraits:
         """Return those of the configured sampling fields that the model accepts.
 
         Claude 4.7 and later accept none. With thinking, earlier ones accept only `top_p` from 0.95. From
-        Claude 4 on only one of
-        the two is accepted.
+        Claude 4 on only one of the two is accepted.
         """
         if self.since(4, 7):
             return {}
@@ -182,8 +181,7 @@ class _BlockEncoder:
     Attributes:
         past_reasoning: send reasoning back.
         unsigned_reasoning: also send back reasoning without a signature, as other makers' models produce it.
-            The
-            vendor refuses it (a reply that was cut off has such).
+            The vendor refuses it (a reply that was cut off has such).
         carried: send back other blocks that are not interpreted here.
     """
 
@@ -343,10 +341,9 @@ class AnthropicWire:
         encoded: cache of the messages' JSON.
 
     Of a request's provider options for `anthropic`, `beta_headers` (a list of names) become the header
-    `anthropic-beta`;
-    `cache_control` replaces the mark that caches prompts, and null switches the cache off; `tools` (the
-    vendor's own) are
-    appended to the request's; the others are added to the body unchanged, and override the fields made here.
+    `anthropic-beta`; `cache_control` replaces the mark that caches prompts, and null switches the cache off;
+    `tools` (the vendor's own) are appended to the request's; the others are added to the body unchanged, and
+    override the fields made here.
     """
 
     url: str
@@ -378,8 +375,8 @@ class AnthropicWire:
         """Encode a request as Messages JSON.
 
         The head's `cache_control` makes the vendor mark the last block of every request by itself. So no mark
-        moves through the
-        conversation, and the bytes of a longer conversation begin with those of a shorter one.
+        moves through the conversation, and the bytes of a longer conversation begin with those of a shorter
+        one.
         """
         options = dict(request.provider_options.get("anthropic", {}))
         betas = options.pop("beta_headers", None) or ()

@@ -84,8 +84,7 @@ class GeminiDecoder(ReplyDecoder):
     """Decodes one reply.
 
     The protocol has no end mark, and more may follow a finish reason: a reply ends only with its stream.
-    Content after a
-    finish reason needs another finish reason; otherwise the stream was cut off.
+    Content after a finish reason needs another finish reason; otherwise the stream was cut off.
     """
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:

@@ -124,9 +124,8 @@ class GeminiWire:
         encoded: cache of the messages' JSON.
 
     Of a request's provider options for `gemini`, `safety_settings` (the vendor's list) and `grounding` (true:
-    the model may
-    search the web) are interpreted here. The others are added to the body; objects are merged and lists are
-    appended.
+    the model may search the web) are interpreted here. The others are added to the body; objects are merged
+    and lists are appended.
 
     The protocol has no field for `parallel_tool_calls`: it is not sent.
     """

@@ -132,8 +132,7 @@ class _CallPieces:
         """Return the call that a piece belongs to: by index, else by id, else the last; or a new one.
 
         A piece with another id, or with a name after complete arguments, begins a new call even under a known
-        index: some
-        servers send each call whole, all with index 0.
+        index: some servers send each call whole, all with index 0.
         """
         same_id = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
         if isinstance(index, int):
@@ -160,9 +159,8 @@ class _CallPieces:
             if not call.name and not call.arguments:
                 continue
             arguments = read_arguments(call.arguments)
-            is_new = bool(call.id) and all(
-                call.id != known.id for known in calls
-            )  # each call needs a separate result
+            # Each call needs a separate result.
+            is_new = bool(call.id) and all(call.id != known.id for known in calls)
             call_id = call.id if is_new else made_up_id(number, reply_id, call.name, call.arguments)
             calls.append(ToolCall(call_id, call.name, arguments))
             if call.extra:
@@ -247,8 +245,7 @@ class ChatDecoder(ReplyDecoder):
         """Return the choices that make up the reply.
 
         One choice is requested, so a single one counts whatever its index: some servers count chunks or calls
-        there (z.ai in
-        October 2025). Others split one reply into several choices without an index.
+        there (z.ai in October 2025). Others split one reply into several choices without an index.
         """
         number = self._request.provider_options.get("openai", {}).get("n") or 1
         if len(choices) == 1 and number == 1:

@@ -72,8 +72,7 @@ class ChatWire:
         output_schemas: whether the server accepts `response_format`.
         stream_usage: whether the server accepts `stream_options`.
         demanding: whether the server accepts only schemas that require every property, and refuses long ids
-            and
-            unusual names of calls.
+            and unusual names of calls.
         refused: other fields that the server has refused.
         encoded: cache of the messages' JSON.
 

@@ -185,15 +185,13 @@ class ResponsesWire:
 
     Attributes:
         demanding: whether the server accepts only schemas that require every property, and refuses long ids
-            and
-            unusual names of calls.
+            and unusual names of calls.
         extras: the optional parts that the server has not refused.
         refused: other fields that the server has refused.
         encoded: cache of the messages' JSON.
 
     A request's provider options for `openai` are added to the body. If a field is an object on both sides
-    (`reasoning`,
-    `text`), the two are merged; lists (`tools`, `include`) are appended.
+    (`reasoning`, `text`), the two are merged; lists (`tools`, `include`) are appended.
     """
 
     url: str
