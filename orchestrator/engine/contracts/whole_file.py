@@ -114,7 +114,7 @@ class WholeFile:
             return Malformed(("reply: it was cut off before the file ended; write less before the file",))
         files = self._files(blocks)
         if not files:
-            return Malformed(("reply: the code block names no file; write the path above it",))
+            return Malformed(("reply: the code block names no file; write the file's path above it",))
         body = said or "".join(f"Changes `{one_line(path, limit=_PROBLEM_CHARS)}`.\n" for path in files)
         calls: list[tuple[str, JsonObject]] = [
             ("write_file", {"path": path, "content": text}) for path, text in files.items()

@@ -1,7 +1,7 @@
 """Local embeddings: all-MiniLM-L6-v2 with 8-bit weights, installed by the extra `embed`.
 
-https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2. The hashes of the model's file and of its vocabulary are
-verified before use.
+https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2. The hashes of the model's file and of
+its vocabulary are verified before use.
 """
 
 from __future__ import annotations

@@ -111,8 +111,9 @@ def _date_in(message: str) -> datetime | None:
 def midnight_pacific(now: datetime) -> datetime:
     """Return when Google's daily quotas are renewed.
 
-    https://ai.google.dev/gemini-api/docs/rate-limits: "Requests per day (RPD) quotas reset at midnight Pacific time". If
-    the system has no time zone database, winter time is used all year, which is an hour late in summer.
+    https://ai.google.dev/gemini-api/docs/rate-limits: "Requests per day (RPD) quotas reset at midnight
+    Pacific time". Without a time zone database in the system, winter time is used all year, which is an hour
+    late in summer.
     """
     pacific: tzinfo
     try:

@@ -1,4 +1,4 @@
-"""Charges requests beside the conversation, such as those for embeddings, to the session that causes them."""
+"""Charges requests outside of a conversation, such as embeddings, to the session that causes them."""
 
 from __future__ import annotations
 

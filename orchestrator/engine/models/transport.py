@@ -49,7 +49,7 @@ MAX_SAID_CHARACTERS = 16 * 1024 * 1024
 """Length of the content of a streamed reply: many times what any model can write in one."""
 
 LEAST_PIECE_CHARACTERS = 32
-"""Minimum length that a piece of content counts as, because it costs memory and time beside its text."""
+"""Minimum length that a piece counts as, because every piece costs memory and time besides its text."""
 
 DRAIN_SECONDS = 0.25
 MAX_RELAXATIONS = 5

@@ -136,10 +136,10 @@ def openai_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     """Return the vendor's counts; None if nothing was counted.
 
     Most servers include cached tokens in the prompt's count and reasoning in the completion's. Some omit one
-    of them and report it only beside a total that includes it. The omitted part is the one that explains the
-    total exactly (see `_uncounted_tokens`). The rest of the total counts as input, which is cheaper. If the
-    server does not report reasoning, the rest counts as output instead: then the model has hidden reasoning,
-    as Gemini's at its compatible address.
+    of them and report it only as a part of the total. The omitted part is the one that explains the total
+    exactly (see `_uncounted_tokens`). The rest of the total counts as input, which is cheaper. If the server
+    does not report reasoning, the rest counts as output instead: then the model has hidden reasoning, as
+    Gemini's at its compatible address.
     """
     if not usage:
         return None

@@ -62,7 +62,7 @@ class Known:
         more: facts of the host program, as Markdown.
         summary: in the model's words.
         missing: paths in the summary at which there is no file.
-        images: number of users' images that stay beside the message; `images_left_out` do not.
+        images: number of users' images that are sent with the message; `images_left_out` do not.
     """
 
     task: str = ""

@@ -456,7 +456,7 @@ class InputMeter:
         return max(counts, default=1 / CHARACTERS_PER_TOKEN)
 
     def copy(self) -> InputMeter:
-        """Return a copy, for a request beside the conversation."""
+        """Return a copy, for a request outside of the conversation."""
         made = InputMeter()
         made.longest_reply, made._bytes, made._counts = self.longest_reply, self._bytes, dict(self._counts)
         return made

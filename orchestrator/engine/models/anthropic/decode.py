@@ -70,7 +70,8 @@ class _Block:
     def arguments(self, *, cut: bool) -> dict[str, Any]:
         """Return the arguments of a call.
 
-        A whole call at the cut end of a reply may be incomplete, so it must not run.
+        A call at the end of a truncated reply may be incomplete even if it was sent whole, so it must not
+        run.
         """
         if self.json_pieces:
             return read_arguments("".join(self.json_pieces))

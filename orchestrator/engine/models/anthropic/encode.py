@@ -152,8 +152,8 @@ class ModelTraits:
     def sampling(self, temperature: float | None, top_p: float | None, thinking: object) -> dict[str, float]:
         """Return those of the configured sampling fields that the model accepts.
 
-        Claude 4.7 and later accept none. With thinking, earlier ones accept only `top_p` from 0.95. From
-        Claude 4 on only one of the two is accepted.
+        Claude 4.7 and later accept none. With thinking, earlier ones accept only a `top_p` of at least 0.95.
+        From Claude 4 on only one of the two is accepted.
         """
         if self.since(4, 7):
             return {}

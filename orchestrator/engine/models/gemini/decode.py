@@ -217,8 +217,8 @@ class GeminiDecoder(ReplyDecoder):
 def _read_usage(usage: Mapping[str, Any]) -> Usage | None:
     """Return the vendor's counts; None if nothing was counted.
 
-    https://ai.google.dev/api/generate-content#UsageMetadata: the candidates' tokens exclude thoughts, and the prompt's
-    exclude the input of the server's own tools.
+    https://ai.google.dev/api/generate-content#UsageMetadata: the candidates' tokens exclude thoughts, and the
+    prompt's exclude the input of the server's own tools.
     """
     prompt = count_of(usage, "promptTokenCount") + count_of(usage, "toolUsePromptTokenCount")
     thoughts = count_of(usage, "thoughtsTokenCount")

@@ -187,7 +187,7 @@ def _following(items: Sequence[Item]) -> Iterator[dict[str, Any]]:
 
 
 def _place(item: Item) -> dict[str, Any]:
-    """Return what the vendor wants back of a message or a call beside its content."""
+    """Return what the vendor wants back of a message or a call in addition to its content."""
     names = ("id", "call_id") if item.kind == CALL else ("id", "phase")
     return {"type": item.kind, **{name: item.raw[name] for name in names if as_text(item.raw.get(name))}}
 
