@@ -315,7 +315,7 @@ def test_an_export_is_read_back_as_it_was(store: MemoryStore, tmp_path: Path) ->
     ["", "[]", "{}", "null", "[" * 100_000, '{"content": 1}', '{"content": "x", "created_at": "yesterday"}'],
 )
 def test_a_line_that_is_no_memory_is_refused(line: str) -> None:
-    with pytest.raises(MemoryStoreError, match="no line of an export"):
+    with pytest.raises(MemoryStoreError, match="not a line of an export"):
         from_json(line)
 
 
