@@ -138,7 +138,7 @@ class _Search:
         try:
             value, end = parse_json_at(self._text, start)
         except BrokenJsonError as error:
-            if not error.mendable:
+            if not error.repairable:
                 return Malformed((f"reply: not valid JSON ({error})",))
             return self._take_broken(start)
         self._add(value, start)

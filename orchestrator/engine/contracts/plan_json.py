@@ -36,13 +36,13 @@ class BrokenJsonError(Exception):
     """The text is not JSON.
 
     Attributes:
-        mendable: False if the form is correct, but exceeds a limit of Python.
+        repairable: False if the form is correct, but exceeds a limit of Python.
         place: the index of the character at which reading fails, if known.
     """
 
-    def __init__(self, message: str, *, mendable: bool = True, place: int | None = None) -> None:
+    def __init__(self, message: str, *, repairable: bool = True, place: int | None = None) -> None:
         super().__init__(message)
-        self.mendable = mendable
+        self.repairable = repairable
         self.place = place
 
 
@@ -77,12 +77,12 @@ def parse_json_at(text: str, start: int) -> tuple[Any, int]:
     try:
         return json.JSONDecoder(object_pairs_hook=_object_of).raw_decode(text, start)
     except RecursionError as error:
-        raise BrokenJsonError("nested too deeply", mendable=False) from error
+        raise BrokenJsonError("nested too deeply", repairable=False) from error
     except json.JSONDecodeError as error:
         raise BrokenJsonError(str(error)) from error
     except ValueError as error:
         # Python limits how many digits an integer may have.
-        raise BrokenJsonError("a number has too many digits", mendable=False) from error
+        raise BrokenJsonError("a number has too many digits", repairable=False) from error
 
 
 def flaws(value: Any) -> tuple[str, ...]:
@@ -278,7 +278,7 @@ class _Reader:
 
     def _open(self) -> Any:
         if len(self._frames) >= DEEPEST_LEVELS:
-            raise BrokenJsonError(f"nested more than {DEEPEST_LEVELS} levels deep", mendable=False)
+            raise BrokenJsonError(f"nested more than {DEEPEST_LEVELS} levels deep", repairable=False)
         holds: Any = [] if self._text[self._place] == "[" else {}
         self._frames.append(_Frame(holds, plain=not self._frames or self._frames[-1].plain))
         self._place += 1
@@ -450,7 +450,7 @@ class _Reader:
         try:
             frame.put(json.loads(match[0]), "word")
         except ValueError as error:
-            raise BrokenJsonError("a number has too many digits", mendable=False) from error
+            raise BrokenJsonError("a number has too many digits", repairable=False) from error
 
     def _fault(self, cause: str, place: int | None = None) -> BrokenJsonError:
         return BrokenJsonError(cause, place=self._place if place is None else place)

@@ -14,7 +14,7 @@ from zlib import crc32
 from orchestrator.core.errors import MemoryStoreError, ProviderError
 from orchestrator.core.messages import Usage
 from orchestrator.engine.memory.vectors import packed
-from orchestrator.engine.memory.words import telling_words
+from orchestrator.engine.memory.words import significant_words
 from orchestrator.engine.models.payments import paying
 from orchestrator.engine.models.usage import BYTES_PER_TOKEN, count_of, size_of_text
 from orchestrator.engine.models.wire import dicts, host_of
@@ -183,7 +183,7 @@ def _lexical_vector(text: str) -> bytes:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    for word in telling_words(text):
+    for word in significant_words(text):
         bounded = f"<{word}>"
         yield bounded
         for size in _PIECE_CHARS:

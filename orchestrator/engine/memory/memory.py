@@ -54,11 +54,11 @@ MIRRORED = "fact"
 DOCUMENT_CHARS = 1_000
 """Characters of a document's piece that are added to a message: one chunk."""
 SOURCE_CHARS = 200
-LEAST_TOLD = 0.5
+REPEATED_SHARE = 0.5
 """A text says nothing new if a recalled memory makes up this share of it."""
 
-MODELS_TYPES = frozenset({MemoryType.GENERAL, MemoryType.FACT})
-MODELS_IMPORTANCE = frozenset({Importance.NORMAL, Importance.LOW})
+UNATTENDED_TYPES = frozenset({MemoryType.GENERAL, MemoryType.FACT})
+UNATTENDED_IMPORTANCE = frozenset({Importance.NORMAL, Importance.LOW})
 """Types and importance that an unattended model may write: no instructions, and nothing permanent."""
 
 
@@ -160,7 +160,7 @@ class LongTermMemory:
         said = plain(content)
         for memory in self._recalled.values():
             known = plain(memory.content)
-            if said in known or (known in said and len(known) >= LEAST_TOLD * len(said)):
+            if said in known or (known in said and len(known) >= REPEATED_SHARE * len(said)):
                 return memory
         return None
 
@@ -472,8 +472,8 @@ def _restricted(
     type_: MemoryType, importance: Importance, ttl: int | None
 ) -> tuple[MemoryType, Importance, int | None, str]:
     """Restrict the attributes of a model's own memory; return them and a note on what was changed."""
-    kept = type_ if type_ in MODELS_TYPES else MemoryType.FACT
-    weight = importance if importance in MODELS_IMPORTANCE else Importance.NORMAL
+    kept = type_ if type_ in UNATTENDED_TYPES else MemoryType.FACT
+    weight = importance if importance in UNATTENDED_IMPORTANCE else Importance.NORMAL
     longest = LIFETIMES[weight] or timedelta(0)
     seconds = None if not ttl else min(ttl, int(longest.total_seconds()))
     if (kept, weight, seconds) == (type_, importance, ttl):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from orchestrator.core.errors import MemoryStoreError
 from orchestrator.engine.memory.ranking import TEXT_MATCH, Author, Importance, Memory, MemoryType
 from orchestrator.engine.memory.vectors import Matrix
-from orchestrator.engine.memory.words import telling_words
+from orchestrator.engine.memory.words import significant_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -380,7 +380,7 @@ class MemoryStore:
 
         Common words do not count. Forms of a word count as the same.
         """
-        wanted = list(dict.fromkeys(telling_words(query)))[:MOST_QUERY_WORDS]
+        wanted = list(dict.fromkeys(significant_words(query)))[:MOST_QUERY_WORDS]
         if not wanted:
             return {}
         with self._reading() as db:
@@ -393,7 +393,7 @@ class MemoryStore:
         found: dict[int, float] = {}
         for number, content, marked in rows:
             shared = len({word.lower() for word in _MARKED.findall(marked)})
-            least = SHARED_WORDS * min(len(wanted), len(set(telling_words(content))))
+            least = SHARED_WORDS * min(len(wanted), len(set(significant_words(content))))
             if shared >= least and len(found) < limit:
                 found[number] = TEXT_MATCH
         return found

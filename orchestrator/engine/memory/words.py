@@ -14,6 +14,6 @@ who why will with would you your
 _COMMON_WORDS = frozenset(_COMMON.split())
 
 
-def telling_words(text: str) -> list[str]:
+def significant_words(text: str) -> list[str]:
     """Return the words in lower case, in order, without common ones."""
     return [word for word in _WORD.findall(text.lower()) if word not in _COMMON_WORDS]

@@ -349,7 +349,7 @@ def read_arguments(raw: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {INVALID_ARGUMENTS: text}
 
 
-def made_up_id(number: int, *facts: object) -> str:
+def generated_id(number: int, *facts: object) -> str:
     """Return an id for a call without one: the same reply always gives the same id."""
     digest = hashlib.sha256(repr((number, facts)).encode("utf-8", "replace")).hexdigest()
     return f"call_{digest[:20]}"

@@ -49,7 +49,7 @@ _Name = TypeVar("_Name")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFacts:
     """The known facts about the replaced turns.
 
     Attributes:
@@ -79,7 +79,7 @@ class Known:
     images_left_out: int = 0
 
 
-def message_within(known: Known, room: int) -> str:
+def message_within(known: KnownFacts, room: int) -> str:
     """Return the message in at most `room` bytes, with at least `LEAST_BYTES` of facts in a tiny room."""
     files = [_FileLine(one_line(path, limit=_PATH_CHARS), state) for path, state in known.files]
     commands = [
@@ -123,7 +123,7 @@ def message_within(known: Known, room: int) -> str:
 
 
 def _shares(
-    known: Known,
+    known: KnownFacts,
     said: Sequence[str],
     listed: Mapping[str, Sequence[_Line | _FileLine | _CommandLine]],
     room: int,

@@ -31,7 +31,7 @@ from orchestrator.engine.session.history import (
     TurnKind,
     images_of,
     message_bytes,
-    standing_for,
+    summary_message,
 )
 from orchestrator.engine.session.request import SentRequest
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Response
-    from orchestrator.engine.session.compacted_message import Known
+    from orchestrator.engine.session.compacted_message import KnownFacts
     from orchestrator.engine.session.config import SessionParts
     from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.session.request import NextRequest
@@ -421,7 +421,7 @@ class Compaction:
                 ),
                 int(room * _WORDS_SHARE) - len(shown) * IMAGE_BYTES,
             )
-            return standing_for(words, shown), len(shown)
+            return summary_message(words, shown), len(shown)
 
         tail = self._tail(target)
         left = room - message_bytes(message(len(turns))[0])
@@ -455,9 +455,9 @@ class Compaction:
             task = said[0].said
         return task, list(dict.fromkeys(turn.said for turn in said[1:]))
 
-    async def _collect_facts(self) -> Known:
+    async def _collect_facts(self) -> KnownFacts:
         """Return the facts that the program knows without the model."""
-        from orchestrator.engine.session.compacted_message import Known
+        from orchestrator.engine.session.compacted_message import KnownFacts
 
         files = [
             (path, await _state(path, self._environment))
@@ -465,7 +465,7 @@ class Compaction:
         ]
         items = [item for item in self._host.todos.items if item.status is not TodoStatus.COMPLETED]
         items.sort(key=lambda item: item.status is not TodoStatus.IN_PROGRESS)
-        return Known(
+        return KnownFacts(
             files=files,
             # Commands of an earlier session come from the journal, which has their raw output.
             commands=[

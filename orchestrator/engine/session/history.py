@@ -170,7 +170,7 @@ class History:
     """The turns of a session, and running counts of their length in tokens.
 
     Args:
-        turns: of an earlier session, in a form that vendors accept (`mended_turns`).
+        turns: of an earlier session, in a form that vendors accept (`repaired_turns`).
         transform: selects the turns that a request includes. It must return every turn after the newest
             summary unchanged, because it is called only when a summary is added.
 
@@ -239,7 +239,7 @@ class History:
         self.meter.begin_anew()
         for turn in self.shown:
             self._show(turn)
-        self.meter.measure_again()
+        self.meter.re_estimate()
 
     @property
     def shown(self) -> Sequence[Turn]:
@@ -426,10 +426,10 @@ class InputMeter:
             del self._counts[next(iter(self._counts))]
 
     def begin_anew(self) -> None:
-        """Start over with an empty conversation; call `measure_again` when its messages are added."""
+        """Start over with an empty conversation; call `re_estimate` when its messages are added."""
         self._bytes = 0
 
-    def measure_again(self) -> None:
+    def re_estimate(self) -> None:
         """Re-estimate all counts for the new conversation, at the measured rates."""
         for name, count in self._counts.items():
             size = self._bytes + count.fixed_bytes
@@ -558,7 +558,7 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
                 commands.clear()
             case Compacted(turns=keeps, summary=text, images=images):
                 shown = images_of(turns[: max(len(turns) - keeps, 0)])[:images] if images else ()
-                turns.append(Turn(TurnKind.SUMMARY, standing_for(text, shown), at, keeps=keeps))
+                turns.append(Turn(TurnKind.SUMMARY, summary_message(text, shown), at, keeps=keeps))
             case SteeringInjected() | LoopDetected():
                 if turns and turns[-1].kind is not TurnKind.ASSISTANT:
                     turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)
@@ -576,7 +576,7 @@ def images_of(turns: Iterable[Turn]) -> list[Image]:
     return [part for turn in said for part in turn.message.parts if isinstance(part, Image)]
 
 
-def standing_for(words: str, images: Iterable[Image]) -> Message:
+def summary_message(words: str, images: Iterable[Image]) -> Message:
     """Return the message of a summary: its text, and images of the turns that it replaces."""
     return Message(Role.USER, (Text(words), *images))
 
@@ -598,7 +598,7 @@ def _kind(message: Message, *, asked: bool, ran: bool) -> TurnKind:
     return TurnKind.TOOL_RESULTS if ran or message.role is Role.TOOL else TurnKind.SYSTEM
 
 
-def mended_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
+def repaired_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
     """Return the turns in a form that every vendor accepts.
 
     The conversation begins with a user's message: earlier turns are dropped. Each call is followed directly

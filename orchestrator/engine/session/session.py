@@ -27,7 +27,7 @@ from orchestrator.engine.session.compaction import Compaction
 from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
 from orchestrator.engine.session.context import summary_plus_recent
 from orchestrator.engine.session.event_bus import STOP_SECONDS, SessionEventBus, stop
-from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, TurnKind, mended_turns
+from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, TurnKind, repaired_turns
 from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
 from orchestrator.engine.session.request import NextRequest, RequestTemplate, make_template, usual_contract
 from orchestrator.engine.session.subagents import (
@@ -94,7 +94,7 @@ class Session:
         session_id: the session's name; None creates a UUID.
         lineage: the parent of a subagent's session.
         earlier: turns of an earlier session, such as those from `history.history_of`. Turns that vendors
-            would refuse are repaired (`history.mended_turns`). Their cost does not count against this
+            would refuse are repaired (`history.repaired_turns`). Their cost does not count against this
             session.
 
     Attributes:
@@ -129,7 +129,7 @@ class Session:
         self.model = chosen
         self.price: ReplyPrice = parts.host.price or profile.price or _unknown_price
         self._parts, config, host, clock = parts, parts.config, parts.host, parts.clock
-        self.history = History(mended_turns(earlier, clock.now()), summary_plus_recent)
+        self.history = History(repaired_turns(earlier, clock.now()), summary_plus_recent)
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._events = SessionEventBus(self.id, clock, host.emit)
         if lineage:

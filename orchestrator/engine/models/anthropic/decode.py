@@ -16,7 +16,7 @@ from orchestrator.engine.models.wire import (
     as_text,
     dicts,
     finish_with_calls,
-    made_up_id,
+    generated_id,
     read_arguments,
 )
 
@@ -252,7 +252,7 @@ class MessagesDecoder(ReplyDecoder):
             call_id = as_text(block.start.get("id"))
             is_used = any(one.start.get("id") == call_id for one in self._blocks[:number])
             if not call_id or is_used:  # each call needs a separate result
-                call_id = made_up_id(number, self._id, name, arguments)
+                call_id = generated_id(number, self._id, name, arguments)
             return ToolCall(call_id, name, arguments) if name or arguments else None
         return Reasoning("", {BLOCK: block.whole()}) if block.kind else None
 

@@ -18,7 +18,7 @@ from orchestrator.engine.models.wire import (
     as_text,
     dicts,
     finish_with_calls,
-    made_up_id,
+    generated_id,
     read_arguments,
     read_event,
 )
@@ -209,7 +209,7 @@ class GeminiDecoder(ReplyDecoder):
         name, arguments = as_text(call.get("name")), read_arguments(call.get("args"))
         given = as_text(call.get("id"))
         if not given or given in ids:
-            given = made_up_id(len(ids), self._id, name, arguments)
+            given = generated_id(len(ids), self._id, name, arguments)
         ids.add(given)
         return ToolCall(given, name, arguments)
 

@@ -15,7 +15,7 @@ from orchestrator.engine.models.wire import (
     as_text,
     dicts,
     finish_with_calls,
-    made_up_id,
+    generated_id,
     read_arguments,
     read_json,
 )
@@ -161,7 +161,7 @@ class _CallPieces:
             arguments = read_arguments(call.arguments)
             # Each call needs a separate result.
             is_new = bool(call.id) and all(call.id != known.id for known in calls)
-            call_id = call.id if is_new else made_up_id(number, reply_id, call.name, call.arguments)
+            call_id = call.id if is_new else generated_id(number, reply_id, call.name, call.arguments)
             calls.append(ToolCall(call_id, call.name, arguments))
             if call.extra:
                 extras[call_id] = call.extra

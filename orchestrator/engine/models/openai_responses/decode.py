@@ -13,7 +13,7 @@ from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.usage import openai_usage
-from orchestrator.engine.models.wire import ReplyDecoder, as_text, dicts, made_up_id, read_arguments
+from orchestrator.engine.models.wire import ReplyDecoder, as_text, dicts, generated_id, read_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -199,7 +199,7 @@ def _call(item: Item, number: int, reply_id: str | None) -> Iterator[ToolCall]:
     if name or arguments:
         call_id = as_text(item.raw.get("call_id")) or as_text(item.raw.get("id"))
         yield ToolCall(
-            call_id or made_up_id(number, reply_id, name, arguments), name, read_arguments(arguments)
+            call_id or generated_id(number, reply_id, name, arguments), name, read_arguments(arguments)
         )
 
 

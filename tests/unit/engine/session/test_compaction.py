@@ -39,8 +39,8 @@ from orchestrator.engine.session.history import (
     Turn,
     TurnKind,
     history_of,
-    mended_turns,
     message_bytes,
+    repaired_turns,
 )
 from orchestrator.engine.session.loop import EndKind
 from tests.tables import table
@@ -688,7 +688,7 @@ async def test_another_machine_goes_on_with_the_shorter_conversation(tmp_path: P
     session, told, _end = await work(tmp_path, model, contract=CONTRACTS[name]())
     written = [encode_event(event) for event in conversation(told.events)]
     events = [decode_event(json.loads(json.dumps(one))) for one in written]
-    turns = mended_turns(history_of([one for one in events if not isinstance(one, UnknownRecord)]), NOW)
+    turns = repaired_turns(history_of([one for one in events if not isinstance(one, UnknownRecord)]), NOW)
     taken = History(turns, summary_plus_recent)
     assert list(taken.context(Native())) == list(session.history.context(Native()))
     assert [turn.kind for turn in taken.turns] == [turn.kind for turn in session.history.turns]
