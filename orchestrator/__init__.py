@@ -1,6 +1,6 @@
-"""Pullwright: takes a task from a backlog, changes the repository, opens a pull request.
+"""Pullwright: takes a task from a backlog, changes the repository, and opens a pull request.
 
-The agent loop inside it is a library::
+Its agent loop is a library::
 
     from orchestrator import LocalEnvironment, Session, anthropic_profile
 
@@ -9,8 +9,9 @@ The agent loop inside it is a library::
         print(event.kind)
     await session.close()
 
-Every argument is checked: an unknown keyword is a `TypeError`, and what cannot work is a `ConfigurationError`,
-whose one line names the argument. Names are loaded when they are asked for, because start-up is a feature.
+Every argument is checked: an unknown keyword raises `TypeError`, and an invalid value raises
+`ConfigurationError` with one line that names the argument. A name's module is imported when the name is first
+used, so that `import` is fast.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Session": "engine.session.session",
     "SessionConfig": "engine.session.config",
     "CompactionPolicy": "engine.session.context",
@@ -103,9 +104,9 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
-if not TYPE_CHECKING:  # a type checker sees the imports above, and a misspelt name is an error to it
+if not TYPE_CHECKING:  # type checkers use the imports above, and report misspelt names
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,1 +1,1 @@
-"""The agent loop as a library: it knows no git, no forge, no journal and no configuration."""
+"""The agent loop as a library, independent of git, forges, journals and the program's configuration."""

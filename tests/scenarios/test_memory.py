@@ -49,7 +49,7 @@ def test_what_is_remembered_comes_with_the_task_that_it_has_to_do_with(
     system = stage.asked()[0]["content"]
     assert "remember" in system
     assert "Relevant Memories" not in system
-    assert "stored as fact, normal: only a person asks for more" in stage.told(1)
+    assert "stored as fact, normal: only a person may request more" in stage.told(1)
     listed = [
         json.loads(line)
         for line in stage.command("memory", "list", "--repo", str(repository), "--json").out.splitlines()

@@ -1,1 +1,1 @@
-"""How a model's reply becomes actions, and how their results go back."""
+"""Contracts: how a model's reply becomes calls, and how the results are sent back."""

@@ -1,6 +1,6 @@
-"""Finds the plan in what a model wrote: as it stands, in a fence or prose, broken, or cut off.
+"""Finds the plan in a model's reply, which may have other text, faults, or a missing end.
 
-Some forms that models write instead of the plan's can be read in one way only:
+These other forms that models write can be read in one way only:
 
 =====================================================  ==========================================
 written                                                read as
@@ -17,7 +17,7 @@ a list of calls, or one call, instead of the object    the plan's `tool_calls`, 
 `arguments` missing, other keys there                  the other keys, except `id` and `type`
 =====================================================  ==========================================
 
-Anything else stays as it is, and the schema finds the fault.
+Anything else stays unchanged, and the schema validation reports it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.contracts.plan_json import TolerantValue
 
 
-# Over four times what the most talkative models can say in one reply.
+# Over four times the longest reply of current models.
 _LONGEST_REPLY_CHARS = 2_000_000
 _MOST_STARTS = 50
 _FENCE_CHARS = 20
@@ -54,7 +54,7 @@ _START = re.compile(
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*(?:json[c5]?)?[ \t]*\r?\n?[ \t]*\Z", re.IGNORECASE)
 _STRING_OR_BRACKET = re.compile(r'"(?>(?:[^"\\]++|\\.)*)(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _WORD_OF_A_PLAN = re.compile(r"tool_|\bplan\b")
-# What is left over where a quotation mark or a bracket ended the JSON too early, or began it too late.
+# Text that remains if a quotation mark or a bracket ended the JSON too early, or began it too late.
 _CALL_OUTSIDE = re.compile(r"""tool_(?:calls|name)["'“”\u2018\u2019]\s*+:""")
 _JSON_BEHIND = re.compile(r'"\s*+[}\]:]|[{\[]\s*+"')
 _END_OF_ANSWER = re.compile(r"[ \t}\]);,.`*]*+(?:\Z|\r?\n|</|<\||//|/\*|#)")
@@ -67,14 +67,14 @@ _SENTENCE = re.compile(r'[^"\\{}\[\]<>`=;]*[.!?…]\s*+\Z')
 
 @dataclass(frozen=True, slots=True)
 class FoundPlan:
-    """The value that was meant as the plan.
+    """The value that is most likely the plan.
 
     Attributes:
-        value: for a reply that was cut off, only what is there as a whole.
-        tail: the call in which a reply was cut off, as far as it goes, or of which nobody can tell that
-            it is whole; else None. It must not run.
-        repaired: the text around the JSON, or the JSON itself, was not as it should be.
-        cut_off: the JSON ended in the middle.
+        value: of a truncated reply: only its complete part.
+        tail: the call in which a reply was truncated, as far as it is complete, or a last call that may be
+            incomplete; else None. It must not run.
+        repaired: whether the JSON, or the text around it, was not in the required form.
+        cut_off: whether the JSON ended in the middle.
     """
 
     value: Any
@@ -84,10 +84,10 @@ class FoundPlan:
 
 
 def find_plan(text: str, *, ended_early: bool) -> FoundPlan | Malformed:
-    """Find the one plan in a reply.
+    """Find the only plan in a reply.
 
     Args:
-        ended_early: the provider says that the reply stopped at a limit of length.
+        ended_early: whether the provider reports that the reply reached a length limit.
     """
     if len(text) > _LONGEST_REPLY_CHARS:
         return Malformed((f"reply: longer than {_LONGEST_REPLY_CHARS:,} characters",))
@@ -108,7 +108,7 @@ def _end_of_thoughts(text: str) -> int:
 
 
 class _Search:
-    """Goes through the objects and lists of a reply, first to last. All of it must be understood."""
+    """Examines the objects and lists of a reply from first to last. All of them must be understood."""
 
     def __init__(self, text: str, *, ended_early: bool) -> None:
         self._text = text
@@ -123,7 +123,7 @@ class _Search:
         for _ in range(_MOST_STARTS):
             match = _START.search(self._text, place)
             start = match.start() if match else len(self._text)
-            if problem := self._left_over(place, start):
+            if problem := self._leftover_problem(place, start):
                 return Malformed((problem,))
             if match is None:
                 return self._result()
@@ -134,11 +134,11 @@ class _Search:
         return Malformed((f"reply: holds more than {_MOST_STARTS} JSON objects; send exactly one",))
 
     def _take(self, start: int) -> int | FoundPlan | Malformed:
-        """Read what begins here; where it ends, or what the reply comes to."""
+        """Read the value that begins here; return its end, or the result of the search."""
         try:
             value, end = parse_json_at(self._text, start)
         except BrokenJsonError as error:
-            if not error.mendable:
+            if not error.repairable:
                 return Malformed((f"reply: not valid JSON ({error})",))
             return self._take_broken(start)
         self._add(value, start)
@@ -188,8 +188,8 @@ class _Search:
             problem = "reply: empty"
         return Malformed((problem,))
 
-    def _left_over(self, start: int, end: int) -> str | None:
-        """What is wrong with the text between two values, or behind the last one."""
+    def _leftover_problem(self, start: int, end: int) -> str | None:
+        """Return the problem with the text between two values or after the last one, or None."""
         text = self._text
         match = _CALL_OUTSIDE.search(text, start, end)
         place = match.start() if match else None
@@ -201,7 +201,7 @@ class _Search:
 
 
 def _end_of_other_data(text: str, start: int) -> int | None:
-    """Where a broken object ends that is no plan; None where it may be one."""
+    """Return the end of a broken object that is not a plan; None if it may be one."""
     depth = 0
     for match in _STRING_OR_BRACKET.finditer(text, start):
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
@@ -211,9 +211,11 @@ def _end_of_other_data(text: str, start: int) -> int | None:
 
 
 def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan | Malformed:
-    """Only calls with a comma or the list's end behind them are kept: a cut may have been in a string.
+    """Return the complete part of a truncated plan.
 
-    The same goes for the last call of a whole but broken reply that the provider calls cut off.
+    Only calls that a comma or the end of the list follows are kept, because the cut may have been inside a
+    string. The same holds for the last call of a complete but broken reply that the provider reports as
+    truncated.
     """
     value = read.value
     calls = value if isinstance(value, list) else value.get("tool_calls")
@@ -240,7 +242,7 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan 
 
 
 def _fault_text(text: str, error: BrokenJsonError) -> str:
-    """Where a fault is, with what stands around it, and what it is: one line."""
+    """Describe a fault in one line: its place, the text around it, and its cause."""
     if error.place is None:
         return f"reply: not valid JSON ({error})"
     place = error.place
@@ -261,14 +263,14 @@ _KEY_CHARS = 40
 
 
 def is_plan(value: Any) -> bool:
-    """Whether a value is meant as a plan, in any of the forms."""
+    """Return whether a value is meant as a plan, in any of the forms."""
     if isinstance(value, list):
         return bool(value) and all(is_call(item) for item in value)
     return isinstance(value, dict) and ("tool_calls" in value or is_call(value))
 
 
 def is_call(value: Any) -> bool:
-    """Whether a value is meant as one call. A `name` alone is not enough: other data has names."""
+    """Return whether a value is meant as one call. A `name` alone is not enough: other data has names."""
     if not isinstance(value, dict):
         return False
     if isinstance(value.get("function"), dict):
@@ -278,7 +280,7 @@ def is_call(value: Any) -> bool:
 
 
 def stray_keys(value: Any) -> tuple[str, ...]:
-    """Keys that nothing reads, a line each. In JSON that is broken they may be the rest of a string."""
+    """Return the unused keys, a line each. In broken JSON they may be the rest of a string."""
     calls = value.get("tool_calls", value) if isinstance(value, dict) else value
     found: list[str] = []
     if isinstance(value, dict) and "tool_calls" in value:
@@ -296,7 +298,7 @@ def _stray(path: str, key: str) -> str:
 
 
 def plan_of(value: Any) -> Any:
-    """The value in the plan's form, as far as the table goes."""
+    """Return the value in the plan's form, as far as the table above converts it."""
     if isinstance(value, list) and is_plan(value):
         value = {"plan": "", "tool_calls": value}
     elif is_call(value) and "tool_calls" not in value:
@@ -315,7 +317,7 @@ def plan_of(value: Any) -> Any:
 
 
 def call_of(call: Any) -> Any:
-    """One call in the plan's form, as far as the table goes."""
+    """Return one call in the plan's form, as far as the table above converts it."""
     if not isinstance(call, dict):
         return call
     inner = call.get("function")

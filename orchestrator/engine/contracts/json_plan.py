@@ -31,10 +31,10 @@ _PROBLEM_CHARS = 400
 
 
 class JsonPlan:
-    """Reads a plan strictly first, then tolerantly, and never guesses what a cut-off call says.
+    """Reads a plan strictly first, then tolerantly, and never completes a truncated call.
 
-    A call of a tool that is not on offer is passed on: the agent refuses it and records it.
-    Arguments that do not fit an offered tool's schema spoil the whole reply.
+    A call of a tool that is not offered is passed on: the agent refuses and records it. Arguments that do not
+    match an offered tool's schema invalidate the whole reply.
     """
 
     name = "json_plan"
@@ -47,18 +47,18 @@ class JsonPlan:
 
     @property
     def go_on(self) -> str:
-        """Asks for a call, or for `finish`."""
+        """The message that asks for a call, or for `finish`."""
         return render("agent/no_calls")
 
     def learn(self, *, title: str, path: str, tests: str) -> None:
-        """Nothing: the first message says it."""
+        """Do nothing: the first message has these facts."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
-        """The request with the schema of a plan that calls only these tools."""
+        """Return the request with the schema of a plan that calls only these tools."""
         return dataclasses.replace(request, output_schema=OutputSchema("plan", narrowed_schema(tools)))
 
     def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
-        """The form of the reply, and the tools with their parameters."""
+        """Return the form of the reply, and the tools with their parameters."""
         return render(
             "contracts/json_plan",
             tools=[_tool_words(tool) for tool in tools],
@@ -67,7 +67,7 @@ class JsonPlan:
         )
 
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
-        """The plan in a reply, or every path at which it is wrong. Call ids are `r<round>c<index>`."""
+        """Return the plan in a reply, or every path with a problem. Call ids are `r<round>c<index>`."""
         found = find_plan(response.text, ended_early=response.finish is FinishReason.LENGTH)
         if isinstance(found, Malformed):
             return found
@@ -86,7 +86,7 @@ class JsonPlan:
         return Actions(value["plan"], calls, withheld, repaired=repaired, cut_off=found.cut_off)
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
-        """The results in order, each in a block which its text cannot close; their images come behind them."""
+        """Return the results in order, each in a fence that its text cannot close; their images follow."""
         shown = [
             {
                 "name": one_line(result.name, limit=_NAME_CHARS),
@@ -100,7 +100,7 @@ class JsonPlan:
         return Message(Role.USER, (Text(text), *(image for result in results for image in result.images)))
 
     def complain(self, problems: tuple[str, ...]) -> Message:
-        """The problems, a line each, and the request to send the whole reply again."""
+        """Return the problems, a line each, and the request to send the whole reply again."""
         lines = [one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems]
         return Message.user(render("contracts/json_plan_complaint", problems=lines))
 
@@ -165,17 +165,17 @@ if TYPE_CHECKING:
 
 @functools.cache
 def plan_schema() -> JsonObject:
-    """The schema of any plan, whatever its tools."""
+    """Return the schema of any plan, whatever its tools."""
     text = Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
     return cast("JsonObject", json.loads(text))
 
 
 def narrowed_schema(tools: Sequence[ToolDefinition]) -> JsonObject:
-    """The schema of a plan that calls these tools only, in the form that constrained decoding takes.
+    """Return the schema of a plan that calls only these tools, in the form for constrained decoding.
 
-    It keeps to what all providers' decoders accept: every object closed, no `pattern`, `$ref`,
-    `oneOf` or bounds. Optional parameters stay optional: a small model that must write each of
-    them makes up values. A provider that demands all of them is the protocol's business.
+    It uses only what all providers' decoders accept: every object closed, no `pattern`, `$ref`, `oneOf` or
+    bounds. Optional parameters stay optional, because a small model that must write each of them invents
+    values. Protocols of providers that require all of them convert the schema.
     """
     base = plan_schema()["properties"]
     calls = [_call_schema(tool) for tool in tools] or [decodable(base["tool_calls"]["items"])]
@@ -198,10 +198,10 @@ def _closed(properties: JsonObject, required: Iterable[str] | None = None) -> Js
 
 
 def decodable(schema: Any) -> JsonObject:
-    """A schema with every object closed, and only the keywords that constrained decoding knows everywhere.
+    """Return a schema with every object closed, and only the keywords that all constrained decoders support.
 
-    The reply is checked against the tool's own schema anyway. An object with free keys becomes one
-    without.
+    The reply is validated against the tool's own schema anyway. An object with arbitrary keys becomes an
+    empty one.
     """
     if not isinstance(schema, dict):
         return {}
@@ -219,10 +219,10 @@ def decodable(schema: Any) -> JsonObject:
 
 
 def without_nulls(value: Any, schema: Any) -> Any:
-    """The value without those nulls that only stand for "not given".
+    """Return the value without nulls that only mean "not given".
 
-    That is a null in an optional property whose own schema does not allow it: models write it, and
-    where a provider demands every property they must.
+    These are nulls in optional properties whose own schema does not allow them: models write them, and have
+    to if a provider requires every property.
     """
     if not isinstance(schema, dict):
         return value
@@ -246,5 +246,5 @@ def _allows_null(schema: Any) -> bool:
 
 
 def plan_problems(value: Any) -> tuple[str, ...]:
-    """What keeps a value from being a plan, a line each; empty where nothing does."""
+    """Return the reasons why a value is not a plan, a line each; empty if it is one."""
     return problems(value, plan_schema())

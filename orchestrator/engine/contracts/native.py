@@ -1,4 +1,4 @@
-"""The contracts that use a vendor's own function calling: all calls of a reply, or one call a step."""
+"""The contracts that use a vendor's function calling: all calls of a reply, or one call a step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Native:
-    """Calls are the vendor's tool calls, and run at the same time. A reply without calls ends the work."""
+    """Calls are the vendor's tool calls, and run concurrently. A reply without calls ends the work."""
 
     name = "native"
     running = Running.TOGETHER
@@ -35,23 +35,29 @@ class Native:
 
     @property
     def go_on(self) -> str:
-        """For replies that are empty or were cut off."""
+        """The message after an empty or truncated reply."""
         return render("agent/empty_reply")
 
     def learn(self, *, title: str, path: str, tests: str) -> None:
-        """Nothing: the first message says it."""
+        """Do nothing: the first message has these facts."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
-        """The request with the tools."""
+        """Return the request with the tools."""
         return dataclasses.replace(request, tools=tools, tool_choice=ToolChoice.AUTO if tools else None)
 
     def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
-        """Each tool's name and the first sentence about it; the vendor's own field has the rest."""
+        """Return each tool's name and the first line of its description.
+
+        The vendor's own field has the whole description.
+        """
         lines = [(tool.name, tool.description.partition("\n")[0]) for tool in tools]
         return render("contracts/native", tools=lines) if lines else ""
 
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
-        """The calls of the reply, also those written as text. The last one of a cut reply is withheld."""
+        """Return the calls of the reply, also those written as text.
+
+        The last call of a truncated reply is withheld.
+        """
         calls = response.tool_calls
         if response.finish is FinishReason.LENGTH:
             return Actions(response.text, calls[:-1], calls[-1:], cut_off=True)
@@ -61,7 +67,7 @@ class Native:
         return Actions("" if written else response.text, written, repaired=bool(written))
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
-        """The results in order, and the note after them; as text if the calls were."""
+        """Return the results in order and the note after them; as text if the calls were text."""
         if not results:
             return Message.user(note)
         if results[0].call_id.startswith(WRITTEN):
@@ -74,7 +80,7 @@ class Native:
         return Message(Role.TOOL, (*results, Text(note)) if note else results)
 
     def complain(self, problems: tuple[str, ...]) -> Message:
-        """Not needed: every reply can be read."""
+        """Return the problems as a message. It is never needed, because every reply can be read."""
         return Message.user("\n".join(problems))
 
 
@@ -82,13 +88,13 @@ class SingleStep(Native):
     """At most one call is executed a step (one-step agent specification).
 
     Args:
-        ends_by: the tool (`submit`) by which alone the session ends; a reply without calls is asked to
-            go on. None: such a reply ends it.
+        ends_by: the only tool that ends the session (`submit`); after a reply without calls the model is
+            asked to go on. None: such a reply ends the session.
     """
 
     name = "single_step"
     running = Running.FIRST_ONLY
-    prunes = True  # as the specification says
+    prunes = True  # required by the specification
 
     def __init__(self, ends_by: str | None = None) -> None:
         self._ends_by = ends_by
@@ -102,7 +108,7 @@ class SingleStep(Native):
         return render("contracts/single_step_continue", tool=self._ends_by)
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
-        """The request with the tools, asking for one call at most."""
+        """Return the request with the tools and a limit of one call."""
         return dataclasses.replace(super().shape(request, tools), parallel_tool_calls=False)
 
 
@@ -112,7 +118,10 @@ if TYPE_CHECKING:
 
 
 WRITTEN = "written_"
-"""How the ids of such calls begin. Their results go back as text, because no vendor knows these ids."""
+"""Prefix of the ids of calls that were written as text.
+
+Their results are sent as text, because vendors do not know the ids.
+"""
 
 _LONGEST_CHARS = 200_000
 _TAG = re.compile(r"<(tool_calls?|tools?|function_call)>")
@@ -121,10 +130,10 @@ _FENCE_END = re.compile(r"^```[ \t]*$", re.MULTILINE)
 
 
 def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int) -> tuple[ToolCall, ...]:
-    """The calls, if the text has nothing else that could be one; else nothing.
+    """Return the calls in a text, if nothing else in it could be a call; else nothing.
 
-    Taken are elements such as `<tool_call>`, one fenced block, or the whole text. Each must be valid JSON
-    and name a tool on offer: what only looks like a call is what the model says.
+    Considered are elements such as `<tool_call>`, one fenced block, or the whole text. Each must be valid
+    JSON and name an offered tool; otherwise the text is the model's answer.
     """
     if len(text) > _LONGEST_CHARS:
         return ()
@@ -146,7 +155,10 @@ def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int)
 
 
 def _tagged(text: str) -> list[str]:
-    """What elements hold. Each end is looked for once: one expression would take cubic time where there is none."""
+    """Return the content of the elements.
+
+    Each end tag is searched once: a single regular expression would take cubic time if there is none.
+    """
     blocks: list[str] = []
     position, endless = 0, set[str]()
     for begin in _TAG.finditer(text):
@@ -163,7 +175,7 @@ def _tagged(text: str) -> list[str]:
 
 
 def _fenced(text: str) -> list[str]:
-    """What fenced blocks hold."""
+    """Return the content of the fenced blocks."""
     blocks: list[str] = []
     position = 0
     while begin := _FENCE.search(text, position):

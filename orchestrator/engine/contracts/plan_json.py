@@ -1,22 +1,22 @@
-"""Reads JSON that a model wrote: strictly, as RFC 8259 has it, or tolerantly. It never guesses where a string ends.
+"""Reads a model's JSON strictly, as RFC 8259 defines it, or tolerantly, without guessing a string's end.
 
-The tolerant reader takes text whose strings are whole, but which has faults between them.
+The tolerant reader accepts text whose strings are complete, but which has faults between them.
 
 ====================================================  ==============================================
-mended                                                where
+repaired                                              where
 ====================================================  ==============================================
 comments (`//`, `#`, `/* */`) without JSON in them    between values
-commas: too many, or none                             none: behind a bracket, or before `"name":`
+commas: too many, or none                             none: after a bracket, or before `"name":`
 `None`, `True`, `FALSE`, `undefined`                  as a value
 keys without quotes                                   before a colon
 the brace of the last call                            before `]}`
-single or typographic quotes around a string          where no other of their kind is inside
-line ends and tabs as they are                        in strings
+single or typographic quotes around a string          if no other of their kind is inside
+raw line ends and tabs                                in strings
 ====================================================  ==============================================
 
-Each string must be delimited as JSON delimits it: behind a key comes a colon, behind a value a comma
-or a closing bracket. Anything else is a fault that has a place and a cause, because a quotation mark
-that was not escaped may have ended the string too early.
+Each string must be delimited as in JSON: a colon follows a key, a comma or a closing bracket follows a value.
+Anything else is a fault with a place and a cause, because an unescaped quotation mark may have ended the
+string too early.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from typing import Any
 from orchestrator.engine.tools.registry import path_text, shortened
 
 DEEPEST_LEVELS = 50
-"""So deep may objects and lists be nested in each other."""
+"""Maximum nesting of objects and lists."""
 
 
 class BrokenJsonError(Exception):
-    """The text is no JSON.
+    """The text is not JSON.
 
     Attributes:
-        mendable: false where its form is right, but it asks for more than Python gives.
-        place: the index of the character at which it cannot be read on, where that is known.
+        repairable: False if the form is correct, but exceeds a limit of Python.
+        place: the index of the character at which reading fails, if known.
     """
 
-    def __init__(self, message: str, *, mendable: bool = True, place: int | None = None) -> None:
+    def __init__(self, message: str, *, repairable: bool = True, place: int | None = None) -> None:
         super().__init__(message)
-        self.mendable = mendable
+        self.repairable = repairable
         self.place = place
 
 
-class _Twice(dict[str, Any]):
-    """An object in which a key came twice."""
+class _DuplicateKey(dict[str, Any]):
+    """An object with a duplicate key."""
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     kept = dict(pairs)
-    return kept if len(kept) == len(pairs) else _Twice(kept)
+    return kept if len(kept) == len(pairs) else _DuplicateKey(kept)
 
 
 def parse_json(text: str) -> Any:
-    """The value of a text that holds nothing else. It may still have `flaws`.
+    """Return the value of a text that holds nothing else. It may still have `flaws`.
 
     Raises:
         BrokenJsonError: it is not JSON; the message says where.
@@ -69,29 +69,29 @@ def parse_json(text: str) -> Any:
 
 
 def parse_json_at(text: str, start: int) -> tuple[Any, int]:
-    """The value that starts at a place, and where it ends.
+    """Return the value that starts at a position, and its end.
 
     Raises:
-        BrokenJsonError: no JSON value starts there; the message says where it breaks off.
+        BrokenJsonError: no JSON value starts there; the message says where reading fails.
     """
     try:
         return json.JSONDecoder(object_pairs_hook=_object_of).raw_decode(text, start)
     except RecursionError as error:
-        raise BrokenJsonError("nested too deeply", mendable=False) from error
+        raise BrokenJsonError("nested too deeply", repairable=False) from error
     except json.JSONDecodeError as error:
         raise BrokenJsonError(str(error)) from error
     except ValueError as error:
         # Python limits how many digits an integer may have.
-        raise BrokenJsonError("a number has too many digits", mendable=False) from error
+        raise BrokenJsonError("a number has too many digits", repairable=False) from error
 
 
 def flaws(value: Any) -> tuple[str, ...]:
-    """What JSON's own rules forbid but Python's reader lets through, a line each with its path."""
+    """Return what JSON's own rules forbid but Python's reader accepts, a line each with its path."""
     found: list[str] = []
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while waiting:
         path, item = waiting.pop()
-        if isinstance(item, str | float | _Twice) and (flaw := _flaw(item)):
+        if isinstance(item, str | float | _DuplicateKey) and (flaw := _flaw(item)):
             found.append(f"{path_text(path)}: {flaw}")
         if isinstance(item, dict | list) and len(path) >= DEEPEST_LEVELS:
             return (f"{path_text(path[:2])}: nested more than {DEEPEST_LEVELS} levels deep",)
@@ -102,8 +102,8 @@ def flaws(value: Any) -> tuple[str, ...]:
     return shortened(tuple(reversed(found)))
 
 
-def _flaw(item: str | float | _Twice) -> str | None:
-    if isinstance(item, _Twice):
+def _flaw(item: str | float | _DuplicateKey) -> str | None:
+    if isinstance(item, _DuplicateKey):
         return "has a key twice"
     if isinstance(item, float):
         is_number = item - item == 0
@@ -112,7 +112,7 @@ def _flaw(item: str | float | _Twice) -> str | None:
 
 
 def is_text(text: str) -> bool:
-    """Whether a string can be written as UTF-8."""
+    """Return whether a string can be encoded as UTF-8."""
     if text.isascii():
         return True
     try:
@@ -135,8 +135,8 @@ _CONSTANTS = {
     "nan": float("nan"),
     "infinity": float("inf"),
 }
-# What ends a string that a mark began, and which marks its body cannot hold: where one comes that could
-# be either, the string is doubtful. A straight mark ends what a typographic one began: models write that.
+# The closing marks of each opening mark, and the marks that its body cannot hold. If a mark could be
+# either, the string is doubtful. Models also close a typographic mark with a straight one.
 _ENDS = {'"': '"', "'": "'", "“": '”"', "”": '”"', "„": '“”"', "\u2018": "\u2019'", "\u2019": "\u2019'"}
 _DOUBLE = '"“”„'
 _SINGLE = "'\u2018\u2019"
@@ -159,13 +159,13 @@ _ESCAPE_IT = 'write \\" for each quotation mark inside a string'
 
 @dataclass(frozen=True, slots=True)
 class TolerantValue:
-    """What was read.
+    """The result of tolerant reading.
 
     Attributes:
-        value: for a text that ended early, with everything up to its end.
+        value: of a text that ended early: everything up to its end.
         end: where the value ends.
-        unfinished: the objects and lists, outermost first, that no bracket closed because the text ended.
-        awaits_comma: the text ended behind a value of the innermost one of them.
+        unfinished: the objects and lists without a closing bracket because the text ended, outermost first.
+        awaits_comma: whether the text ended after a value of the innermost one of them.
     """
 
     value: Any
@@ -189,14 +189,14 @@ class _EndOfTextError(Exception):
 
 @dataclass(slots=True)
 class _Frame:
-    """An object or a list that is open.
+    """An open object or list.
 
     Attributes:
-        key: whose value is awaited.
-        plain: the last key, or that of the list, stands in straight double quotes as in JSON. Then a value in
-            single quotes is doubtful, it may be a text that has lost its quotation marks; else a comment is
-            doubtful in which a name could stand.
-        behind: what the value is before which no comma has come yet: `string`, `word` or `bracket`.
+        key: the key whose value is awaited.
+        plain: whether the last key, or that of the list, has straight double quotes as in JSON. Then a value
+            in single quotes is doubtful, because it may be a text that lost its quotation marks. Otherwise a
+            comment that could contain a name is doubtful.
+        behind: the kind of the last value, if no comma has followed it yet: `string`, `word` or `bracket`.
     """
 
     holds: Any
@@ -219,7 +219,7 @@ class _Reader:
         self._frames: list[_Frame] = []
 
     def read(self) -> TolerantValue:
-        root = self._opened()
+        root = self._open()
         try:
             while self._frames:
                 self._step(self._frames[-1])
@@ -249,7 +249,7 @@ class _Reader:
             self._value(frame, mark)
 
     def _next(self) -> str:
-        """The next character that is neither blank nor in a comment."""
+        """Return the next character that is neither blank nor in a comment."""
         while True:
             if match := _BLANKS.match(self._text, self._place):
                 self._place = match.end()
@@ -269,23 +269,23 @@ class _Reader:
                 raise self._fault("a comment that does not end; write no comments")
         else:
             return False
-        # A comment that has lost its line end, or that was put around calls, hides them.
+        # A comment without its line end, or around calls, would hide them.
         hidden = _JSON_IN_COMMENT if self._frames[-1].plain else _MEMBER_IN_COMMENT
         if match := hidden.search(self._text, start, end):
             raise self._fault("a comment that may hide a part of the JSON; write no comments", match.start())
         self._place = end
         return True
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         if len(self._frames) >= DEEPEST_LEVELS:
-            raise BrokenJsonError(f"nested more than {DEEPEST_LEVELS} levels deep", mendable=False)
+            raise BrokenJsonError(f"nested more than {DEEPEST_LEVELS} levels deep", repairable=False)
         holds: Any = [] if self._text[self._place] == "[" else {}
         self._frames.append(_Frame(holds, plain=not self._frames or self._frames[-1].plain))
         self._place += 1
         return holds
 
     def _close(self, mark: str, *, is_list: bool) -> None:
-        if mark == "]" and self._forgot_brace():
+        if mark == "]" and self._lacks_brace():
             self._frames.pop()
         elif is_list != (mark == "]"):
             is_open, wanted = ("list", "]") if is_list else ("object", "}")
@@ -295,8 +295,8 @@ class _Reader:
         self._place += 1
         self._frames.pop()
 
-    def _forgot_brace(self) -> bool:
-        """Whether the list of calls ends in a whole call that lacks its own brace, and the reply ends with it."""
+    def _lacks_brace(self) -> bool:
+        """Return whether only the last call's own brace is missing at the end of the reply."""
         if len(self._frames) != len(("plan", "calls", "call")):
             return False
         plan, calls, call = (frame.holds for frame in self._frames)
@@ -320,7 +320,7 @@ class _Reader:
         frame.key, frame.plain = key, mark == '"'
 
     def _key_without_comma(self, frame: _Frame, mark: str, *, apart: bool) -> None:
-        """Only a name and its colon, both whole, show that a comma was forgotten."""
+        """Read a key after a missing comma. Only a complete name with its colon shows that it is missing."""
         start = self._place
         if mark not in _BODIES or not (apart or frame.behind == "bracket"):
             raise self._no_comma(frame, start)
@@ -341,7 +341,7 @@ class _Reader:
 
     def _value(self, frame: _Frame, mark: str) -> None:
         if mark in "{[":
-            frame.put(self._opened(), "bracket")
+            frame.put(self._open(), "bracket")
         elif mark in _BODIES and (mark in _DOUBLE or not frame.plain):
             behind = ",}]" if isinstance(frame.holds, list) else ",}]\"'“"
             frame.put(self._string(mark, behind, frame), "string")
@@ -353,22 +353,25 @@ class _Reader:
             raise self._fault('expected a value here; write " around each string')
 
     def _string(self, mark: str, behind: str, frame: _Frame | None = None) -> str:
-        """A string and what must come behind it. A value that the text's end cuts off goes into the frame."""
+        """Read a string, after which one of the characters `behind` must follow.
+
+        If the end of the text cuts the string off, its beginning becomes a value of `frame`.
+        """
         start = self._place
         body = _BODIES[mark].match(self._text, start + 1)
         end = body.end() if body else start + 1
         if (
             self._text[end : end + 1] in _ENDS[mark]
             and end < len(self._text)
-            and self._comes(behind, end + 1)
+            and self._is_followed_by(behind, end + 1)
         ):
             return self._decoded(mark, start, end)
-        # A typographic mark ends the string only where nothing else can: it has none that begins it.
+        # A typographic mark ends the string only if nothing else can, and no opening one precedes it.
         typographic = self._text.find("”", start, end) if mark == '"' else -1
         if (
             typographic >= 0
             and self._text.find("“", start, typographic) < 0
-            and self._comes(behind, typographic + 1)
+            and self._is_followed_by(behind, typographic + 1)
         ):
             return self._decoded(mark, start, typographic)
         if end >= len(self._text) - 1 and self._text[end:] in ("", "\\"):
@@ -377,8 +380,11 @@ class _Reader:
             raise _EndOfTextError
         raise self._doubtful_end(start, end)
 
-    def _comes(self, behind: str, place: int) -> bool:
-        """Whether one of these characters comes next, or the end of the text; the place is then behind the string."""
+    def _is_followed_by(self, behind: str, place: int) -> bool:
+        """Return whether one of the characters `behind` comes next, or the end of the text.
+
+        The reader is at `place` afterwards.
+        """
         self._place = place
         try:
             mark = self._next()
@@ -386,7 +392,7 @@ class _Reader:
             mark = behind[0]
         except BrokenJsonError:
             mark = "a comment that is none"
-        # Two strings with nothing between them are one with quotation marks in it.
+        # Two adjacent strings are really one with quotation marks in it.
         found = mark in [*behind] and (mark not in _BODIES or self._place > place)
         self._place = place
         return found
@@ -444,15 +450,15 @@ class _Reader:
         try:
             frame.put(json.loads(match[0]), "word")
         except ValueError as error:
-            raise BrokenJsonError("a number has too many digits", mendable=False) from error
+            raise BrokenJsonError("a number has too many digits", repairable=False) from error
 
     def _fault(self, cause: str, place: int | None = None) -> BrokenJsonError:
         return BrokenJsonError(cause, place=self._place if place is None else place)
 
 
 def _in_double_quotes(match: re.Match[str]) -> str:
-    """What stands for a part of a string between single quotes where double ones are around it."""
+    """Return the replacement for a part of a single-quoted string when it gets double quotes."""
     if match[0] == '"':
         return '\\"'
-    # Python reads \/ as two characters, JSON as one: made invalid, it becomes a fault.
+    # Python reads \/ as two characters, JSON as one: an invalid escape makes it a fault.
     return {"'": "'", "/": "\\-"}.get(match[1], match[0])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\r\n]*?)[ \t]*")
 """A line that begins or ends a fenced block; section "Fenced code blocks" of the CommonMark specification."""
 _MARKUP = "`*#:\"'()[]<>,; \t"
-"""What stands around a path in the line above a block."""
+"""Characters around a path in the line above a block."""
 _ATTRIBUTE = re.compile(r"(?:title|file|filename|path|name)=", re.IGNORECASE)
 _PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)+|[\w@+-][\w.@+-]*\.[A-Za-z]\w*")
 _PROBLEM_CHARS = 400
@@ -33,9 +33,9 @@ class FileBlock:
     """A fenced block of a reply.
 
     Attributes:
-        path: of the file that its text is, where the reply says so; else empty.
+        path: of the file that the block contains, if the reply names it; else empty.
         text: its lines.
-        is_closed: the fence that ends it is there.
+        is_closed: whether its closing fence exists.
     """
 
     path: str
@@ -45,24 +45,24 @@ class FileBlock:
 
 @dataclass(slots=True)
 class WholeFile:
-    """A block becomes `write_file`, and `create_pull_request` and `finish` follow by themselves.
+    """A block becomes a call of `write_file`; `create_pull_request` and `finish` are added.
 
-    For models of few parameters, which write down code correctly that they get wrong inside a JSON string. The model
-    is told of no tool, and each request has the task and its last attempt only.
+    For models with few parameters, which write code correctly that they get wrong inside a JSON string. The
+    model is told of no tool, and each request has only the task and its last attempt.
 
     Attributes:
-        path: the file that a block is taken for which names none.
+        path: the file of a block that names none.
         title: of the pull request.
-        tests: what is said of the tests that fail without a change.
-        replies: how many were read.
+        tests: a text about the tests that fail without a change.
+        replies: the number of replies that were read.
     """
 
     name: ClassVar = "whole_file"
-    running: ClassVar = Running.IN_ORDER  # a file that is not written is not proposed
+    running: ClassVar = Running.IN_ORDER  # if a file cannot be written, nothing is proposed
     has_own_form: ClassVar = True
     text_ends: ClassVar = False
     prunes: ClassVar = False
-    forgets: ClassVar = True  # a small model repeats the wrong files that it sees
+    forgets: ClassVar = True  # a small model repeats wrong files that it sees
     writes_whole_files: ClassVar = True
 
     path: str = ""
@@ -72,35 +72,38 @@ class WholeFile:
 
     @property
     def leaves_out_reply(self) -> bool:
-        """After each second reply: a small model often repeats the wrong one that it sees."""
+        """Whether to omit the last reply, which is done after every second one.
+
+        A small model often repeats a wrong reply that it sees.
+        """
         return self.replies % 2 == 0
 
     @property
     def go_on(self) -> str:
-        """Asks for the file."""
+        """The message that asks for the file."""
         return render("contracts/whole_file_again", path=self.path)
 
     @property
     def wrap_up(self) -> str:
-        """Only that it is the last reply."""
+        """The message that this is the last reply."""
         return render("contracts/whole_file_last")
 
     def learn(self, *, title: str, path: str, tests: str) -> None:
-        """Take the beginning of the title for the pull request's, and the file and the tests as they are."""
+        """Store the path and the tests, and the beginning of the title for the pull request."""
         self.title, self.path, self.tests = title[:_TITLE_CHARS], path, tests
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
-        """The request as it is."""
+        """Return the request unchanged."""
         del tools
         return request
 
     def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
-        """The form of the reply, which is all that the model is told."""
+        """Return the form of the reply, which is all that the model is told."""
         del tools
         return render("contracts/whole_file")
 
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
-        """The calls that write the files of a reply and propose them. Call ids are `r<round>c<index>`."""
+        """Return calls that write the files of a reply and propose them. Call ids are `r<round>c<index>`."""
         del tools
         self.replies += 1
         thoughts = THOUGHTS.match(response.text)
@@ -111,7 +114,7 @@ class WholeFile:
             return Malformed(("reply: it was cut off before the file ended; write less before the file",))
         files = self._files(blocks)
         if not files:
-            return Malformed(("reply: nothing says which file the code block is; write its path above it",))
+            return Malformed(("reply: the code block names no file; write the file's path above it",))
         body = said or "".join(f"Changes `{one_line(path, limit=_PROBLEM_CHARS)}`.\n" for path in files)
         calls: list[tuple[str, JsonObject]] = [
             ("write_file", {"path": path, "content": text}) for path, text in files.items()
@@ -127,7 +130,10 @@ class WholeFile:
         )
 
     def _files(self, blocks: list[FileBlock]) -> dict[str, str]:
-        """The text of each file. Of several blocks that may be the same one, the longest: the others show a part of it."""
+        """Return the text of each file.
+
+        Of several blocks for one file the longest is used, because the others show a part of it.
+        """
         files: dict[str, str] = {}
         for block in blocks:
             path = block.path or self.path
@@ -136,22 +142,22 @@ class WholeFile:
         return files
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
-        """What failed, in a block which its text cannot close, and the request for the file."""
+        """Return the failure, in a fence that its text cannot close, and the request for the file."""
         failed = next((one for one in results if one.is_error), None)
-        if failed is None or self._says_tests_only:
+        if failed is None or self._sends_tests_only:
             return self._ask(is_failed=failed is not None, note=note)
         block = fenced_unless_blank(failed.content)
         return self._ask(is_failed=True, block=block, has_tests=failed.name == "write_file", note=note)
 
     def complain(self, problems: tuple[str, ...]) -> Message:
-        """The problems, a line each, and the request for the file."""
-        if self._says_tests_only:
+        """Return the problems, a line each, and the request for the file."""
+        if self._sends_tests_only:
             return self._ask(is_failed=True)
         return self._ask(problems=[one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems])
 
     @property
-    def _says_tests_only(self) -> bool:
-        """Whether the tests are said in the place of what was wrong with a reply that is left out."""
+    def _sends_tests_only(self) -> bool:
+        """Whether to send the tests in place of the problems, because the faulty reply is omitted."""
         return bool(self.tests) and self.leaves_out_reply
 
     def _ask(
@@ -177,9 +183,10 @@ class WholeFile:
 
 
 def _blocks(text: str) -> tuple[str, list[FileBlock]]:
-    """What a reply says outside of its blocks, and the blocks. One without an end goes on to the end of the reply.
+    """Return the text outside of a reply's blocks, and the blocks. An unclosed block extends to the end.
 
-    A fence with a word behind it, inside a block with an equal one, begins a block of the file, as in a README.
+    A fence with a word after it, inside a block with the same fence, begins a nested block of the file, as in
+    a README.
     """
     said: list[str] = []
     blocks: list[FileBlock] = []
@@ -211,7 +218,10 @@ def _block(path: str, lines: list[str], *, is_closed: bool) -> FileBlock:
 
 
 def _path_of(info: str, above: list[str]) -> str:
-    """The path that a block is given behind its fence or alone in the line above, which is then not said; else empty."""
+    """Return the path of a block, after its fence or alone in the line above; else empty.
+
+    That line is removed from the text of the reply.
+    """
     for word in info.replace(":", " ").split():
         bare = _ATTRIBUTE.sub("", word).strip(_MARKUP)
         if _PATH.fullmatch(bare):

@@ -1,4 +1,4 @@
-"""What is known of an MCP server before it is started, and the names under which its tools are shown.
+"""The configuration of MCP servers, and the names under which their tools are shown.
 
 Protocol: https://modelcontextprotocol.io/specification
 """
@@ -22,29 +22,29 @@ CALL_SECONDS = 120.0
 MOST_SECONDS = 600.0
 
 PREFIX = "mcp_"
-"""Begins the name of every tool of an MCP server, and of no other tool."""
+"""Prefix of the name of every tool of an MCP server, and of no other tool."""
 MAX_NAME_CHARS = 64
 _UNKNOWN = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST_CHARS = 8
 
 REPOSITORY = "${REPOSITORY}"
-"""Stands in a server's arguments and variables for the path of the clone."""
+"""Placeholder for the clone's path in a server's arguments and variables."""
 
 
 class McpError(PullwrightError):
-    """A server could not be started, or did not answer as it should. The message is one line and names no server."""
+    """A server could not be started, or gave no valid answer. The message is one line and names no server."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerProgram:
-    """A server that is a program of this machine, spoken to over its standard input and output.
+    """A server that is a local program, reached over its standard input and output.
 
     Attributes:
-        variables: more than the few harmless ones that it gets anyway; they may hold secrets.
-        hosts: that it may reach, in the sandbox; see `SandboxOptions`.
-        readable: paths that it may read, in the sandbox.
-        repository: it may read the clone, and `REPOSITORY` stands for the clone's path.
-        is_confined: it runs in a sandbox.
+        variables: environment variables in addition to a few harmless ones; they may hold secrets.
+        hosts: hosts that it may reach from the sandbox; see `SandboxOptions`.
+        readable: paths that it may read from the sandbox.
+        repository: whether it may read the clone, whose path replaces `REPOSITORY`.
+        is_confined: whether it runs in a sandbox.
     """
 
     command: str
@@ -56,17 +56,17 @@ class ServerProgram:
     is_confined: bool = True
 
     def words(self, repository: str) -> list[str]:
-        """The program and its arguments, for a clone."""
+        """Return the program and its arguments for a clone."""
         return [word.replace(REPOSITORY, repository) for word in (self.command, *self.arguments)]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLogin:
-    """What a client signs in with by itself: OAuth 2.1, grant `client_credentials`.
+    """Credentials of a client that signs in by itself: OAuth 2.1, grant `client_credentials`.
 
     Attributes:
-        issuer: the only authorization server that may be given the secret.
-        scope: what is asked for, separated by blanks; empty asks for what the server names.
+        issuer: the only authorization server that may receive the secret.
+        scope: the requested scopes, separated by blanks; empty requests those that the server names.
     """
 
     client_id: str
@@ -77,10 +77,10 @@ class ClientLogin:
 
 @dataclass(frozen=True, slots=True)
 class BrowserLogin:
-    """A person signs in at a browser: OAuth 2.1, grant `authorization_code`. So it needs a person at a terminal.
+    """A sign-in by a person in a browser: OAuth 2.1, grant `authorization_code`. It needs a terminal.
 
     Attributes:
-        client_id: of a client that was registered by hand; empty registers one each time.
+        client_id: of a manually registered client; empty registers one each time.
     """
 
     client_id: str = ""
@@ -93,8 +93,9 @@ class ServerAddress:
     """A server that is reached over HTTP.
 
     Attributes:
-        headers: go with every request; they may hold secrets.
-        events: it speaks the older form, in which one stream of server-sent events holds all answers.
+        headers: sent with every request; they may hold secrets.
+        events: whether it uses the older transport, in which one stream of server-sent events has all
+            answers.
     """
 
     url: str
@@ -105,14 +106,14 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """One server, as the person who runs this has configured it.
+    """A server as configured by the user.
 
     Attributes:
-        allow: the raw names of tools that are not dangerous; `*` for all. What a server says of its tools counts
-            for nothing.
-        pin: the digest of all its definitions that were approved; empty where the file of approvals tells.
-        start_seconds: for its start, the greeting and the list of its tools together.
-        call_seconds: for one call.
+        allow: the raw names of tools that are not dangerous; `*` for all. A server's own statements about its
+            tools are ignored.
+        pin: the digest of all its approved definitions; empty uses the file of approvals.
+        start_seconds: time-out for its start, initialization and list of tools together.
+        call_seconds: time-out of one call.
     """
 
     name: str
@@ -123,19 +124,19 @@ class McpServer:
     call_seconds: float = CALL_SECONDS
 
     def allows(self, tool: str) -> bool:
-        """Whether a tool, by its raw name, is not dangerous."""
+        """Return whether a tool, by its raw name, is not dangerous."""
         return tool in self.allow or "*" in self.allow
 
 
 RawName: TypeAlias = tuple[str, str]
-"""A server's name, and the name of a tool as that server has it."""
+"""A server's name, and the server's own name of a tool."""
 
 
 def shown_names(tools: Iterable[RawName]) -> dict[RawName, str]:
-    """The names under which tools are shown: `mcp_SERVER_TOOL`, 64 characters at most, no two alike.
+    """Return the names under which tools are shown: `mcp_SERVER_TOOL`, at most 64 characters, all different.
 
-    What a vendor does not take in a name becomes `_`. A name that is too long, or that several tools would have, ends
-    in a digest of the raw one instead; it does not depend on the order of the tools.
+    Characters that vendors do not accept become `_`. A name that is too long, or that several tools would
+    get, ends in a digest of the raw one instead, which does not depend on the order of the tools.
     """
     plain = {raw: PREFIX + "_".join(_UNKNOWN.sub("_", part) for part in raw) for raw in tools}
     names = list(plain.values())
@@ -143,7 +144,7 @@ def shown_names(tools: Iterable[RawName]) -> dict[RawName, str]:
     taken = {
         longer[raw] for raw, name in plain.items() if len(name) > MAX_NAME_CHARS or names.count(name) > 1
     }
-    # A name may also be chosen so that it is what another one becomes.
+    # A server may choose a name that equals another tool's name with its digest.
     return {
         raw: longer[raw] if longer[raw] in taken or name in taken else name for raw, name in plain.items()
     }
@@ -155,15 +156,15 @@ def _with_digest(name: str, raw: RawName) -> str:
 
 
 def is_mcp_tool(name: str) -> bool:
-    """Whether a tool of this name belongs to an MCP server."""
+    """Return whether a tool of this name belongs to an MCP server."""
     return name.startswith(PREFIX)
 
 
 class ForeignTools(Protocol):
-    """Tools of a session that others than this program run."""
+    """Tools of a session that other programs run."""
 
     async def open(self) -> tuple[Tool, ...]:
-        """Start what is needed. What is not there costs a warning and its tools."""
+        """Start the servers and return their tools. A server that fails is skipped with a warning."""
 
     async def close(self) -> None:
-        """End all that was started. May be called again, and before `open`."""
+        """Stop all servers. May be called again, and before `open`."""

@@ -1,4 +1,4 @@
-"""One server from its start to its end: the greeting, the list of its tools, the calls. Every wait has a limit."""
+"""The connection to one server: initialization, list of tools, calls. Every wait has a time-out."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 MAX_TOOLS = 200
 MAX_PAGES = 50
 MAX_RELISTS = 20
-"""A server that says more often that its tools have changed is ended."""
+"""Maximum number of changes to the list of tools, after which the server is stopped."""
 MAX_RESULT_CHARS = 2_000_000
 END_SECONDS = 15.0
 _REASON_CHARS = 300
 _ELICIT = "elicitation/create"
-_ASKS = frozenset({"sampling/createMessage", _ELICIT, "roots/list"})
-"""What a server may ask of a client that allows it. This one allows nothing, or questions to a person who is there."""
+_CLIENT_METHODS = frozenset({"sampling/createMessage", _ELICIT, "roots/list"})
+"""Requests that a server may send to a client. All are refused, except questions to a present person."""
 _LIST_CHANGED = "notifications/tools/list_changed"
 
 
 MakeTransport: TypeAlias = "Callable[[ServerReport], Transport]"
-"""Makes the transport to a server, once, given what takes how the server fares."""
+"""Creates the transport to a server, once; the argument receives the server's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpResult:
-    """What a tool answered."""
+    """The answer of a tool."""
 
     text: str
     is_error: bool
@@ -64,13 +64,13 @@ class McpConnection:
     """A connection to one server. It is opened once, and closed once.
 
     Attributes:
-        on_asked: is told what the server asked of the client, such as `sampling/createMessage`, once each. It is
-            refused each time.
-        on_change: is told that `found` is another list now.
-        ask: asks a person what the server wants to know during a call; None refuses that, too.
-        clean: a text as a person may see it, by what it is and what it says.
-        found: the tools as the server has listed them last.
-        about: the server's name and version as it gives them, and the protocol's version.
+        on_asked: called with each refused method that the server requested of the client, such as
+            `sampling/createMessage`, once for each method.
+        on_change: called when `found` has changed.
+        ask: asks a person the server's question during a call; None refuses questions.
+        clean: returns a text as a person may see it, given a description of the text and the text itself.
+        found: the server's latest list of tools.
+        about: the server's own name and version, and the protocol's version.
     """
 
     server: McpServer
@@ -81,12 +81,12 @@ class McpConnection:
     clean: Callable[[str, str], str] = lambda _what, text: text
     found: tuple[McpDefinition, ...] = ()
     about: str = ""
-    voice: ServerReport = field(default_factory=ServerReport)
+    report: ServerReport = field(default_factory=ServerReport)
     _client: Client | None = None
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
-    _live: asyncio.Task[None] | None = None
+    _task: asyncio.Task[None] | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _asked: set[str] = field(default_factory=set)
+    _refused: set[str] = field(default_factory=set)
     _calls: set[asyncio.Timeout] = field(default_factory=set)
     _questions: int = 0
     _unanswered: int = 0
@@ -94,37 +94,37 @@ class McpConnection:
     _why: str = ""
 
     async def open(self) -> None:
-        """Start the server, greet it and list its tools.
+        """Start the server, initialize the protocol and list the tools.
 
         Raises:
-            McpError: it is not there, does not answer in time, or not as it should.
+            McpError: the server cannot be reached, is too slow, or gives an invalid answer.
         """
         _quiet_library()
         place = self.server.place
         waits = isinstance(place, ServerAddress) and isinstance(place.login, BrowserLogin)
         seconds = self.server.start_seconds + (PAGE_SECONDS if waits else 0.0)
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._live = asyncio.create_task(self._live_on(opened))
+        self._task = asyncio.create_task(self._run(opened))
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.wait([opened, self._live], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([opened, self._task], return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             await self.close()
-            raise McpError(self._told(f"it did not answer within {seconds:g} seconds")) from None
+            raise McpError(self._with_last_output(f"it did not answer within {seconds:g} seconds")) from None
         except BaseException:
             await self.close()
             raise
         if not opened.done():
-            raise McpError(self._told(self._why or "it has ended"))
+            raise McpError(self._with_last_output(self._why or "it has ended"))
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> McpResult:
         """Call a tool by its raw name.
 
         Raises:
-            McpError: the server is gone, does not answer in time, or not as it should.
+            McpError: the server has ended, is too slow, or gives an invalid answer.
         """
         if self._client is None or self.is_over:
-            raise McpError(self._told(self._why or "it has ended"))
+            raise McpError(self._with_last_output(self._why or "it has ended"))
         seconds = self.server.call_seconds
         try:
             async with asyncio.timeout(seconds) as limit:
@@ -136,48 +136,48 @@ class McpConnection:
         except TimeoutError:
             raise McpError(f"it gave no answer within {seconds:g} seconds") from None
         except Exception as error:
-            if self.voice.problem:
-                self._closing.set()  # a server that floods costs its tools
-            raise McpError(self._told(_reason(error))) from error
+            if self.report.problem:
+                self._closing.set()  # a server that sends too much is stopped
+            raise McpError(self._with_last_output(_reason(error))) from error
         return McpResult(result_text(answer.model_dump(by_alias=True, mode="json")), bool(answer.is_error))
 
     async def close(self) -> None:
-        """End the server. May be called again."""
+        """Stop the server. May be called again."""
         self._closing.set()
-        if self._live is None:
+        if self._task is None:
             return
         if self._is_open:
-            await asyncio.wait([self._live], timeout=END_SECONDS)
-        if not self._live.done():  # it is not even greeted, or does not end
-            self._live.cancel()
-            await asyncio.wait([self._live], timeout=END_SECONDS)
+            await asyncio.wait([self._task], timeout=END_SECONDS)
+        if not self._task.done():  # it is not initialized yet, or does not end
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=END_SECONDS)
 
     @property
     def is_over(self) -> bool:
-        """Whether the server is gone."""
-        return self._closing.is_set() or self._live is None or self._live.done()
+        """Whether the server has ended."""
+        return self._closing.is_set() or self._task is None or self._task.done()
 
-    async def _live_on(self, opened: asyncio.Future[None]) -> None:
-        """Hold the connection from its start to its end: the library wants both in one task."""
+    async def _run(self, opened: asyncio.Future[None]) -> None:
+        """Hold the connection from its start to its end: the library requires both in one task."""
         from mcp.client import Client
         from mcp.types import Implementation
 
         try:
-            watched = _watched(self.make_transport(self.voice), self._note)
+            watched = _watched_transport(self.make_transport(self.report), self._note)
             longest = max(self.server.call_seconds, self.server.start_seconds)
             client = Client(
                 watched,
                 read_timeout_seconds=longest + (PERSON_SECONDS if self.ask else 0.0),
                 elicitation_callback=self._elicit if self.ask else None,
-                message_handler=self._heard,
+                message_handler=self._on_message,
                 client_info=Implementation(name="pullwright", version=__version__),
                 cache=None,
             )
             async with client:
                 self._client = client
-                self.found = await self._listed(client)
+                self.found = await self._list_tools(client)
                 self.about = _about(client)
-                async with _running(self._relist(client), self._listen(client)):
+                async with _running(self._relist(client), self._subscribe(client)):
                     self._is_open = True
                     if not opened.done():
                         opened.set_result(None)
@@ -187,7 +187,7 @@ class McpConnection:
         finally:
             self._client = None
 
-    async def _listed(self, client: Client) -> tuple[McpDefinition, ...]:
+    async def _list_tools(self, client: Client) -> tuple[McpDefinition, ...]:
         found: dict[str, McpDefinition] = {}
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -202,44 +202,47 @@ class McpConnection:
         return tuple(found[name] for name in sorted(found)[:MAX_TOOLS])
 
     async def _relist(self, client: Client) -> None:
-        """List the tools again whenever the server says that they have changed."""
+        """List the tools again whenever the server reports a change."""
         for _ in range(MAX_RELISTS):
             await self._changed.wait()
             self._changed.clear()
             try:
                 async with asyncio.timeout(self.server.start_seconds):
-                    self.found = await self._listed(client)
-            except Exception:  # noqa: BLE001  border: what it offers now is not known, so it offers nothing
+                    self.found = await self._list_tools(client)
+            except Exception:  # noqa: BLE001  border: its tools are unknown now, so none is used
                 self.found = ()
             self.on_change()
-        self.voice.problem = f"it changed its tools more than {MAX_RELISTS} times"
+        self.report.problem = f"it changed its tools more than {MAX_RELISTS} times"
         self._closing.set()
 
-    async def _listen(self, client: Client) -> None:
-        """Ask a server of the newer protocol to say when its tools change; an older one does so unasked."""
+    async def _subscribe(self, client: Client) -> None:
+        """Ask a server with the newer protocol to report changes of its tools; an older one always does."""
         with suppress(Exception):
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
                     self._changed.set()
 
-    async def _heard(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         if getattr(message, "method", "") == _LIST_CHANGED:
             self._changed.set()
 
     def _note(self, message: object) -> None:
-        for method in _asked(message):
+        for method in _requested_methods(message):
             if not (method == _ELICIT and self.ask):
                 self._refuse(method)
 
     def _refuse(self, method: str) -> None:
-        if method not in self._asked:
-            self._asked.add(method)
+        if method not in self._refused:
+            self._refused.add(method)
             self.on_asked(method)
 
     async def _elicit(
         self, context: ClientRequestContext, params: ElicitRequestParams
     ) -> ElicitResult | ErrorData:
-        """Let a person answer what the server asks while one of its tools is called. At other times it is refused."""
+        """Let a person answer a server's question during a call of one of its tools.
+
+        At other times the question is refused.
+        """
         from mcp.types import INVALID_PARAMS, ElicitResult, ErrorData
 
         del context
@@ -254,7 +257,7 @@ class McpConnection:
             self._refuse(_ELICIT)
             return ErrorData(code=INVALID_PARAMS, message=str(error))
         try:
-            with self._calls_wait():
+            with self._suspended_calls():
                 async with asyncio.timeout(PERSON_SECONDS):
                     content = await self.ask(question)
         except TimeoutError:
@@ -264,8 +267,8 @@ class McpConnection:
         return ElicitResult(action="accept", content=None if question.page else {**content})
 
     @contextmanager
-    def _calls_wait(self) -> Iterator[None]:
-        """Let the limits of the calls stand still, while a person is asked."""
+    def _suspended_calls(self) -> Iterator[None]:
+        """Suspend the time-outs of the calls while a person is asked, and restart them afterwards."""
         self._unanswered += 1
         for limit in self._calls:
             limit.reschedule(None)
@@ -278,16 +281,19 @@ class McpConnection:
                 for limit in self._calls:
                     limit.reschedule(until)
 
-    def _told(self, why: str) -> str:
-        """Why, and what the server said last; of a server that we ended, why we did."""
-        why = self.voice.problem or why
-        said = one_line(self.voice.last_line, limit=_REASON_CHARS)
-        return f"{why}; it said last: {said}" if said else why
+    def _with_last_output(self, why: str) -> str:
+        """Return the reason of a failure with the server's last output.
+
+        If this program stopped the server, the reason is why.
+        """
+        why = self.report.problem or why
+        said = one_line(self.report.last_line, limit=_REASON_CHARS)
+        return f"{why}; its last output: {said}" if said else why
 
 
 @asynccontextmanager
 async def _running(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """Have these done beside what is in the block, and stop them at its end."""
+    """Run these beside the block, and cancel them at its end."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         yield
@@ -303,31 +309,36 @@ def _about(client: Client) -> str:
     return one_line(f"{name}, protocol {client.protocol_version}", limit=_REASON_CHARS)
 
 
-def _asked(message: object) -> Iterator[str]:
-    """What a message asks of the client: a request of its own, or what an answer says is needed first."""
+def _requested_methods(message: object) -> Iterator[str]:
+    """Yield the methods that a message requests of the client.
+
+    It is a request itself, or an answer that names the requests needed first.
+    """
     inner = getattr(message, "message", None)
     methods = [getattr(inner, "method", "")]
     result = getattr(inner, "result", None)
     if isinstance(result, dict) and isinstance(needed := result.get("inputRequests"), dict):
         methods += [one.get("method", "") for one in needed.values() if isinstance(one, dict)]
-    yield from (method for method in methods if method in _ASKS)
+    yield from (method for method in methods if method in _CLIENT_METHODS)
 
 
 @asynccontextmanager
-async def _watched(transport: Transport, note: Callable[[object], None]) -> AsyncGenerator[TransportStreams]:
+async def _watched_transport(
+    transport: Transport, note: Callable[[object], None]
+) -> AsyncGenerator[TransportStreams]:
     async with transport as (reading, writing):
         yield _WatchedStream(reading, note), writing
 
 
 class _WatchedStream:
-    """A stream of messages, each of which is shown to somebody first."""
+    """A stream of messages that passes each message to a callback first."""
 
     def __init__(self, inner: ReadStream[SessionMessage | Exception], note: Callable[[object], None]) -> None:
         self._inner, self._note = inner, note
 
     @property
     def last_context(self) -> Any:
-        """The sender's context of the last message, where the stream has one."""
+        """The sender's context of the last message, if the stream has one."""
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -360,7 +371,7 @@ class _WatchedStream:
 
 
 def _reason(error: BaseException) -> str:
-    """Why something failed, in one line: the first error of a group, in the library's words."""
+    """Return in one line why something failed: the first error of a group, in the library's words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, PullwrightError):
@@ -370,7 +381,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _quiet_library() -> None:
-    """What the library logs is known from its errors, and would be printed over the terminal."""
+    """Silence the library's logger, which would print to the terminal what its errors say anyway."""
     logger = logging.getLogger("mcp")
     if logger.propagate:
         logger.addHandler(logging.NullHandler())
@@ -378,7 +389,7 @@ def _quiet_library() -> None:
 
 
 def result_text(result: Mapping[str, Any]) -> str:
-    """What a model is told of the answer of `tools/call`."""
+    """Return the answer of `tools/call` as a text for the model."""
     parts = [_block_text(block) for block in result.get("content") or () if isinstance(block, dict)]
     structured = result.get("structuredContent")
     if structured is not None and not any(
@@ -390,7 +401,10 @@ def result_text(result: Mapping[str, Any]) -> str:
 
 
 def _block_text(block: Mapping[str, Any]) -> str:
-    """A block of content: https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result."""
+    """Return a block of content as text.
+
+    https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result
+    """
     match block.get("type"):
         case "text":
             return str(block.get("text", ""))

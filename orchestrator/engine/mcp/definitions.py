@@ -1,7 +1,7 @@
-"""The definitions of a server's tools: as they were approved, as they are now, and as a model is shown them.
+"""The definitions of a server's tools: as approved, as they are now, and as a model is shown them.
 
-A server may say anything of its tools, and say something else tomorrow. So a person approves what a model is shown,
-and a definition that has changed since is not used until it is approved anew.
+A server may describe its tools in any way, and change the description at any time. So a person approves what
+a model is shown, and a changed definition is not used until it is approved again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
 
 MAX_DEFINITION_CHARS = 40_000
-"""Of one tool: its description and its schema."""
+"""Size of one tool's description and schema."""
 MAX_PARTS = 2_000
-"""Of a schema, once what its references lead to stands in their place."""
+"""Number of parts of a schema with its references resolved."""
 MAX_DESCRIPTION_CHARS = 4_000
-"""That a model is shown."""
+"""Characters of a description that a model is shown."""
 _PARAMETER_CHARS = 300
 _LINE_CHARS = 200
 _MAX_DIFF_LINES = 200
@@ -52,25 +52,25 @@ class McpDefinition:
     parameters: JsonObject
 
     def text(self) -> str:
-        """All that a person approves, in lines."""
+        """Return all that a person approves, in lines."""
         schema = json.dumps(self.parameters, indent=1, sort_keys=True)
         return f"name: {self.name}\ndescription:\n{self.description}\nparameters:\n{schema}"
 
     @property
     def digest(self) -> str:
-        """The same for the same definition."""
+        """A hash that is equal for equal definitions."""
         return hashlib.sha256(self.text().encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def pin_of(definitions: Sequence[McpDefinition]) -> str:
-    """What stands for all definitions of a server in a configuration."""
+    """Return the pin for all definitions of a server, to be put into a configuration."""
     digests = "\n".join(sorted(one.digest for one in definitions))
     return _PIN + hashlib.sha256(digests.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChanges:
-    """What a server's definitions are now, compared with what was approved."""
+    """The differences between a server's definitions and the approved ones."""
 
     approved: tuple[McpDefinition, ...]
     new: tuple[McpDefinition, ...] = ()
@@ -79,14 +79,14 @@ class DefinitionChanges:
 
     @property
     def waits(self) -> bool:
-        """Whether something waits for a person."""
+        """Whether a definition needs a person's approval."""
         return bool(self.new or self.changed)
 
     def in_words(self) -> str:
-        """What waits, in a line."""
+        """Return the differences in one line."""
         parts = [
             f"{len(names)} {word}: {', '.join(one_line(name, limit=60) for name in names[:5])}"
-            f"{' and more' if len(names) > 5 else ''}"  # noqa: PLR2004  as many as are named
+            f"{' and more' if len(names) > 5 else ''}"  # noqa: PLR2004  the five names above
             for word, names in (
                 ("changed", [new.name for _, new in self.changed]),
                 ("new", [one.name for one in self.new]),
@@ -97,7 +97,7 @@ class DefinitionChanges:
         return "; ".join(parts)
 
     def diff(self) -> list[str]:
-        """The difference, a line each; nothing in it is hidden from a person's eyes."""
+        """Return the lines of a diff, in which invisible characters are visible."""
         pairs: list[tuple[str, str, str]] = [(new.name, old.text(), new.text()) for old, new in self.changed]
         pairs += [(one.name, "", one.text()) for one in self.new]
         pairs += [(one.name, one.text(), "") for one in self.gone]
@@ -115,7 +115,7 @@ class DefinitionChanges:
 def compare(
     found: Sequence[McpDefinition], approved: Mapping[str, McpDefinition], pin: str = ""
 ) -> DefinitionChanges:
-    """Compare what a server offers with what was approved; a pin decides for all of it alone."""
+    """Compare a server's definitions with the approved ones; a pin alone decides about all of them."""
     if pin:
         return (
             DefinitionChanges(tuple(found))
@@ -137,7 +137,7 @@ def compare(
 
 
 def _visible(text: str) -> list[str]:
-    """A text in lines of bounded length; a long one is continued, so that nothing of it is left out."""
+    """Split a text into lines of limited length; a long line is continued, so that nothing is omitted."""
     lines = []
     for line in text.split("\n") if text else ():
         escaped = one_line(line, limit=10 * len(line) + 1)
@@ -146,17 +146,17 @@ def _visible(text: str) -> list[str]:
 
 
 class ServerApprovals:
-    """The definitions that a person has approved, by server, in one file.
+    """A file of the definitions that a person has approved, by server.
 
     Args:
-        path: the file; it need not be there.
+        path: the file; it may be missing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def of(self, server: str) -> dict[str, McpDefinition]:
-        """What is approved of a server, by raw name.
+        """Return the approved definitions of a server, by raw name.
 
         Raises:
             ConfigurationError: the file is damaged; nothing counts as approved then.
@@ -171,7 +171,7 @@ class ServerApprovals:
             raise self._damaged() from None
 
     def approve(self, server: str, definitions: Sequence[McpDefinition]) -> None:
-        """Take these definitions in the place of all that were approved of this server.
+        """Replace all approved definitions of this server with these.
 
         Raises:
             ConfigurationError: the file is damaged, or cannot be written.
@@ -215,7 +215,7 @@ class ServerApprovals:
         )
 
 
-_KEPT = frozenset(
+_KEPT_KEYWORDS = frozenset(
     {
         "type",
         "properties",
@@ -231,9 +231,11 @@ _KEPT = frozenset(
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems"}
     | {"maxItems", "format", "$ref", "description"}
 )
-"""Keywords of a schema that stay. What is left out only allows more, and the server checks its arguments itself; a
-regular expression of a stranger's may take for ever. A reference that is left leads nowhere, so that the tool is not
-used."""
+"""Schema keywords that are kept.
+
+Dropping the others only allows more, and the server validates its arguments itself; a foreign regular
+expression may take for ever. A reference that remains cannot be resolved, so that the tool is not used.
+"""
 
 _CHOICES = frozenset({"enum", "const", "format"})
 _OF_SCHEMAS = frozenset({"properties", "$defs", "definitions"})
@@ -242,11 +244,11 @@ _OF_SCHEMAS = frozenset({"properties", "$defs", "definitions"})
 def for_model(
     server: str, definition: McpDefinition, name: str, clean: Callable[[str, str], str]
 ) -> ToolDefinition | str:
-    """The definition as a model is shown it: the server's words stand between markers. Else why it cannot be used.
+    """Return the definition for a model, with the server's words in a fence; else why it cannot be used.
 
     Args:
         name: see `shown_names`.
-        clean: a text as the model may see it, by what it is and what it says.
+        clean: returns a text as the model may see it, given a description of the text and the text itself.
     """
     try:
         return _for_model(server, definition, name, clean)
@@ -261,10 +263,10 @@ def _for_model(
     if len(definition.description) + len(json.dumps(schema)) > MAX_DEFINITION_CHARS:
         return f"its definition has more than {MAX_DEFINITION_CHARS:,} characters"
     if unknown := next((key for key in _parameter_names(schema) if not _PARAMETER.fullmatch(key)), None):
-        return f"it has a parameter {one_line(unknown, limit=40)!r}, which is no plain name"
+        return f"it has a parameter {one_line(unknown, limit=40)!r}, which is not a plain name"
     where = f"the definition of {name}"
     said = clean(where, definition.description.strip()[:MAX_DESCRIPTION_CHARS])
-    shown = _Shown(schema, lambda text: clean(where, text))
+    shown = _SchemaConverter(schema, lambda text: clean(where, text))
     parameters = shown.of({**schema, "type": "object"})
     parameters.setdefault("properties", {})
     described = "\n".join(filter(None, (said, *dict.fromkeys(shown.words))))
@@ -278,7 +280,7 @@ def _for_model(
 
 
 def as_definition(listed: Mapping[str, Any]) -> McpDefinition | None:
-    """A definition as `tools/list` gives it; None where it has no name or no schema."""
+    """Return a definition from `tools/list`; None if it has no name or no schema."""
     name, schema, description = listed.get("name"), listed.get("inputSchema"), listed.get("description")
     if not isinstance(name, str) or not name or not isinstance(schema, dict):
         return None
@@ -297,13 +299,13 @@ def _parameter_names(schema: Any) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class _Shown:
-    """Makes a schema as a model is shown it, of bounded size and without references, so that a check of it ends soon.
+class _SchemaConverter:
+    """Converts a schema for the model: of limited size and without references, so that validation ends soon.
 
     Attributes:
-        root: in which references lead somewhere.
-        words: takes what stands in choices that are no plain words, for the description.
-        room: how many more parts it may have; what comes behind them may be anything.
+        root: the schema in which references are resolved.
+        words: collects choices that are not plain words, for the description.
+        room: how many more parts are allowed; parts beyond that accept anything.
     """
 
     root: JsonObject
@@ -313,7 +315,7 @@ class _Shown:
     _open: list[str] = field(default_factory=list)
 
     def of(self, schema: Any) -> Any:
-        """A schema with the keywords that stay, and its words as quotations of one line."""
+        """Return a schema with only the kept keywords, and its texts as quotations of one line."""
         if isinstance(schema, list):
             return [self.of(item) for item in schema]
         if not isinstance(schema, dict):
@@ -324,11 +326,11 @@ class _Shown:
         reference = schema.get("$ref")
         if isinstance(reference, str) and (target := follow_reference(self.root, reference)) is not None:
             return self._inlined(reference, target, {key: schema[key] for key in schema if key != "$ref"})
-        kept = [key for key in schema if key in _KEPT and key not in _CHOICES]
+        kept = [key for key in schema if key in _KEPT_KEYWORDS and key not in _CHOICES]
         return {**{key: self._value(schema, key) for key in kept}, **self._choices(schema)}
 
     def _inlined(self, reference: str, target: Any, beside: JsonObject) -> Any:
-        """What a reference leads to; one that leads into itself may be anything there."""
+        """Return the target of a reference; a recursive reference becomes a schema that accepts anything."""
         if reference in self._open or not isinstance(target, dict):
             return {}
         self._open.append(reference)
@@ -350,7 +352,10 @@ class _Shown:
         return self.of(value)
 
     def _choices(self, schema: JsonObject) -> JsonObject:
-        """What names values, where all are plain words; else they go into the description, and any value is allowed."""
+        """Return the choices of a schema if all are plain words.
+
+        Otherwise they are moved to the description, and any value is allowed.
+        """
         shown: dict[str, Any] = {}
         for key in sorted(_CHOICES & schema.keys()):
             value = schema[key]

@@ -1,4 +1,4 @@
-"""What an MCP server may ask of a person who is there: a few plain values, or to open a page.
+"""The questions that an MCP server may ask a present person: a few plain values, or to open a page.
 
 Format: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 MAX_FIELDS = 20
 MAX_CHOICES = 50
 MAX_QUESTIONS = 10
-"""That one server may ask in a session."""
+"""Questions that one server may ask in a session."""
 PERSON_SECONDS = 600.0
-"""The longest wait for a person. The limit of the call stands still meanwhile."""
+"""Time-out of a person's answer. The call's own time-out is suspended meanwhile."""
 _MESSAGE_CHARS = 2_000
 _LABEL_CHARS = 200
 _ANSWER_CHARS = 10_000
@@ -43,7 +43,7 @@ _YES, _NO = frozenset({"y", "yes", "true"}), frozenset({"n", "no", "false"})
 
 
 class FieldKind(StrEnum):
-    """What may be typed in answer."""
+    """The kind of an answer."""
 
     TEXT = "text"
     INTEGER = "a whole number"
@@ -59,11 +59,11 @@ class QuestionField:
 
     Attributes:
         name: the server's own name of it, for the answer.
-        label: what a person is shown, in one line.
-        choices: what may be answered, by what a person types.
-        default: what an empty line stands for.
-        least: of the value, or of its length.
-        most: likewise.
+        label: the text for a person, in one line.
+        choices: the possible answers, by what a person types.
+        default: the value of an empty line.
+        least: minimum of the value, or of its length.
+        most: maximum of the value, or of its length.
     """
 
     name: str
@@ -76,10 +76,10 @@ class QuestionField:
     most: float
 
     def read(self, typed: str) -> AnswerValue | None:
-        """The value that was typed; None where it is left out.
+        """Parse what a person typed; return None if the value is omitted.
 
         Raises:
-            ValueError: it cannot be that; the message says what can be.
+            ValueError: the text is invalid; the message says what is valid.
         """
         text = typed.strip()
         if not text:
@@ -122,11 +122,11 @@ class QuestionField:
 
 @dataclass(frozen=True, slots=True)
 class ServerQuestion:
-    """What a server asks. All texts are cleaned, and say nothing about how honest it is.
+    """A server's question. All texts are sanitized, which does not make them trustworthy.
 
     Attributes:
-        page: what it wants the person to open in a browser; there are no fields then.
-        wants_secret: it seems to ask for a secret, which no server may do in this way.
+        page: the page that the person should open in a browser; then there are no fields.
+        wants_secret: whether it seems to ask for a secret, which the protocol forbids.
     """
 
     server: str
@@ -137,16 +137,16 @@ class ServerQuestion:
 
 
 AskPerson: TypeAlias = "Callable[[ServerQuestion], Awaitable[dict[str, AnswerValue] | None]]"
-"""Asks a person what a server wants to know; None where the person does not answer it."""
+"""Asks a person a server's question; returns None if the person declines."""
 
 
 @dataclass(frozen=True, slots=True)
 class PersonAtTerminal:
-    """A person who can be shown something, and asked.
+    """A person who can see messages and answer questions.
 
     Attributes:
-        show_page: shows where to sign in, for a server by its name.
-        ask: None where servers may ask nothing.
+        show_page: shows the address of a sign-in page, given the server's name and the address.
+        ask: None if servers must not ask questions.
     """
 
     show_page: Callable[[str, str], None]
@@ -154,13 +154,13 @@ class PersonAtTerminal:
 
 
 def question_of(server: str, asked: Mapping[str, Any], clean: Callable[[str, str], str]) -> ServerQuestion:
-    """Return what a server asks by the parameters of `elicitation/create`.
+    """Return the question in the parameters of `elicitation/create`.
 
     Args:
-        clean: a text as a person may see it, by what it is and what it says.
+        clean: returns a text as a person may see it, given a description of the text and the text itself.
 
     Raises:
-        ValueError: it is no question that can be asked.
+        ValueError: the parameters are not a supported question.
     """
 
     def words(text: object, limit: int = _LABEL_CHARS) -> str:
@@ -179,13 +179,13 @@ def question_of(server: str, asked: Mapping[str, Any], clean: Callable[[str, str
     required = schema.get("required")
     needed = required if isinstance(required, list) else []
     fields = tuple(_field(name, one, words, is_required=name in needed) for name, one in properties.items())
-    told = " ".join((message, *(one.label for one in fields))).casefold()
-    secret = any(is_secret_name(one.name) for one in fields) or any(word in told for word in _SECRET_WORDS)
+    text = " ".join((message, *(one.label for one in fields))).casefold()
+    secret = any(is_secret_name(one.name) for one in fields) or any(word in text for word in _SECRET_WORDS)
     return ServerQuestion(server, message, fields, wants_secret=secret)
 
 
 def is_page(address: str) -> bool:
-    """Whether a person may be shown this address as a page to open."""
+    """Return whether this address may be shown to a person as a page to open."""
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""
@@ -217,7 +217,7 @@ def _field(name: str, given: object, words: Callable[[object], str], *, is_requi
 
 
 def _with_default(field: QuestionField, default: object) -> QuestionField:
-    """The field with the server's default, if that is an answer which a person could give and is shown as it is."""
+    """Return the field with the server's default, if a person could type it and sees it unchanged."""
     typed = {value: text for text, value in field.choices.items()}
     match default:
         case bool():
@@ -255,7 +255,7 @@ def _kind(schema: Mapping[str, Any], words: Callable[[object], str]) -> tuple[Fi
 
 
 def _choices(schema: Mapping[str, Any], words: Callable[[object], str]) -> dict[str, str]:
-    """What a person types for each value: the value itself, or its place where it cannot be shown as it is."""
+    """Return the values by what a person types: the value, or its number if it cannot be shown unchanged."""
     plain = schema.get("enum")
     titled = schema.get("oneOf") or schema.get("anyOf")
     values = [str(one) for one in plain] if isinstance(plain, list) else []

@@ -1,4 +1,4 @@
-"""A server that is reached over HTTP: answers of bounded length, and no redirect to elsewhere."""
+"""The transport to a server over HTTP: answers of limited length, and no redirects."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _EVENTS = "text/event-stream"
 
 
 def remote_transport(
-    address: ServerAddress, voice: ServerReport, call_seconds: float, show: ShowPage | None = None
+    address: ServerAddress, report: ServerReport, call_seconds: float, show: ShowPage | None = None
 ) -> Transport:
-    """The transport to a server over HTTP.
+    """Return the transport to a server over HTTP.
 
     Args:
-        call_seconds: the longest silence.
+        call_seconds: time-out between two pieces of an answer.
         show: see `signing_in`.
     """
-    return _streams(address, voice, call_seconds, show)
+    return _streams(address, report, call_seconds, show)
 
 
 @asynccontextmanager
 async def _streams(
-    address: ServerAddress, voice: ServerReport, call_seconds: float, show: ShowPage | None
+    address: ServerAddress, report: ServerReport, call_seconds: float, show: ShowPage | None
 ) -> AsyncGenerator[TransportStreams]:
     import httpx2
     from mcp.client.sse import sse_client
@@ -53,13 +53,13 @@ async def _streams(
             timeout: httpx2.Timeout | None = None,
             auth: httpx2.Auth | None = None,
         ) -> httpx2.AsyncClient:
-            # Packed answers are refused below, so none is asked for.
+            # Compressed answers are refused below, so none is requested.
             given = {**address.headers, **(headers or {}), "Accept-Encoding": "identity"}
             return httpx2.AsyncClient(
                 headers=given,
                 timeout=timeout or times,
                 auth=auth or login,
-                event_hooks={"response": [_bounding(voice)]},
+                event_hooks={"response": [_bounding(report)]},
                 follow_redirects=False,
             )
 
@@ -81,8 +81,8 @@ async def _streams(
                 yield streams
 
 
-def _bounding(voice: ServerReport) -> _Hook:
-    """What gives every answer a body of bounded length, whatever its headers say of it."""
+def _bounding(report: ServerReport) -> _Hook:
+    """Return a hook that limits the length of every answer's body, whatever its headers say."""
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
@@ -94,8 +94,8 @@ def _bounding(voice: ServerReport) -> _Hook:
             async for piece in self._inner:
                 seen += len(piece)
                 if seen > self._most:
-                    voice.problem = f"it sent an answer of more than {self._most >> 20} MiB"
-                    raise httpx2.StreamError(voice.problem)
+                    report.problem = f"it sent an answer of more than {self._most >> 20} MiB"
+                    raise httpx2.StreamError(report.problem)
                 yield piece
 
         async def aclose(self) -> None:
@@ -104,8 +104,10 @@ def _bounding(voice: ServerReport) -> _Hook:
     async def bound(response: httpx2.Response) -> None:
         packed = response.headers.get("content-encoding", "identity")
         if packed != "identity":
-            voice.problem = f"it packs its answers ({packed[:20]!a}), although none was asked for"
-            raise httpx2.StreamError(voice.problem)
+            report.problem = (
+                f"it compresses its answers ({packed[:20]!a}), although the request does not allow that"
+            )
+            raise httpx2.StreamError(report.problem)
         is_stream = response.headers.get("content-type", "").startswith(_EVENTS)
         if isinstance(response.stream, httpx2.AsyncByteStream):
             most = MAX_MESSAGE_BYTES * (UNASKED_MESSAGES if is_stream else 1)

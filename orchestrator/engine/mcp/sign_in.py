@@ -1,6 +1,6 @@
-"""Signs in at the authorization server of an MCP server (OAuth 2.1): by itself, or with a person at a browser.
+"""Signs in at the authorization server of an MCP server (OAuth 2.1), as a client or with a browser.
 
-The library has the protocol. A token stays in memory and ends with the connection: no file holds one.
+The library implements the protocol. A token stays in memory and ends with the connection: no file holds one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.mcp.base import ServerAddress
 
 ShowPage: TypeAlias = "Callable[[str], None]"
-"""Shows a person the address of the page where they sign in."""
+"""Shows a person the address of the page for signing in."""
 
 PAGE_SECONDS = 300.0
 _PATH = "/callback"
@@ -33,13 +33,13 @@ _NAME = "Pullwright"
 
 @asynccontextmanager
 async def signing_in(address: ServerAddress, show: ShowPage | None) -> AsyncGenerator[httpx2.Auth | None]:
-    """What signs in if the server asks for it; None where nothing is configured.
+    """Yield the authentication of the requests; None if none is configured.
 
     Args:
-        show: None where no person is there.
+        show: None if no person is present.
 
     Raises:
-        McpError: it takes a person, and none is there.
+        McpError: a person is needed, and none is present.
     """
     match address.login:
         case None:
@@ -49,7 +49,7 @@ async def signing_in(address: ServerAddress, show: ShowPage | None) -> AsyncGene
         case BrowserLogin() as login:
             if show is None:
                 raise McpError(
-                    "it wants a person to sign in at a browser, and none is here; "
+                    "a person has to sign in with a browser, and none is present; "
                     "use client_id, client_secret and issuer, or a header"
                 )
             callback = _Callback(show)
@@ -65,7 +65,12 @@ def _as_client(url: str, login: ClientLogin) -> httpx2.Auth:
     from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
     return ClientCredentialsOAuthProvider(
-        url, _Memory(), login.client_id, login.client_secret, scope=login.scope or None, issuer=login.issuer
+        url,
+        _TokenStorage(),
+        login.client_id,
+        login.client_secret,
+        scope=login.scope or None,
+        issuer=login.issuer,
     )
 
 
@@ -80,7 +85,7 @@ def _at_browser(url: str, login: BrowserLogin, callback: _Callback, redirect: st
         grant_types=["authorization_code", "refresh_token"],
         scope=login.scope or None,
     )
-    memory = _Memory()
+    memory = _TokenStorage()
     if login.client_id:
         method = "client_secret_basic" if login.client_secret else "none"
         memory.client = OAuthClientInformationFull(
@@ -95,7 +100,7 @@ def _at_browser(url: str, login: BrowserLogin, callback: _Callback, redirect: st
 
 
 class _Callback:
-    """The page on this machine to which the browser comes back."""
+    """The local page to which the browser returns."""
 
     def __init__(self, show: ShowPage) -> None:
         self._show = show
@@ -103,10 +108,10 @@ class _Callback:
         self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
 
     async def ask(self, page: str) -> None:
-        """Show a person where to sign in.
+        """Show a person the address of the page for signing in.
 
         Raises:
-            McpError: the server names a page that no person should open.
+            McpError: the server's page is not safe to open.
         """
         if not is_page(page):
             raise McpError("its page for signing in has no https:// address")
@@ -115,10 +120,10 @@ class _Callback:
         self._show(page)
 
     async def answer(self) -> AuthorizationCodeResult:
-        """What the browser brings.
+        """Wait for the result from the browser.
 
         Raises:
-            McpError: the person refused, or does nothing.
+            McpError: the person refused, or did not sign in in time.
         """
         assert self._answer is not None  # noqa: S101  for the type checker
         try:
@@ -128,7 +133,7 @@ class _Callback:
             raise McpError(f"nobody signed in within {PAGE_SECONDS:g} seconds") from None
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one request. One without the state that the page was asked with is somebody else's."""
+        """Handle one request. One without the expected state does not come from the sign-in page."""
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -138,7 +143,7 @@ class _Callback:
             writer.write(f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n{text}".encode())
             await writer.drain()
         except (OSError, EOFError, IndexError, asyncio.LimitOverrunError):
-            pass  # whoever it was is gone, or speaks something else
+            pass  # the client is gone, or does not speak HTTP
         finally:
             writer.close()
 
@@ -168,8 +173,8 @@ def _first(found: dict[str, list[str]], name: str) -> str:
     return next(iter(found.get(name, ())), "")
 
 
-class _Memory:
-    """Keeps a token, and who we are at that server, as long as the connection."""
+class _TokenStorage:
+    """Keeps a token and the client's registration for the lifetime of the connection."""
 
     def __init__(self) -> None:
         self.client: OAuthClientInformationFull | None = None

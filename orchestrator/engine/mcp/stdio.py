@@ -1,7 +1,7 @@
-"""A server that is a program: started in a sandbox of its own, and spoken to over its standard input and output.
+"""The transport to a server's program, which runs in its own sandbox, over standard input and output.
 
-A command in a sandbox has no standard input (`OpenSandbox.launch`). So a server's is a named pipe in its own folder,
-which every sandbox shows, and which its shell opens before the server begins.
+A command in a sandbox has no standard input (`OpenSandbox.launch`). So a server's standard input is a named
+pipe in its own folder, which every sandbox contains, and which its shell opens before the server starts.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from orchestrator.engine.mcp.base import ServerProgram
 
 MAX_MESSAGE_BYTES = 8 << 20
-"""Of one message."""
+"""Size of one message."""
 UNASKED_MESSAGES = 8
-"""Of the longest, that a server may send between two messages of ours."""
-_SAID_CHARS = 2_000
+"""Messages of maximum size that a server may send between two messages of the client."""
+_STDERR_CHARS = 2_000
 _PIECE_BYTES = 1 << 16
 _END_SECONDS = 2.0
-"""Between the end of its input and SIGTERM, and between SIGTERM and SIGKILL."""
+"""Time between the end of its input and SIGTERM, and between SIGTERM and SIGKILL."""
 _DRAIN_SECONDS = 0.5
 _NO_END_MS = 1
 _PRIVATE, _FIFO = ".input-", "input"
@@ -55,35 +55,36 @@ _NEW_SECONDS = 60.0
 
 @dataclass(slots=True)
 class ServerReport:
-    """What is known of how a server fares, for messages to a person.
+    """The state of a server, for messages to a person.
 
     Attributes:
-        said: the end of what it wrote to its standard error.
-        problem: why it was ended, if we ended it.
+        stderr_tail: the end of its standard error.
+        problem: why this program stopped it, if it did.
     """
 
-    said: str = ""
+    stderr_tail: str = ""
     problem: str = ""
 
     def note(self, text: str) -> None:
-        """Take a piece of its standard error."""
-        self.said = (self.said + text)[-_SAID_CHARS:]
+        """Append a piece of its standard error."""
+        self.stderr_tail = (self.stderr_tail + text)[-_STDERR_CHARS:]
 
     @property
     def last_line(self) -> str:
         """The last line of its standard error."""
-        return next((line.strip() for line in reversed(self.said.splitlines()) if line.strip()), "")
+        return next((line.strip() for line in reversed(self.stderr_tail.splitlines()) if line.strip()), "")
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramStart:
-    """What is needed to start a server's program.
+    """All that is needed to start a server's program.
 
     Attributes:
-        folder: the server's own, which it may change and where it starts; made if it is not there.
-        find_sandbox: for the clone's path, if it may be read; None where the server runs as this user does.
-        on_refused: is told `host:port` for each connection that was not allowed.
-        max_message_bytes: of one message.
+        folder: the server's own folder, which is writable and its working folder; a missing one is created.
+        find_sandbox: returns the sandbox, which includes the clone if the server may read it; None if the
+            server runs without a sandbox, as this user.
+        on_refused: called with `host:port` for each refused connection.
+        max_message_bytes: size of one message.
     """
 
     program: ServerProgram
@@ -95,19 +96,19 @@ class ProgramStart:
     max_message_bytes: int = MAX_MESSAGE_BYTES
 
 
-class _Running:
-    """A server's program that runs: its three pipes, and the launch."""
+class _RunningServer:
+    """A running server program: its three pipes, and the launch."""
 
-    def __init__(self, launch: Launch, start: ProgramStart, voice: ServerReport) -> None:
-        self._launch, self._start, self._voice = launch, start, voice
+    def __init__(self, launch: Launch, start: ProgramStart, report: ServerReport) -> None:
+        self._launch, self._start, self._report = launch, start, report
         self._stdin = self._kept = -1
         self.stdout = asyncio.StreamReader(limit=start.max_message_bytes)
         self._stderr = asyncio.StreamReader()
         self._unasked = 0
 
     async def start(self, fifo: Path, stack: AsyncExitStack) -> None:
-        """Start it; what is to be closed later goes on the stack."""
-        # Both ends are held here, so that neither side waits for the other to open it.
+        """Start the program; push what must be closed later onto the stack."""
+        # Both ends are opened here, so that neither side blocks until the other opens it.
         self._kept = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         stack.callback(os.close, self._kept)
         self._stdin = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
@@ -130,7 +131,7 @@ class _Running:
                 os.close(end)
 
     async def line(self) -> bytes:
-        """The next line; nothing at the end."""
+        """Return the next line; empty at the end."""
         try:
             line = await self.stdout.readuntil(b"\n")
         except asyncio.IncompleteReadError as error:
@@ -140,7 +141,7 @@ class _Running:
         self._unasked += len(line)
         most = UNASKED_MESSAGES * self._start.max_message_bytes
         if self._unasked > most:
-            return self._end_for(f"it sent more than {most >> 20} MiB that nobody asked for")
+            return self._end_for(f"it sent more than {most >> 20} MiB without a request")
         return line
 
     async def write(self, data: bytes) -> None:
@@ -154,27 +155,27 @@ class _Running:
                 await until_writable(self._stdin)
 
     async def listen(self) -> None:
-        """Take note of its standard error until the end."""
+        """Record its standard error until the end."""
         while piece := await self._stderr.read(_PIECE_BYTES):
-            self._voice.note(piece.decode("utf-8", "replace"))
+            self._report.note(piece.decode("utf-8", "replace"))
 
     async def watch(self) -> None:
-        """Wait for its end; then what it started and left behind says nothing more."""
+        """Wait for its end; then ignore further output of processes that it left behind."""
         with suppress(PullwrightError):
             await self._launch.ended()
-        self._voice.problem = self._voice.problem or self._launch.killed_for
+        self._report.problem = self._report.problem or self._launch.killed_for
         await asyncio.sleep(_DRAIN_SECONDS)
         if not self.stdout.at_eof():
             self.stdout.feed_eof()
 
     def close_input(self) -> None:
-        """Say that nothing more will be asked. May be called again."""
+        """Close its standard input. May be called again."""
         descriptor, self._stdin = self._stdin, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     async def end(self) -> None:
-        """End it: its input, SIGTERM, SIGKILL."""
+        """Stop it by closing its input, by SIGTERM, or by SIGKILL."""
         self.close_input()
         for stop in (self._launch.terminate, self._launch.kill):
             with suppress(TimeoutError, PullwrightError):
@@ -186,13 +187,13 @@ class _Running:
             self._start.on_refused(place)
 
     def _end_for(self, problem: str) -> bytes:
-        self._voice.problem = problem
+        self._report.problem = problem
         self._launch.kill()
         return b""
 
 
-def _remove_left(folder: Path) -> None:
-    """Remove the named pipes of programs that were killed: nobody reads them. A new one is not read yet."""
+def _remove_stale_pipes(folder: Path) -> None:
+    """Remove the named pipes of killed programs, which nobody reads. A new pipe may not be read yet."""
     for left in folder.glob(f"{_PRIVATE}*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime < _NEW_SECONDS:
@@ -204,15 +205,15 @@ def _remove_left(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def _started(start: ProgramStart, voice: ServerReport) -> AsyncGenerator[_Running]:
-    """Start the program, and end it."""
+async def _started(start: ProgramStart, report: ServerReport) -> AsyncGenerator[_RunningServer]:
+    """Start the program, and stop it at the end of the block."""
     program, sandbox = start.program, None
     if start.find_sandbox is not None:
         sandbox = await asyncio.to_thread(start.find_sandbox)
     async with AsyncExitStack() as stack:
         start.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = str(start.folder.resolve())
-        _remove_left(start.folder)
+        _remove_stale_pipes(start.folder)
         private = stack.enter_context(
             tempfile.TemporaryDirectory(dir=folder, prefix=_PRIVATE, ignore_cleanup_errors=True)
         )
@@ -229,7 +230,7 @@ async def _started(start: ProgramStart, voice: ServerReport) -> AsyncGenerator[_
             opened = sandbox.open(WritableFolder(folder, ()))
             stack.push_async_callback(opened.close)
             launch = opened.launch(command)
-        running = _Running(launch, start, voice)
+        running = _RunningServer(launch, start, report)
         await running.start(fifo, stack)
         try:
             yield running
@@ -237,21 +238,21 @@ async def _started(start: ProgramStart, voice: ServerReport) -> AsyncGenerator[_
             await running.end()
 
 
-async def _quietly(work: Awaitable[None]) -> None:
-    """Do one side of a conversation; where the other side is gone, that is its end."""
+async def _until_closed(work: Awaitable[None]) -> None:
+    """Run one direction of the connection, and end quietly when the other side is closed."""
     import anyio
 
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         await work
 
 
-def stdio_transport(start: ProgramStart, voice: ServerReport) -> Transport:
-    """The transport to a server's program, which it starts and ends."""
-    return _streams(start, voice)
+def stdio_transport(start: ProgramStart, report: ServerReport) -> Transport:
+    """Return the transport to a server's program, which starts and stops it."""
+    return _streams(start, report)
 
 
 @asynccontextmanager
-async def _streams(start: ProgramStart, voice: ServerReport) -> AsyncGenerator[TransportStreams]:
+async def _streams(start: ProgramStart, report: ServerReport) -> AsyncGenerator[TransportStreams]:
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
@@ -259,7 +260,7 @@ async def _streams(start: ProgramStart, voice: ServerReport) -> AsyncGenerator[T
     give, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, take = anyio.create_memory_object_stream[SessionMessage](0)
 
-    async def read(running: _Running) -> None:
+    async def read(running: _RunningServer) -> None:
         async with give:
             while line := await running.line():
                 if not line.strip():
@@ -271,16 +272,16 @@ async def _streams(start: ProgramStart, voice: ServerReport) -> AsyncGenerator[T
                     continue
                 await give.send(SessionMessage(message))
 
-    async def write(running: _Running) -> None:
+    async def write(running: _RunningServer) -> None:
         async with take:
             async for asked in take:
                 text = asked.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await running.write(f"{text}\n".encode("utf-8", "surrogatepass"))
 
     try:
-        async with _started(start, voice) as running, anyio.create_task_group() as tasks:
+        async with _started(start, report) as running, anyio.create_task_group() as tasks:
             for work in (read(running), write(running), running.listen(), running.watch()):
-                tasks.start_soon(_quietly, work)
+                tasks.start_soon(_until_closed, work)
             yield read_stream, write_stream
             tasks.cancel_scope.cancel()
     except OSError as error:

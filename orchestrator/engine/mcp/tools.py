@@ -1,4 +1,4 @@
-"""The MCP servers of a session as tools: started side by side, compared with what was approved, called, ended."""
+"""The MCP servers of a session as tools: started, compared with what was approved, and called."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Executor, ToolContext, ToolOutcome
 
 MAX_STARTING = 8
-"""Servers that start at the same time."""
+"""Servers that may start at the same time."""
 _DETAILS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class McpSetup:
-    """A server, and what reaches it."""
+    """A server and its transport."""
 
     server: McpServer
     make_transport: MakeTransport
@@ -51,7 +51,7 @@ class McpSetup:
 
 @dataclass(slots=True)
 class _Offer:
-    """A server that answers, and those of its tools that may be used, by raw name."""
+    """A running server and its usable tools, by raw name."""
 
     connection: McpConnection
     approved: Mapping[str, McpDefinition]
@@ -61,20 +61,20 @@ class _Offer:
         return self.connection.server.name
 
     def is_as_approved(self, tool: str) -> bool:
-        """Whether the server still defines the tool as it was approved."""
+        """Return whether the server still defines the tool as it was approved."""
         return any(one == self.approved[tool] for one in self.connection.found if one.name == tool)
 
 
 @dataclass(slots=True)
 class McpTools:
-    """A `ForeignTools` of MCP servers.
+    """The `ForeignTools` of MCP servers.
 
-    What the model sees of them never changes within a session. A tool whose definition its server changes meanwhile
-    is not called any more.
+    What the model sees of them never changes within a session. A tool is no longer called once its server
+    changes its definition.
 
     Attributes:
-        approved: what was approved of a server, by raw name.
-        clean: a text as the model may see it, by what it is and what it says.
+        approved: returns the approved definitions of a server, by raw name.
+        clean: returns a text as the model may see it, given a description of the text and the text itself.
         ask: see `McpConnection`.
     """
 
@@ -86,7 +86,7 @@ class McpTools:
     _connections: list[McpConnection] = field(default_factory=list)
 
     async def open(self) -> tuple[Tool, ...]:
-        """See `ForeignTools`."""
+        """Start the servers and return their tools; see `ForeignTools`."""
         room = asyncio.Semaphore(MAX_STARTING)
 
         async def offer(setup: McpSetup) -> _Offer | None:
@@ -98,19 +98,19 @@ class McpTools:
         return tuple(tool for one in offers for tool in self._tools(one, names))
 
     async def close(self) -> None:
-        """See `ForeignTools`."""
+        """Stop the servers; see `ForeignTools`."""
         connections, self._connections = self._connections, []
         await asyncio.gather(*(one.close() for one in connections))
 
     async def _offer(self, setup: McpSetup) -> _Offer | None:
-        """Start a server, and compare its tools with those approved; None where it is not there."""
+        """Start a server and compare its tools with the approved ones; return None if it fails."""
         server = setup.server
         offers: list[_Offer] = []
         connection = McpConnection(
             server,
             setup.make_transport,
             on_asked=lambda method: self._refuse(server.name, method),
-            on_change=lambda: self._tell_change(offers[0]) if offers else None,
+            on_change=lambda: self._emit_change(offers[0]) if offers else None,
             ask=self.ask,
             clean=self.clean,
         )
@@ -122,7 +122,7 @@ class McpTools:
             self._warn(f"the MCP server {server.name} is not used: {error}")
             return None
         drift = compare(connection.found, approved, server.pin)
-        self._tell(server.name, drift)
+        self._emit_unapproved(server.name, drift)
         offers.append(_Offer(connection, {one.name: one for one in drift.approved}))
         return offers[0]
 
@@ -160,8 +160,8 @@ class McpTools:
             return one_line(str(error), limit=300)
         return tool
 
-    def _tell(self, server: str, drift: DefinitionChanges) -> None:
-        """Say what is not used because nobody approved it as it is."""
+    def _emit_unapproved(self, server: str, drift: DefinitionChanges) -> None:
+        """Emit which tools are not used, because their present definitions are not approved."""
         if drift.waits:
             message = (
                 f"tools of the MCP server {server} wait for approval ({drift.in_words()}); "
@@ -169,8 +169,8 @@ class McpTools:
             )
             self.emit(Guarded(Defence.MCP, message, tuple(drift.diff()[:_DETAILS])))
 
-    def _tell_change(self, offer: _Offer) -> None:
-        """Say that the server changed its definitions in the middle of the session."""
+    def _emit_change(self, offer: _Offer) -> None:
+        """Emit that the server changed its definitions during the session."""
         changed = [raw for raw in offer.approved if not offer.is_as_approved(raw)]
         if changed:
             now = compare(offer.connection.found, offer.approved)
@@ -185,17 +185,17 @@ class McpTools:
 
 
 def foreign_tool(definition: ToolDefinition, execute: Executor, *, dangerous: bool) -> Tool:
-    """A tool that somebody else runs: what its arguments say leaves this program."""
+    """Return a tool that another program runs, so that its arguments leave this program."""
     order = Order.ALONE if dangerous else Order.TOGETHER
     return Tool(definition, execute, dangerous=dangerous, order=order, outbound=True)
 
 
 class RecordedTools:
-    """A `ForeignTools` of a run that is replayed: no server is started, and each call gets its recorded answer."""
+    """The `ForeignTools` of a replayed run: no server is started, and each call gets its recorded answer."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._offered = [event for event in events if isinstance(event, ForeignToolsOffered)]
-        asked: dict[str, ToolCallStarted] = {}  # some servers give the calls of each reply the same ids
+        asked: dict[str, ToolCallStarted] = {}  # some servers reuse the ids of calls in each reply
         self._answers: defaultdict[str, deque[tuple[str, ToolCallEnded]]] = defaultdict(deque)
         for event in events:
             if isinstance(event, ToolCallStarted):
@@ -205,7 +205,7 @@ class RecordedTools:
                 self._answers[event.name].append((_key(started.arguments if started else {}), event))
 
     async def open(self) -> tuple[Tool, ...]:
-        """See `ForeignTools`."""
+        """Return the recorded tools; see `ForeignTools`."""
         return tuple(
             foreign_tool(tool, self._answer(tool.name), dangerous=tool.name in offered.dangerous)
             for offered in self._offered
@@ -213,7 +213,7 @@ class RecordedTools:
         )
 
     async def close(self) -> None:
-        """See `ForeignTools`."""
+        """Do nothing: no server runs."""
 
     def _answer(self, name: str) -> Executor:
         async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:

@@ -1,6 +1,7 @@
-"""Makes vectors of texts: by a server, or by the letters of their words where there is none.
+"""Embeddings of texts, from a server or from the letters of their words if there is no server.
 
-The server's form is that of https://platform.openai.com/docs/api-reference/embeddings, which compatible ones have too.
+The server's API is that of https://platform.openai.com/docs/api-reference/embeddings, which compatible
+servers have, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from zlib import crc32
 from orchestrator.core.errors import MemoryStoreError, ProviderError
 from orchestrator.core.messages import Usage
 from orchestrator.engine.memory.vectors import packed
-from orchestrator.engine.memory.words import telling_words
+from orchestrator.engine.memory.words import significant_words
 from orchestrator.engine.models.payments import paying
 from orchestrator.engine.models.usage import BYTES_PER_TOKEN, count_of, size_of_text
 from orchestrator.engine.models.wire import dicts, host_of
@@ -25,21 +26,21 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.transport import JsonServer
 
 MOST_TEXTS = 100
-"""In one request."""
+"""Texts in one request."""
 MOST_CHARS = 8_000
-"""Of a text; what comes after it does not count. Models read some 8,000 tokens at most."""
+"""Characters of a text; the rest is ignored. Models read about 8,000 tokens at most."""
 
 LEXICAL_DIMENSION = 512
 _PIECE_CHARS = (3, 4, 5)
 
 
 class Embedder(Protocol):
-    """Makes vectors. Texts that mean the same get vectors that are near to each other.
+    """Computes vectors. Texts with similar meaning get vectors that are near to each other.
 
     Attributes:
-        model: names what makes the vectors; those of two models cannot be compared.
-        least_similarity: two texts whose vectors are less similar have nothing to do with each other.
-        is_lexical: whether only the letters count.
+        model: the name of the source of the vectors; vectors of two models cannot be compared.
+        least_similarity: two texts with less similar vectors are unrelated.
+        is_lexical: whether only the letters are compared, not the meaning.
     """
 
     @property
@@ -55,24 +56,24 @@ class Embedder(Protocol):
         """See the class."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """Give a vector a text, as `vectors.packed` does.
+        """Return a vector for each text, as `vectors.packed` does.
 
         Raises:
             ModelError: the server gave none.
         """
 
     async def aclose(self) -> None:
-        """Let go of what it holds."""
+        """Release all resources."""
 
 
 class ServerEmbedder:
-    """Asks a server, in requests of at most `MOST_TEXTS` texts.
+    """Gets vectors from a server, in requests of at most `MOST_TEXTS` texts.
 
     Args:
-        server: whose address ends with `/embeddings`.
+        server: its address ends with `/embeddings`.
         model: the model's name at the server.
-        price: what tokens cost; None where nobody knows it.
-        dimension: how many numbers a vector is to have; None leaves that to the model.
+        price: computes the cost of tokens; returns None if it is unknown.
+        dimension: number of values in a vector; None uses the model's own.
     """
 
     is_lexical = False
@@ -91,11 +92,11 @@ class ServerEmbedder:
 
     @property
     def model(self) -> str:
-        """The model and the server, because one name may stand for different models."""
+        """The model and the server, because one name may mean different models."""
         return f"{self._name}@{host_of(self._server.url)}"
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """Give a vector a text; see `Embedder`."""
+        """Return a vector for each text; see `Embedder`."""
         vectors: list[bytes] = []
         for start in range(0, len(texts), MOST_TEXTS):
             some = [text[:MOST_CHARS] for text in texts[start : start + MOST_TEXTS]]
@@ -125,22 +126,22 @@ class ServerEmbedder:
 
 
 def _vectors(said: Any, count: int, host: str) -> list[bytes]:
-    """Read the vectors of a reply, in the order of the texts."""
+    """Parse the vectors of a reply, in the order of the texts."""
     entries = dicts(said.get("data")) if isinstance(said, dict) else []
     numbered = {entry.get("index", place): entry.get("embedding") for place, entry in enumerate(entries)}
     if set(numbered) != set(range(count)):
         raise ProviderError(
-            f"{host} sent {len(entries)} vectors for {count} texts; is the address one of embeddings?"
+            f"{host} sent {len(entries)} vectors for {count} texts; is this the address of an embeddings API?"
         )
     vectors = []
     for place in range(count):
         numbers = numbered[place]
         if not isinstance(numbers, list) or not all(_is_number(one) for one in numbers):
-            raise ProviderError(f"{host} sent a vector that is no list of numbers")
+            raise ProviderError(f"{host} sent a vector that is not a list of numbers")
         try:
             vectors.append(packed([float(one) for one in numbers]))
         except (MemoryStoreError, OverflowError) as error:
-            raise ProviderError(f"{host} sent a vector of no use: {error}") from None
+            raise ProviderError(f"{host} sent an invalid vector: {error}") from None
     return vectors
 
 
@@ -149,9 +150,9 @@ def _is_number(value: object) -> bool:
 
 
 class LexicalEmbedder:
-    """Counts the pieces of words: texts are near to each other if they share words, or forms of them.
+    """Counts pieces of words: texts that share words, or forms of them, are near to each other.
 
-    It needs no model, and knows no meaning.
+    It needs no model, and does not compare meaning.
     """
 
     model = "letters"
@@ -159,15 +160,15 @@ class LexicalEmbedder:
     is_lexical = True
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """Give a vector a text; see `Embedder`."""
+        """Return a vector for each text; see `Embedder`."""
         return tuple(map(_lexical_vector, texts))
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
 
 def _lexical_vector(text: str) -> bytes:
-    """A vector of hashed pieces of words, each with a sign of its own so that those that collide cancel out.
+    """Return a vector of hashed pieces of words, each with its own sign, so that collisions cancel out.
 
     https://arxiv.org/abs/0902.2206
     """
@@ -182,7 +183,7 @@ def _lexical_vector(text: str) -> bytes:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    for word in telling_words(text):
+    for word in significant_words(text):
         bounded = f"<{word}>"
         yield bounded
         for size in _PIECE_CHARS:

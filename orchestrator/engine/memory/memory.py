@@ -1,4 +1,4 @@
-"""Remembers, recalls and forgets: the store and the embedder together."""
+"""Long-term memory: remembers, recalls and forgets texts, using the store and an embedder."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.store import Index, MemoryStore
 
 CANDIDATES = 20
-"""The most memories that each of both searches finds."""
+"""Maximum number of memories that each of both searches finds."""
 MOST_CHARS = 4_000
-"""Of what is remembered."""
+"""Characters of a memory."""
 QUERY_CHARS = 2_000
-"""Of a message whose memories are recalled: a long one says first what it is about."""
+"""Characters of a message that are used as a query: a long message states its subject first."""
 SHOWN_CHARS = 600
-"""Of a memory that goes with a message."""
+"""Characters of a memory that are added to a message."""
 MIRRORED = "fact"
-"""The metadata that holds the key of a mirrored item."""
+"""The metadata field with the key of a mirrored item."""
 DOCUMENT_CHARS = 1_000
-"""Of a piece of a document that goes with a message: one chunk."""
+"""Characters of a document's piece that are added to a message: one chunk."""
 SOURCE_CHARS = 200
-LEAST_TOLD = 0.5
-"""A text of which a recalled memory makes up so much says nothing new."""
+REPEATED_SHARE = 0.5
+"""A text says nothing new if a recalled memory makes up this share of it."""
 
-MODELS_TYPES = frozenset({MemoryType.GENERAL, MemoryType.FACT})
-MODELS_IMPORTANCE = frozenset({Importance.NORMAL, Importance.LOW})
-"""What a model may write where nobody watches it: no orders, and nothing that stays."""
+UNATTENDED_TYPES = frozenset({MemoryType.GENERAL, MemoryType.FACT})
+UNATTENDED_IMPORTANCE = frozenset({Importance.NORMAL, Importance.LOW})
+"""Types and importance that an unattended model may write: no instructions, and nothing permanent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What became of a text that was to be remembered.
+    """The result of remembering a text.
 
     Attributes:
-        memory: the new one, or the one that says the same.
-        note: what is different from what was asked for; empty if nothing is.
+        memory: the new memory, or an existing one with the same content.
+        note: the differences to what was requested; empty if there are none.
     """
 
     memory: Memory
@@ -78,10 +78,10 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a query brought back, best first.
+    """The memories for a query, best first.
 
     Attributes:
-        note: why only words were compared; empty where meanings were, too.
+        note: why only words were compared; empty if meanings were compared, too.
     """
 
     memories: tuple[Ranked, ...]
@@ -96,10 +96,11 @@ class LongTermMemory:
 
     Args:
         store: the file.
-        embedder: makes the vectors.
-        clock: time.
-        trusts_model: whether the model speaks for a person who is there. Else it may not write orders or
-            corrections, nothing that it writes stays for ever, and it forgets only what a model wrote.
+        embedder: computes the vectors.
+        clock: source of the time.
+        trusts_model: whether the model acts for a person who is present. If not, it must not write
+            instructions or corrections, its memories always expire, and it may only forget what a model
+            wrote.
     """
 
     def __init__(
@@ -110,9 +111,9 @@ class LongTermMemory:
         self.clock = clock
         self._trusts_model = trusts_model
         self._recalled: dict[int, Memory] = {}
-        self._asked: tuple[str, bytes] | None = None
+        self._last_query: tuple[str, bytes] | None = None
 
-    async def remember(  # noqa: PLR0913  what section 2.3.3 of the specification has
+    async def remember(  # noqa: PLR0913  the fields of section 2.3.3 of the specification
         self,
         content: str,
         *,
@@ -122,27 +123,30 @@ class LongTermMemory:
         ttl: int | None = None,
         author: Author = Author.PERSON,
     ) -> Remembered:
-        """Store a text. One that is known already, or that was recalled, is not stored again.
+        """Store a text. A text that is stored or was recalled already is not stored again.
 
         Args:
             ttl: see `ranking.expiry`.
 
         Raises:
-            MemoryStoreError: the text is empty or too long, or the file does not take it.
-            ModelError: there is no vector for it, and no index yet that could do without.
+            MemoryStoreError: the text is empty or too long, or the file cannot store it.
+            ModelError: there is no vector for it, and no existing index in which it could be stored without
+                one.
         """
         content = self.store.redact(content.strip())
         if not content:
             raise MemoryStoreError("there is nothing to remember: the text is empty")
         if len(content) > MOST_CHARS:
             raise MemoryStoreError(
-                f"the text has {len(content):,} characters; a memory has {MOST_CHARS:,} at most: say it shorter"
+                f"the text has {len(content):,} characters; a memory has {MOST_CHARS:,} at most: shorten it"
             )
-        if known := self._told_before(content) or await asyncio.to_thread(self.store.same, MEMORIES, content):
+        if known := self._recalled_duplicate(content) or await asyncio.to_thread(
+            self.store.same, MEMORIES, content
+        ):
             return Remembered(known, is_new=False, note=f"Memory {known.id} says this already.")
         note = ""
         if author is Author.MODEL and not self._trusts_model:
-            type_, importance, ttl, note = _models_own(type_, importance, ttl)
+            type_, importance, ttl, note = _restricted(type_, importance, ttl)
         now = self.clock.now()
         item = NewItem(content, now, type_, source, importance, author, expiry(importance, ttl, now))
         number, missing = await self._add(item)
@@ -151,17 +155,17 @@ class LongTermMemory:
             raise MemoryStoreError("the memory was removed while it was stored")
         return Remembered(memory, is_new=True, note=" ".join(filter(None, (note, missing))))
 
-    def _told_before(self, content: str) -> Memory | None:
-        """The recalled memory that this text repeats."""
+    def _recalled_duplicate(self, content: str) -> Memory | None:
+        """Return the recalled memory that this text repeats."""
         said = plain(content)
         for memory in self._recalled.values():
             known = plain(memory.content)
-            if said in known or (known in said and len(known) >= LEAST_TOLD * len(said)):
+            if said in known or (known in said and len(known) >= REPEATED_SHARE * len(said)):
                 return memory
         return None
 
     async def _add(self, item: NewItem) -> tuple[int, str]:
-        """Store an item; its id, and why it has no vector."""
+        """Store an item; return its id, and why it has no vector."""
         index = await asyncio.to_thread(self.store.index, MEMORIES)
         missing = ""
         try:
@@ -189,11 +193,11 @@ class LongTermMemory:
         indices: Sequence[str] = (MEMORIES,),
         matching: Collection[int] = (),
     ) -> Recalled:
-        """Find memories by words and by meaning, and remove the expired ones.
+        """Find memories by words and by meaning, and remove expired ones.
 
         Args:
-            indices: of the memories, those that are searched.
-            matching: what counts as found by its text, whatever its words are.
+            indices: the indices of memories to search.
+            matching: ids that count as found by their text, whatever their words are.
 
         Raises:
             MemoryStoreError: the file cannot be read.
@@ -211,13 +215,13 @@ class LongTermMemory:
         return Recalled(ranked, note)
 
     def keep_apart(self, memories: Iterable[Memory]) -> None:
-        """What these say is not stored again in this session."""
+        """Do not store the content of these memories again in this session."""
         self._recalled |= {memory.id: memory for memory in memories}
 
     async def search(
         self, index: str, query: str, limit: int
     ) -> tuple[dict[int, float], dict[int, float], str]:
-        """What the words find and what the meaning finds, with their scores; why only words were compared."""
+        """Return the scores by words and by meaning, and why only words were compared."""
         texts = await asyncio.to_thread(self.store.matching, index, query, limit)
         known = await asyncio.to_thread(self.store.index, index)
         if known is None or not query.strip():
@@ -235,7 +239,7 @@ class LongTermMemory:
         return texts, similarities, LEXICAL if self.embedder.is_lexical else ""
 
     async def recall_block(self, message: str) -> str:
-        """What goes with a message: the memories that have to do with it, under their heading; empty if none has.
+        """Return the memories for a message, under their heading; empty if there are none.
 
         Raises:
             MemoryStoreError: the file cannot be read.
@@ -244,13 +248,13 @@ class LongTermMemory:
         return shown_block(one.memory for one in found.memories)
 
     async def mirror(self, items: Mapping[str, NewItem]) -> None:
-        """Have the index of the repository hold these items and no others.
+        """Make the repository's index contain exactly these items.
 
         Args:
-            items: by a key, which stays the same for the same item; it goes into its metadata.
+            items: by a stable key of each item, which is stored in its metadata.
 
         Raises:
-            ModelError: there is no vector for a new one.
+            ModelError: there is no vector for a new item.
             MemoryStoreError: the file cannot be used.
         """
         index = await asyncio.to_thread(self.store.index, REPOSITORY)
@@ -264,7 +268,7 @@ class LongTermMemory:
         stale, kept = [], set[str]()
         for memory in await asyncio.to_thread(self.store.listed, REPOSITORY):
             key = str(memory.metadata.get(MIRRORED, ""))
-            if key in wanted and key not in kept and self._is_as(memory, wanted[key]):
+            if key in wanted and key not in kept and self._is_identical(memory, wanted[key]):
                 kept.add(key)
             else:
                 stale.append(memory.id)
@@ -272,8 +276,8 @@ class LongTermMemory:
             await asyncio.to_thread(self.store.remove, stale)
         await self.add_items(REPOSITORY, [item for key, item in wanted.items() if key not in kept])
 
-    def _is_as(self, memory: Memory, item: NewItem) -> bool:
-        """Whether an item is stored already, as it would be stored now."""
+    def _is_identical(self, memory: Memory, item: NewItem) -> bool:
+        """Return whether a stored memory is identical to this item."""
         return (
             memory.content == self.store.redact(item.content)
             and (memory.type, memory.importance, memory.author, memory.source, memory.expires_at)
@@ -282,7 +286,7 @@ class LongTermMemory:
         )
 
     async def recall_with_documents(self, message: str) -> str:
-        """The same, and the pieces of documents that are nearest to the message, under a heading of their own.
+        """Return the memories, and the pieces of documents nearest to the message, each under a heading.
 
         Raises:
             MemoryStoreError: the file cannot be read.
@@ -291,7 +295,7 @@ class LongTermMemory:
         return "\n\n".join(filter(None, blocks))
 
     async def document_block(self, message: str) -> str:
-        """The pieces of documents that are nearest to a message, under their heading; empty if there are none.
+        """Return the pieces of documents nearest to a message, under their heading; empty if there are none.
 
         Raises:
             MemoryStoreError: the file cannot be read.
@@ -309,7 +313,9 @@ class LongTermMemory:
         return render("agent/relevant_documents", documents=documents) if documents else ""
 
     async def documents(self, query: str, limit: int = RESULTS) -> tuple[Ranked, ...]:
-        """The pieces of documents whose meaning is nearest to a query, in all indices of this embedder, best first.
+        """Return the pieces of documents nearest in meaning to a query, best first.
+
+        All indices of this embedder are searched.
 
         Raises:
             MemoryStoreError: the file cannot be read.
@@ -335,14 +341,17 @@ class LongTermMemory:
         return tuple(Ranked(item, near[item.id]) for item in found if near[item.id] >= least)
 
     async def _vector(self, query: str) -> bytes:
-        """The vector of a query; the last one is kept, because memories and documents are asked for the same."""
-        if self._asked is None or self._asked[0] != query:
+        """Return the vector of a query.
+
+        The last one is cached, because memories and documents are searched with the same query.
+        """
+        if self._last_query is None or self._last_query[0] != query:
             (vector,) = await self.embedder.embed([query])
-            self._asked = query, vector
-        return self._asked[1]
+            self._last_query = query, vector
+        return self._last_query[1]
 
     async def forget(self, number: int, author: Author = Author.PERSON) -> Memory | None:
-        """Remove a memory and give it back; None if there is none with this id.
+        """Remove a memory and return it; None if there is none with this id.
 
         Raises:
             MemoryStoreError: the model may not remove it.
@@ -351,11 +360,11 @@ class LongTermMemory:
         if memory is None or (author is Author.MODEL and memory.index != MEMORIES):
             return None
         if author is Author.MODEL and not self._trusts_model and memory.author is Author.PERSON:
-            raise MemoryStoreError(f"a person wrote memory {number}; only a person removes it")
+            raise MemoryStoreError(f"a person wrote memory {number}; only a person may remove it")
         return memory if await asyncio.to_thread(self.store.remove, [number]) else None
 
     async def rewrite(self, memory: Memory) -> bool:
-        """Write a memory anew, with a vector for what it says now; False if it is gone."""
+        """Update a memory, and its vector if the content differs; return False if it no longer exists."""
         before = await asyncio.to_thread(self.store.get, memory.id)
         vector = None
         if before is not None and before.content != memory.content:
@@ -365,10 +374,10 @@ class LongTermMemory:
         return await asyncio.to_thread(self.store.change, memory, vector)
 
     async def embed_anew(self, index: str) -> int:
-        """Make the vectors of an index by this embedder; how many there are.
+        """Recompute the vectors of an index with this embedder; return how many there are.
 
         Raises:
-            ModelError: the embedder failed; the index is what it was.
+            ModelError: the embedder failed; the index is unchanged.
             MemoryStoreError: there is no such index.
         """
         items = await asyncio.to_thread(self.store.listed, index)
@@ -381,28 +390,29 @@ class LongTermMemory:
         )
 
     async def take_in(self, lines: Iterable[str | bytes]) -> int:
-        """Store what `export` gave, with new ids and vectors; how many items that were.
+        """Import the lines of an `export`, with new ids and vectors; return the number of items.
 
-        What is known already or expired is left out, and what the repository itself remembers. All lines are read before one is stored.
+        Items that are known or expired are skipped, and so are the repository's. All lines are parsed before
+        one is stored.
 
         Raises:
-            MemoryStoreError: a line is no item, or the file does not take it.
+            MemoryStoreError: a line is not an item, or the file cannot store it.
             ModelError: the embedder failed.
         """
         read = [from_json(line) for line in lines if line.strip()]
         read = [(index, item) for index, item in read if index != REPOSITORY]
         now, stored = self.clock.now(), 0
         for name in dict.fromkeys(index for index, _ in read):
-            items = [item for index, item in read if index == name and not _is_over(item, now)]
-            stored += len(await self.add_items(name, await asyncio.to_thread(self._unknown, name, items)))
+            items = [item for index, item in read if index == name and not _is_expired(item, now)]
+            stored += len(await self.add_items(name, await asyncio.to_thread(self._new_items, name, items)))
         return stored
 
-    def _unknown(self, index: str, items: Sequence[NewItem]) -> list[NewItem]:
+    def _new_items(self, index: str, items: Sequence[NewItem]) -> list[NewItem]:
         once = {plain(self.store.redact(item.content)): item for item in items}
         return [item for item in once.values() if self.store.same(index, item.content) is None]
 
     async def add_items(self, index: str, items: Sequence[NewItem]) -> tuple[int, ...]:
-        """Store items with vectors of this embedder, in an index that is made where it is missing; their ids."""
+        """Store items with vectors of this embedder, and create a missing index; return the ids."""
         if not items:
             return ()
         vectors = await self.embedder.embed([self.store.redact(item.content) for item in items])
@@ -416,23 +426,23 @@ class LongTermMemory:
         return await asyncio.to_thread(write)
 
     async def replace_document(self, index: str, source: str, items: Sequence[NewItem]) -> int:
-        """Put a document's pieces in the place of those that its index has of it; how many those were.
+        """Replace a document's pieces in an index; return the number of removed ones.
 
         Raises:
-            MemoryStoreError: the index does not take them.
-            ModelError: the embedder failed; the index is what it was.
+            MemoryStoreError: the index cannot store them.
+            ModelError: the embedder failed; the index is unchanged.
         """
         known = await asyncio.to_thread(self.store.listed, index)
         await self.add_items(index, items)
         return await asyncio.to_thread(self.store.remove, [one.id for one in known if one.source == source])
 
     def export(self, index: str | None = None) -> list[JsonObject]:
-        """All items of an index, or of all, oldest first, in a form that `take_in` reads."""
+        """Return all items of an index, or of all, oldest first, in the form that `take_in` reads."""
         names = [known.name for known in self.indices()] if index is None else [index]
         return [as_json(item) for name in names for item in reversed(self.store.listed(name))]
 
     def indices(self) -> tuple[Index, ...]:
-        """See `MemoryStore.indices`."""
+        """Return all indices; see `MemoryStore.indices`."""
         return self.store.indices()
 
     async def aclose(self) -> None:
@@ -442,7 +452,7 @@ class LongTermMemory:
 
 
 def shown_block(memories: Iterable[Memory]) -> str:
-    """Memories as they go with a message, under their heading; empty if there is none."""
+    """Return memories under their heading, as they are added to a message; empty if there are none."""
     shown = [
         {
             "memory": memory,
@@ -454,18 +464,18 @@ def shown_block(memories: Iterable[Memory]) -> str:
     return render("agent/relevant_memories", memories=shown) if shown else ""
 
 
-def _is_over(item: NewItem, now: datetime) -> bool:
+def _is_expired(item: NewItem, now: datetime) -> bool:
     return item.expires_at is not None and item.expires_at < now
 
 
-def _models_own(
+def _restricted(
     type_: MemoryType, importance: Importance, ttl: int | None
 ) -> tuple[MemoryType, Importance, int | None, str]:
-    """What a model may write for itself, and what that changes of what it asked for."""
-    kept = type_ if type_ in MODELS_TYPES else MemoryType.FACT
-    weight = importance if importance in MODELS_IMPORTANCE else Importance.NORMAL
+    """Restrict the attributes of a model's own memory; return them and a note on what was changed."""
+    kept = type_ if type_ in UNATTENDED_TYPES else MemoryType.FACT
+    weight = importance if importance in UNATTENDED_IMPORTANCE else Importance.NORMAL
     longest = LIFETIMES[weight] or timedelta(0)
     seconds = None if not ttl else min(ttl, int(longest.total_seconds()))
     if (kept, weight, seconds) == (type_, importance, ttl):
         return kept, weight, seconds, ""
-    return kept, weight, seconds, f"It was stored as {kept}, {weight}: only a person asks for more."
+    return kept, weight, seconds, f"It was stored as {kept}, {weight}: only a person may request more."

@@ -1,7 +1,7 @@
-"""Makes vectors of texts on this machine: all-MiniLM-L6-v2 with weights of 8 bits, which the extra `embed` brings.
+"""Local embeddings: all-MiniLM-L6-v2 with 8-bit weights, installed by the extra `embed`.
 
-https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2. The model's file and the words that it knows are checked
-by their hashes before they are used.
+https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2. The hashes of the model's file and of
+its vocabulary are verified before use.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 OFFLINE_MODEL = "all-MiniLM-L6-v2"
 EXTRA = "embed"
 MOST_TOKENS = 256
-"""Of a text; what comes after them does not count. The model was made for so many."""
+"""Tokens of a text; the rest is ignored. The model was trained for this length."""
 MOST_CHARS = 4_000
-"""Of a text that are looked at for its tokens."""
+"""Characters of a text that are split into tokens."""
 
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
@@ -39,9 +39,10 @@ _INSTALL = f"pip install 'pullwright[{EXTRA}]'"
 
 
 class OfflineEmbedder:
-    """Runs the model in this process. Nothing leaves the machine, and it costs nothing.
+    """Runs the model in this process. No data leaves the machine, and it costs nothing.
 
-    It is loaded for the first text. Each text goes through it alone: its vector does not depend on other texts.
+    The model is loaded for the first text. Each text is processed alone, so that its vector does not depend
+    on other texts.
 
     Raises:
         ConfigurationError: the extra is not installed.
@@ -60,15 +61,15 @@ class OfflineEmbedder:
         self._loaded: tuple[WordPieces, Any] | None = None
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """Give a vector a text; see `Embedder`."""
+        """Return a vector for each text; see `Embedder`."""
         return tuple([await asyncio.to_thread(self._vector, text) for text in texts])
 
     async def aclose(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self._loaded = None
 
     def _vector(self, text: str) -> bytes:
-        """The mean of what the model makes of each token, as its authors take it."""
+        """Return the mean of the model's output over all tokens, as its authors define it."""
         import numpy as np
 
         with self._loading:
@@ -82,7 +83,7 @@ class OfflineEmbedder:
 
 
 def is_installed(modules: Sequence[str] = MODULES) -> bool:
-    """Whether the extra is there. Nothing of it is imported."""
+    """Return whether the extra is installed, without importing it."""
     return all(find_spec(name) is not None for name in modules)
 
 
@@ -94,11 +95,11 @@ def _read_model() -> Any:
         data = Path(str(importlib.metadata.distribution(distribution).locate_file(name))).read_bytes()
     except (OSError, importlib.metadata.PackageNotFoundError) as error:
         raise ModelNotFoundError(
-            f"the model {OFFLINE_MODEL} cannot be read: {error}; install it anew: {_INSTALL}"
+            f"the model {OFFLINE_MODEL} cannot be read: {error}; reinstall it: {_INSTALL}"
         ) from None
     _check(data, MODEL_SHA256, f"the file {name} of {distribution}")
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors only: what it warns of is about its own work
+    options.log_severity_level = 3  # errors only: its warnings concern only its own optimizations
     return onnxruntime.InferenceSession(data, sess_options=options, providers=["CPUExecutionProvider"])
 
 
@@ -110,14 +111,12 @@ def _read_vocabulary() -> dict[str, int]:
 
 def _check(data: bytes, digest: str, name: str) -> None:
     if hashlib.sha256(data).hexdigest() != digest:
-        raise ModelNotFoundError(
-            f"{name} is not the one that this program knows; install it anew: {_INSTALL}"
-        )
+        raise ModelNotFoundError(f"{name} does not have the expected hash; reinstall it: {_INSTALL}")
 
 
 _MOST_WORD_CHARS = 100
 _PART = "##"
-"""Begins a piece that does not begin a word."""
+"""Prefix of a piece inside a word."""
 _BEGIN, _END, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 _INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs"})
 _IDEOGRAPHS = (
@@ -130,20 +129,20 @@ _IDEOGRAPHS = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
-"""Each of these is a word of its own."""
+"""Ranges of characters, each of which is a separate word."""
 
 
 class WordPieces:
-    """Cuts texts into the pieces of words that the model knows.
+    """Splits texts into the pieces of words that the model knows.
 
-    https://github.com/google-research/bert/blob/master/tokenization.py, with small letters and without accents.
+    https://github.com/google-research/bert/blob/master/tokenization.py, in lower case and without accents.
     """
 
     def __init__(self, vocabulary: Mapping[str, int]) -> None:
         self._known = vocabulary
 
     def ids(self, text: str) -> list[int]:
-        """The numbers of the pieces, between those of the text's begin and end."""
+        """Return the numbers of the pieces, between those of the text's begin and end."""
         found = [self._known[_BEGIN]]
         for word in _words(text[:MOST_CHARS]):
             found += self._pieces(word)
@@ -152,7 +151,7 @@ class WordPieces:
         return [*found[: MOST_TOKENS - 1], self._known[_END]]
 
     def _pieces(self, word: str) -> list[int]:
-        """The longest known piece, then the longest one after it; the number of no word where one is unknown."""
+        """Split a word into the longest known pieces from its start; an unknown part makes it unknown."""
         unknown = [self._known[_UNKNOWN]]
         if len(word) > _MOST_WORD_CHARS:
             return unknown
@@ -169,7 +168,7 @@ class WordPieces:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Words without accents in small letters; signs and ideographs are words of their own."""
+    """Yield words in lower case without accents; punctuation marks and ideographs are separate words."""
     spaced = "".join(map(_spaced, text))
     plain = "".join(
         sign for sign in unicodedata.normalize("NFD", spaced) if unicodedata.category(sign) != "Mn"
@@ -197,7 +196,7 @@ def _spaced(sign: str) -> str:
 
 
 def _is_punctuation(sign: str) -> bool:
-    """Signs that are no letters in ASCII count, too, such as `$` and `^`."""
+    """Return whether a character is punctuation, as are ASCII symbols such as `$` and `^`."""
     return (
         sign.isascii() and sign.isprintable() and not sign.isalnum() and sign != " "
     ) or unicodedata.category(sign).startswith("P")

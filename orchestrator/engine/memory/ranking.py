@@ -1,7 +1,7 @@
-"""What a memory is, when it expires, and which memories a query brings back, in which order.
+"""Memories: their types and expiry, and the ranking of those that match a query.
 
-Types, numbers and order are those of sections 2.3.3, 2.4.4 and 6.3 of the assistant's specification. Nothing here reads
-a clock or a file.
+Types, numbers and order are those of sections 2.3.3, 2.4.4 and 6.3 of the assistant's specification. This
+module reads neither a clock nor a file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MemoryType(StrEnum):
-    """What a memory is about."""
+    """The subject of a memory."""
 
     CORRECTION = "correction"
     INSTRUCTION = "instruction"
@@ -29,7 +29,7 @@ class MemoryType(StrEnum):
 
 
 class Importance(StrEnum):
-    """How much a memory matters."""
+    """The importance of a memory."""
 
     CRITICAL = "critical"
     HIGH = "high"
@@ -38,14 +38,14 @@ class Importance(StrEnum):
 
 
 class Author(StrEnum):
-    """Who wrote a memory."""
+    """The author of a memory."""
 
     PERSON = "person"
     MODEL = "model"
 
 
 RESULTS = 5
-"""The most memories that a query brings back, beside those of the types that are always included."""
+"""Maximum number of memories for a query, not counting the types that are always included."""
 FOUND_TWICE_BOOST = 0.1
 TEXT_MATCH = 1.0
 
@@ -63,19 +63,19 @@ LIFETIMES: Mapping[Importance, timedelta | None] = {
     Importance.NORMAL: timedelta(days=90),
     Importance.LOW: timedelta(days=7),
 }
-"""How long a memory lives where nothing else was said; None is for ever."""
+"""Default lifetime of a memory; None is unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One memory, as it is stored.
+    """A stored memory.
 
     Attributes:
-        id: unique in its file, and never used again.
-        index: the name of the index that it belongs to.
-        source: where it comes from: `conversation`, or a document's path.
+        id: unique in its file, and never reused.
+        index: the name of its index.
+        source: its origin: `conversation`, or a document's path.
         expires_at: None is never.
-        metadata: what else is known of it.
+        metadata: further data.
     """
 
     id: int
@@ -90,7 +90,7 @@ class Memory:
     metadata: JsonObject = field(default_factory=dict)
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Return whether the memory has expired."""
         return self.expires_at is not None and now > self.expires_at
 
 
@@ -103,10 +103,10 @@ class Ranked:
 
 
 def expiry(importance: Importance, ttl: int | None, now: datetime) -> datetime | None:
-    """When a memory that is stored now expires; None is never.
+    """Return when a memory that is stored now expires; None is never.
 
     Args:
-        ttl: seconds; 0 is for ever, None is as long as the importance says.
+        ttl: seconds; 0 is unlimited, None depends on the importance.
     """
     if ttl is not None:
         return now + timedelta(seconds=ttl) if ttl else None
@@ -115,7 +115,7 @@ def expiry(importance: Importance, ttl: int | None, now: datetime) -> datetime |
 
 
 def base_score(text: float | None, similarity: float | None) -> float:
-    """The score of what was found by its text, by its meaning, or by both."""
+    """Return the score of a memory found by its text, by its meaning, or by both."""
     scores = [score for score in (text, similarity) if score is not None]
     score = sum(scores) / len(scores)
     return score + FOUND_TWICE_BOOST if len(scores) > 1 else score
@@ -128,13 +128,13 @@ def rank(
     now: datetime,
     limit: int = RESULTS,
 ) -> tuple[Ranked, ...]:
-    """Order what both searches found, best first; of equals the newer one is first.
+    """Sort what both searches found, best first; of equals the newer one comes first.
 
     Args:
         found: each memory that one of the searches found, once.
-        texts: the score of the text search by memory, for what it found.
-        similarities: the same of the search by meaning, `1 - distance`.
-        now: what is expired by now is left out.
+        texts: the scores of the text search by memory.
+        similarities: the scores of the search by meaning by memory, `1 - distance`.
+        now: memories that are expired at this time are omitted.
         limit: see `RESULTS`.
     """
     living = [
@@ -149,5 +149,5 @@ def rank(
 
 
 def final_score(memory: Memory, base: float) -> float:
-    """The base score, multiplied by the importance, plus the boost of the type."""
+    """Return the base score, multiplied by the importance, plus the boost of the type."""
     return base * MULTIPLIERS[memory.importance] + BOOSTS.get(memory.type, 0.0)

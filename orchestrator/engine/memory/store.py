@@ -1,8 +1,8 @@
 """Stores memories and vectors in one SQLite file that several processes may use at once.
 
-An item has a text, which full-text search finds (https://www.sqlite.org/fts5.html), and may have a vector of float16,
-which an exact scan finds. Every text goes through the redactor before it is written. What a method has written when it
-returns is on the disk.
+An item has a text, which full-text search finds (https://www.sqlite.org/fts5.html), and may have a vector of
+float16, which an exact scan finds. Every text is redacted before it is written. When a writing method
+returns, the data is on the disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from orchestrator.core.errors import MemoryStoreError
 from orchestrator.engine.memory.ranking import TEXT_MATCH, Author, Importance, Memory, MemoryType
 from orchestrator.engine.memory.vectors import Matrix
-from orchestrator.engine.memory.words import telling_words
+from orchestrator.engine.memory.words import significant_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 MEMORIES = "long_term_memory"
 """The index of the memories."""
 REPOSITORY = "repository_memory"
-"""The index of what all machines know of a repository: a copy, which `LongTermMemory.mirror` writes."""
+"""The index of a repository's memories on all machines: a copy, which `LongTermMemory.mirror` writes."""
 KEPT_FOR_US = frozenset({MEMORIES, REPOSITORY})
-"""All other indices are of documents."""
+"""Reserved indices. All others are for documents."""
 MOST_MEMORIES = 100_000
 MOST_DOCUMENT_ITEMS = 50_000
 """Section 2.4.1 of the assistant's specification."""
 SHARED_WORDS = 1 / 3
-"""A text matches a query if it shares so many of its words, or of the query's if those are fewer."""
+"""A text matches a query if it shares this part of its words, or of the query's if those are fewer."""
 MOST_QUERY_WORDS = 200
 SCHEMA = 1
 
@@ -89,10 +89,10 @@ _SELECT = "SELECT id, index_name, content, type, source, importance, author, cre
 
 @dataclass(frozen=True, slots=True)
 class NewItem:
-    """What is to be stored; see `Memory`.
+    """An item to store; see `Memory`.
 
     Attributes:
-        vector: float16 numbers, as `vectors.packed` gives them; None is found by its text only.
+        vector: float16 numbers, as from `vectors.packed`; an item with None is found only by its text.
     """
 
     content: str
@@ -108,12 +108,12 @@ class NewItem:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What is known of an index.
+    """The properties of an index.
 
     Attributes:
-        model: what made its vectors; all of them have `dimension` numbers.
-        items: how many there are, expired ones too.
-        vectors: how many of them have a vector.
+        model: the source of its vectors; all of them have `dimension` numbers.
+        items: number of items, expired ones included.
+        vectors: number of items with a vector.
     """
 
     name: str
@@ -125,14 +125,14 @@ class Index:
 
 
 class MemoryStore:
-    """One file of memories. Safe for several threads.
+    """A file of memories. Thread-safe.
 
     Args:
-        path: the file; it is made where it is missing, for its owner only.
-        redact: takes secrets out of every text before it is written.
+        path: the file; a missing one is created, accessible only to its owner.
+        redact: removes secrets from every text before it is written.
 
     Raises:
-        MemoryStoreError: the file cannot be used. So does every method.
+        MemoryStoreError: the file cannot be used. Every method may raise it, too.
     """
 
     def __init__(self, path: Path, redact: Callable[[str], str]) -> None:
@@ -154,7 +154,10 @@ class MemoryStore:
             raise
 
     def _prepare(self) -> None:
-        """Set the file up. In WAL a reader never waits; FULL has each commit on the disk when it returns."""
+        """Set the file up.
+
+        With WAL a reader never waits; with FULL each commit is on the disk when it returns.
+        """
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             self._db.execute(f"PRAGMA {pragma}")
         self._db.execute("BEGIN IMMEDIATE")
@@ -177,24 +180,24 @@ class MemoryStore:
             self._db.close()
 
     def __enter__(self) -> Self:
-        """The store itself."""
+        """Return the store itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the store."""
         self.close()
 
     def create_index(self, name: str, model: str, dimension: int, now: datetime) -> bool:
-        """Make an index, whose vectors this model makes; False if it is there already.
+        """Create an index for vectors of this model; return False if it exists already.
 
         Raises:
-            MemoryStoreError: the name is none, or the index is another model's.
+            MemoryStoreError: the name is invalid, or the index belongs to another model.
         """
         if not _NAME.fullmatch(name):
             raise MemoryStoreError(
-                f"{name[:80]!r} is no name for an index: use 1 to 64 letters, digits, '.', '_' and '-'"
+                f"{name[:80]!r} is not a valid name of an index: use 1 to 64 letters, digits, '.', '_' and '-'"
             )
         with self._writing() as db:
             made = db.execute(
@@ -205,13 +208,13 @@ class MemoryStore:
         return bool(made)
 
     def delete_index(self, name: str) -> bool:
-        """Remove an index with all that is in it; False if there is none of that name."""
+        """Remove an index with all its items; return False if there is none of that name."""
         with self._writing() as db:
             self._matrices.pop(name, None)
             return bool(db.execute("DELETE FROM indices WHERE name = ?", (name,)).rowcount)
 
     def indices(self) -> tuple[Index, ...]:
-        """All indices, by name."""
+        """Return all indices, sorted by name."""
         with self._reading() as db:
             rows = db.execute(
                 "SELECT name, model, dimension, created_at,"
@@ -224,14 +227,14 @@ class MemoryStore:
         )
 
     def index(self, name: str) -> Index | None:
-        """The index of this name."""
+        """Return the index of this name."""
         return next((index for index in self.indices() if index.name == name), None)
 
     def add(self, index: str, items: Sequence[NewItem], *, model: str, dimension: int) -> tuple[int, ...]:
-        """Store items, all or none; their ids.
+        """Store all items or none; return their ids.
 
         Raises:
-            MemoryStoreError: there is no such index, it is full, or its vectors are another model's.
+            MemoryStoreError: there is no such index, it is full, or its vectors belong to another model.
         """
         with self._writing() as db:
             self._check_model(index, model, dimension)
@@ -277,11 +280,11 @@ class MemoryStore:
         )
 
     def change(self, memory: Memory, vector: bytes | None = None) -> bool:
-        """Write a memory anew under its id; False if it is gone.
+        """Update a memory by its id; return False if it no longer exists.
 
         Args:
-            memory: as it is to be.
-            vector: replaces the one that it has; None drops it where the content is another one.
+            memory: the new values.
+            vector: the new vector; None removes the old one if the content differs.
         """
         content = self.redact(memory.content)
         with self._writing() as db:
@@ -313,12 +316,12 @@ class MemoryStore:
         return True
 
     def remove(self, numbers: Iterable[int]) -> int:
-        """Remove items by id; how many there were."""
+        """Remove items by id; return how many existed."""
         with self._writing() as db:
             return sum(db.execute("DELETE FROM items WHERE id = ?", (one,)).rowcount for one in numbers)
 
     def purge(self, index: str, now: datetime) -> int:
-        """Remove what is expired; how many items that were. Without any it writes nothing."""
+        """Remove expired items; return their number. If there are none, nothing is written."""
         with self._reading() as db:
             expired = db.execute(
                 "SELECT id FROM items WHERE index_name = ? AND expires_at < ?", (index, _text_of(now))
@@ -326,17 +329,17 @@ class MemoryStore:
         return self.remove(number for (number,) in expired) if expired else 0
 
     def get(self, number: int) -> Memory | None:
-        """The item with this id."""
+        """Return the item with this id."""
         return next(iter(self.find([number])), None)
 
     def find(self, numbers: Iterable[int]) -> tuple[Memory, ...]:
-        """The items with these ids, in their order; those that are gone are left out."""
+        """Return the items with these ids, in their order; removed ones are omitted."""
         with self._reading() as db:
             rows = [db.execute(_SELECT + "WHERE id = ?", (number,)).fetchone() for number in numbers]
         return tuple(_memory(row) for row in rows if row is not None)
 
     def same(self, index: str, content: str) -> Memory | None:
-        """The item that says the same, apart from blanks and capitals."""
+        """Return the item with the same text, ignoring whitespace and case."""
         with self._reading() as db:
             row = db.execute(
                 _SELECT + "WHERE index_name = ? AND digest = ?",
@@ -352,7 +355,7 @@ class MemoryStore:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> tuple[Memory, ...]:
-        """The items of an index, newest first; those that were stored between two times."""
+        """Return the items of an index that were stored between two times, newest first."""
         with self._reading() as db:
             rows = db.execute(
                 _SELECT + "WHERE index_name = ? AND created_at BETWEEN ? AND ?"
@@ -367,17 +370,17 @@ class MemoryStore:
         return tuple(map(_memory, rows))
 
     def vector(self, number: int) -> bytes | None:
-        """The vector of an item."""
+        """Return the vector of an item."""
         with self._reading() as db:
             row = db.execute("SELECT data FROM vectors WHERE id = ?", (number,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def matching(self, index: str, query: str, limit: int) -> dict[int, float]:
-        """The items whose text matches a query, best first, each with the score of a match.
+        """Return the items whose text matches a query, best first, each with the score of a match.
 
         Common words do not count. Forms of a word count as the same.
         """
-        wanted = list(dict.fromkeys(telling_words(query)))[:MOST_QUERY_WORDS]
+        wanted = list(dict.fromkeys(significant_words(query)))[:MOST_QUERY_WORDS]
         if not wanted:
             return {}
         with self._reading() as db:
@@ -390,19 +393,22 @@ class MemoryStore:
         found: dict[int, float] = {}
         for number, content, marked in rows:
             shared = len({word.lower() for word in _MARKED.findall(marked)})
-            least = SHARED_WORDS * min(len(wanted), len(set(telling_words(content))))
+            least = SHARED_WORDS * min(len(wanted), len(set(significant_words(content))))
             if shared >= least and len(found) < limit:
                 found[number] = TEXT_MATCH
         return found
 
     def nearest(self, index: str, vector: bytes, limit: int) -> dict[int, float]:
-        """The items whose vectors are nearest to this one, best first, each with `1 - cosine distance`."""
+        """Return the items nearest to this vector, best first, each with `1 - cosine distance`."""
         with self._lock:
             matrix = self._matrix(index)
             return {} if matrix is None else matrix.nearest(vector, limit)
 
     def _matrix(self, index: str) -> Matrix | None:
-        """The vectors of an index in memory. What other processes added is read; a removal reads all anew."""
+        """Return the vectors of an index in memory.
+
+        Additions by other processes are appended; after a removal everything is read again.
+        """
         with self._reading() as db:
             db.execute("BEGIN")
             try:
@@ -431,13 +437,13 @@ class MemoryStore:
         if row != (model, dimension):
             raise MemoryStoreError(
                 f"the index {index} has vectors of {row[0]} ({row[1]} numbers), not of {model} ({dimension}):"
-                " use that model again, or make its vectors anew with 'pullwright memory embed'"
+                " use that model again, or recompute the vectors with 'pullwright memory embed'"
             )
 
     def embed_anew(self, index: str, model: str, dimension: int, vectors: Mapping[int, bytes]) -> int:
-        """Replace all vectors of an index by those of another model; how many items have one now.
+        """Replace all vectors of an index by another model's; return how many items have one now.
 
-        An item that was stored meanwhile has none until the next time.
+        An item that was stored in the meantime has none until the next call.
         """
         with self._writing() as db:
             db.execute("DELETE FROM vectors WHERE index_name = ?", (index,))
@@ -460,7 +466,7 @@ class MemoryStore:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, which waits for that of another process."""
+        """Run one transaction, after waiting for those of other processes."""
         with self._lock, self._reported():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -480,7 +486,7 @@ class MemoryStore:
 
 
 def as_json(memory: Memory) -> dict[str, Any]:
-    """A memory in the form of section 2.3.3 of the specification, and what we know beside that."""
+    """Return a memory in the form of section 2.3.3 of the specification, with some more fields."""
     return {
         "memory_id": memory.id,
         "content": memory.content,
@@ -490,8 +496,8 @@ def as_json(memory: Memory) -> dict[str, Any]:
         "ttl": None
         if memory.expires_at is None
         else round((memory.expires_at - memory.created_at).total_seconds()),
-        "created_at": _shown(memory.created_at),
-        "expires_at": None if memory.expires_at is None else _shown(memory.expires_at),
+        "created_at": _iso_time(memory.created_at),
+        "expires_at": None if memory.expires_at is None else _iso_time(memory.expires_at),
         "index": memory.index,
         "author": memory.author.value,
         "metadata": dict(memory.metadata),
@@ -499,10 +505,10 @@ def as_json(memory: Memory) -> dict[str, Any]:
 
 
 def from_json(line: str | bytes) -> tuple[str, NewItem]:
-    """Read a line that `as_json` gave: the index, and the item without its vector.
+    """Parse a line of `as_json`; return the index, and the item without its vector.
 
     Raises:
-        MemoryStoreError: it is none.
+        MemoryStoreError: it is not such a line.
     """
     try:
         value = json.loads(line)
@@ -520,22 +526,22 @@ def from_json(line: str | bytes) -> tuple[str, NewItem]:
         return _checked(value["index"], str), item
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise MemoryStoreError(
-            f"this is no line of an export of memories: {type(error).__name__}: {str(error)[:200]}"
+            f"this is not a line of an export of memories: {type(error).__name__}: {str(error)[:200]}"
         ) from None
 
 
 def edited(memory: Memory, field_name: str, value: str) -> Memory:
-    """The memory with another value in one field.
+    """Return a copy of the memory with another value in one field.
 
     Raises:
-        MemoryStoreError: there is no such field, or the value is none for it.
+        MemoryStoreError: there is no such field, or the value is invalid.
     """
     try:
         match field_name:
             case "content":
-                return replace(memory, content=_said(value))
+                return replace(memory, content=_not_blank(value))
             case "source":
-                return replace(memory, source=_said(value))
+                return replace(memory, source=_not_blank(value))
             case "type":
                 return replace(memory, type=MemoryType(value))
             case "importance":
@@ -544,19 +550,21 @@ def edited(memory: Memory, field_name: str, value: str) -> Memory:
                 return replace(memory, expires_at=None if value == "never" else _utc(value))
             case _:
                 fields = "content, type, source, importance, expires_at"
-                raise MemoryStoreError(f"{field_name[:80]!r} is no field of a memory: {fields}")
+                raise MemoryStoreError(
+                    f"{field_name[:80]!r} is not a field of a memory; use one of: {fields}"
+                )
     except ValueError as error:
         raise MemoryStoreError(f"{field_name}: {str(error)[:200]}") from None
 
 
-def _said(value: str) -> str:
+def _not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError("must not be empty")
     return value
 
 
 def plain(content: str) -> str:
-    """A text without the difference that blanks and capitals make."""
+    """Return a text with normalized whitespace and case."""
     return " ".join(content.split()).casefold()
 
 
@@ -565,7 +573,7 @@ def _digest(content: str) -> bytes:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """A JSON value in which every text, names of fields too, was changed."""
+    """Return a JSON value with every text changed, names of fields included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
@@ -599,7 +607,7 @@ def _memory(row: Sequence[Any]) -> Memory:
 
 
 def _text_of(time: datetime) -> str:
-    """In UTC and of one length, so that texts have the order of times."""
+    """Return the time in UTC with a fixed length, so that texts sort like times."""
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -607,7 +615,7 @@ def _time_of(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _shown(time: datetime) -> str:
+def _iso_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

@@ -1,4 +1,4 @@
-"""Vectors as float16 bytes, and the exact search for the nearest ones."""
+"""Vectors as float16 bytes, and an exact nearest-neighbour search."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
 
 MOST_DIMENSIONS = 8_192
 _BLOCK = 256
-"""Distances that are looked through together."""
+"""Number of distances that are scanned together."""
 _SAMPLED = 31
-"""One of so many is looked at first."""
+"""Every how many distances one belongs to the sample."""
 
 
 def packed(numbers: Sequence[float]) -> bytes:
-    """A vector of length 1 in the direction of this one, as little-endian float16.
+    """Return the unit vector in the direction of this one, as little-endian float16.
 
     Raises:
-        MemoryStoreError: it has no direction, a number that is none, or too many of them.
+        MemoryStoreError: the vector is zero, has too many numbers, or one that is not finite.
     """
     if not 0 < len(numbers) <= MOST_DIMENSIONS:
         raise MemoryStoreError(f"a vector has 1 to {MOST_DIMENSIONS:,} numbers, not {len(numbers):,}")
     largest = max(map(abs, numbers))
     if not largest or not all(map(math.isfinite, numbers)):
-        raise MemoryStoreError("a vector needs numbers that are finite, and one that is not 0")
-    scaled = [number / largest for number in numbers]  # whose squares neither overflow nor vanish
+        raise MemoryStoreError("a vector must have finite numbers, and one that is not 0")
+    scaled = [number / largest for number in numbers]  # so that squares neither overflow nor underflow
     length = math.sqrt(math.fsum(number * number for number in scaled))
     return struct.pack(f"<{len(scaled)}e", *(number / length for number in scaled))
 
 
 def unpacked(vector: bytes) -> tuple[float, ...]:
-    """The numbers of a packed vector."""
+    """Return the numbers of a packed vector."""
     return struct.unpack(f"<{len(vector) // 2}e", vector)
 
 
 class Matrix:
-    """The vectors of an index, one after the other, with the ids of their items in growing order.
+    """The vectors of an index, one after the other, with the ids of their items in ascending order.
 
     Args:
-        state: what the index was when this was begun; in another state all is to be read anew.
+        state: the state of the index when this was created; after a change everything must be read again.
     """
 
     def __init__(self, dimension: int, state: object) -> None:
@@ -67,7 +67,7 @@ class Matrix:
             self._data += data
 
     def nearest(self, vector: bytes, limit: int) -> dict[int, float]:
-        """The items nearest to a vector, best first, each with `1 - cosine distance`."""
+        """Return the items nearest to a vector, best first, each with `1 - cosine distance`."""
         if len(vector) != 2 * self.dimension:
             raise MemoryStoreError(
                 f"the query has {len(vector) // 2} numbers, the vectors of the index {self.dimension}"
@@ -89,9 +89,10 @@ class Matrix:
 
 
 def _smallest(distances: memoryview[float], limit: int) -> list[int]:
-    """The places of the smallest distances, in order; of equals the later place comes first.
+    """Return the positions of the smallest distances, in order; of equals the later position comes first.
 
-    A sample gives a bound: as many as are wanted are not above it. Few numbers are left to be ordered.
+    A sample gives an upper bound, below which there are at least `limit` distances. So only few have to be
+    sorted.
     """
     numbers = array("d", distances.tobytes())
     sample = numbers[::_SAMPLED]

@@ -1,4 +1,4 @@
-"""The words of a text that say what it is about."""
+"""The significant words of a text."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ who why will with would you your
 _COMMON_WORDS = frozenset(_COMMON.split())
 
 
-def telling_words(text: str) -> list[str]:
-    """The words in small letters, in order, without those that are in every text."""
+def significant_words(text: str) -> list[str]:
+    """Return the words in lower case, in order, without common ones."""
     return [word for word in _WORD.findall(text.lower()) if word not in _COMMON_WORDS]

@@ -1,1 +1,1 @@
-"""Which wire protocol carries a request to a model. A protocol module does no I/O; `http` does."""
+"""The wire protocols that carry requests to models. Protocol modules do no I/O; `transport` does it."""

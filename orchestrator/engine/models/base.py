@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 
 INVALID_ARGUMENTS = "_invalid_json"
-"""The one key of `ToolCall.arguments` where the model's arguments were no JSON object; its value is their text."""
+"""The only key of `ToolCall.arguments` if the model's arguments are not a JSON object.
+
+Its value is their text.
+"""
 
 
 def invalid_arguments(call: ToolCall) -> str | None:
-    """The text that the model gave as arguments, if it is not a JSON object; else None.
+    """Return the text that the model gave as arguments if it is not a JSON object; else None.
 
-    Whoever runs calls asks this first, and tells the model.
+    Code that runs calls must check this first, and tell the model.
     """
     text = call.arguments.get(INVALID_ARGUMENTS)
     return text if isinstance(text, str) and len(call.arguments) == 1 else None
@@ -35,7 +38,7 @@ def invalid_arguments(call: ToolCall) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """A JSON Schema that the whole reply must satisfy, where the provider can constrain it."""
+    """A JSON Schema that the whole reply must satisfy, if the provider can enforce it."""
 
     name: str
     schema: JsonObject
@@ -51,16 +54,16 @@ class ToolChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question to a model. What is None is not sent: the provider's default applies.
+    """One request to a model. Fields that are None are not sent, so that the provider's default applies.
 
     Attributes:
-        messages: the conversation; must not change while the request is under way.
+        messages: the conversation; must not change while the request is running.
         reasoning_effort: `low`, `medium`, `high`, or another word that the provider knows.
         parallel_tool_calls: False asks for at most one call in the reply.
-        provider_options: fields for one vendor only, by its name (`openai`, `anthropic`, `gemini`).
-            Each protocol says which keys it gives a meaning; the others go into the body as they are.
-        on_retry: told by `complete` before the request is sent again, which `stream` says by the same events:
-            the attempt before may be billed. What it raises ends the call.
+        provider_options: fields for one vendor only, by its name (`openai`, `anthropic`, `gemini`). Each
+            protocol documents the keys that it interprets; the others are added to the body unchanged.
+        on_retry: called by `complete` before the request is sent again, with the event that `stream` would
+            yield. The attempt before may be billed. An exception that it raises ends the call.
     """
 
     system: str
@@ -82,9 +85,9 @@ class Response:
     """One whole reply.
 
     Attributes:
-        model: the name that the provider gave back.
-        is_counted: False where the provider did not say how many tokens there were, or only a part of it:
-            `usage` is then an estimate from above, but for what nobody sees of a reply.
+        model: the model's name in the provider's reply.
+        is_counted: False if the provider reported no token count or only a part of it. `usage` is then an
+            upper estimate, except for the hidden part of a reply.
     """
 
     message: Message
@@ -101,39 +104,39 @@ class Response:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls in the reply, in order."""
+        """The calls in the reply, in their order."""
         return tuple(part for part in self.message.parts if isinstance(part, ToolCall))
 
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """A piece of the reply's text, as it arrives."""
+    """A received piece of the reply's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningPiece:
-    """A piece of the reply's readable reasoning, as it arrives."""
+    """A received piece of the reply's readable reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A piece of a call's arguments, as it arrives. It only shows how much of the reply was made."""
+    """A received piece of a call's arguments, which only shows the progress of the reply."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The stream broke and the request is sent again: forget the pieces received so far."""
+    """The stream broke and the request is sent again: discard the pieces received so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The provider failed in a way that passes; the request is sent again after so many seconds."""
+    """The provider failed temporarily; the request is sent again after this many seconds."""
 
     seconds: float
     error: ModelError
@@ -141,9 +144,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """The provider refused a part of the request that it can do without: it is sent again, changed as `how` says.
+    """The provider refused an optional part of the request; it is sent again, changed as `how` says.
 
-    What was refused is not sent to this model any more.
+    The refused part is not sent to this model any more.
     """
 
     error: ModelError
@@ -152,7 +155,7 @@ class Relaxed:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The model could not answer, after its own retries, and another one is asked: its `Model.name` is `to`."""
+    """The model failed after its own retries, and the model whose `Model.name` is `to` gets the request."""
 
     error: ModelError
     to: str
@@ -160,7 +163,7 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The stream's last event: the whole reply."""
+    """The last event of a stream: the whole reply."""
 
     response: Response
 
@@ -169,35 +172,35 @@ Piece: TypeAlias = TextPiece | ReasoningPiece | CallPiece
 StreamEvent: TypeAlias = Piece | Waiting | Relaxed | Switched | Restarted | Completed
 
 OnRetry: TypeAlias = Callable[[Waiting | Relaxed | Switched], None]
-"""Told before a request is sent again, why and where to."""
+"""Called before a request is sent again, with the reason and the destination."""
 
 OnWait: TypeAlias = Callable[[float, "ModelError"], None]
-"""Told before each wait: how many seconds, and the error that made it necessary."""
+"""Called before each wait, with its seconds and the error that caused it."""
 
 
 MODEL_METHODS = ("complete", "stream", "aclose")
-"""What an object must have to be a `Model`, beside its name."""
+"""The methods of a `Model`, which also has a `name`."""
 
 
 class Model(Protocol):
-    """One model at one address."""
+    """A model at one address."""
 
     @property
     def name(self) -> str:
         """The name as the user writes it: `provider:name`."""
 
     async def complete(self, request: Request) -> Response:
-        """Ask and wait for the whole reply.
+        """Send a request and wait for the whole reply.
 
         Raises:
-            ModelError: one of its subclasses; retries are already spent.
+            ModelError: one of its subclasses, after all retries.
         """
 
     def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """Ask and take the reply in pieces. The last event is `Completed`.
+        """Send a request and yield the reply in pieces. The last event is `Completed`.
 
         Raises:
-            ModelError: one of its subclasses; retries are already spent.
+            ModelError: one of its subclasses, after all retries.
         """
 
     async def aclose(self) -> None:
@@ -206,13 +209,13 @@ class Model(Protocol):
 
 @runtime_checkable
 class Several(Protocol):
-    """A model that stands for several."""
+    """A model that delegates to several others."""
 
     @property
     def next_name(self) -> str:
-        """The `Model.name` of the one that the next request goes to first."""
+        """The `Model.name` of the model that gets the next request first."""
 
 
 def next_name(model: Model) -> str:
-    """The name of the model that is asked first."""
+    """Return the name of the model that gets the next request first."""
     return model.next_name if isinstance(model, Several) else model.name

@@ -1,4 +1,4 @@
-"""Providers and models: names, addresses, prices, context windows. No I/O."""
+"""Providers and models: names, addresses, prices, context windows. It does no I/O."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Usage
 
 DEFAULT_CONTEXT_TOKENS = 32_768
-"""Assumed where nothing is known: what current small models can read at least."""
+"""Assumed context window of an unknown model: current small models read at least this many tokens."""
 
 DEFAULT_OUTPUT_TOKENS = 8_192
-"""Assumed where nothing is known: what current small models can write at least."""
+"""Assumed output limit of an unknown model: current small models write at least this many tokens."""
 
 
 class Provider(StrEnum):
-    """The PROVIDER of `PROVIDER:NAME`."""
+    """The `PROVIDER` part of `PROVIDER:NAME`."""
 
-    OPENAI = "openai"  # Responses at the vendor's address, Chat Completions at any other
+    OPENAI = "openai"  # Responses at the vendor's address, else Chat Completions
     OPENAI_CHAT = "openai-chat"
     OPENAI_RESPONSES = "openai-responses"
     ANTHROPIC = "anthropic"
     GEMINI = "gemini"
     REPLAY = "replay"
-    ECHO = "echo"  # no model: what was said comes back
+    ECHO = "echo"  # no model: echoes the input
 
 
 UNCONNECTED = frozenset({Provider.REPLAY, Provider.ECHO})
-"""These ask no server."""
+"""Providers that need no server."""
 
 OFFICIAL_URLS = {
     Provider.OPENAI: "https://api.openai.com/v1",
@@ -50,7 +50,7 @@ OFFICIAL_URLS = {
     Provider.ANTHROPIC: "https://api.anthropic.com/v1",
     Provider.GEMINI: "https://generativelanguage.googleapis.com/v1beta",
 }
-"""Where a provider's requests go if no other address is configured. `replay` and `echo` have none."""
+"""The default address of each provider. `replay` and `echo` have none."""
 
 _KNOWN = ", ".join(Provider)
 _FAMILY_PROVIDERS = {
@@ -60,13 +60,13 @@ _FAMILY_PROVIDERS = {
 }
 _FINE_TUNED = "ft"
 _OFFLINE = "offline"
-"""What stands for the name of the model of which there is one."""
-_NEAR = 0.6
-_MISSPELT = 0.8
-"""How alike two words are, as `difflib` counts it: near enough to be named, and to be taken for a slip."""
+"""The model's name if the provider has only one model."""
+_SUGGESTED = 0.6
+_TYPO = 0.8
+"""Similarity by `difflib`: from `_SUGGESTED` on a name is suggested, from `_TYPO` on it counts as a typo."""
 
-_MISSPELT_CHARS = 2
-"""A slip leaves out or adds no more; `openchat:7b` is a model and no misspelt `openai-chat`."""
+_TYPO_CHARS = 2
+"""Largest difference in length of a typo: `openchat:7b` is a model, not a misspelt `openai-chat`."""
 
 _PROVIDER_BY_HOST = {
     "api.anthropic.com": Provider.ANTHROPIC,
@@ -87,10 +87,10 @@ class ModelRef:
 
 
 def parse_model(text: str) -> ModelRef:
-    """Read `PROVIDER:NAME`; the name may contain colons and slashes.
+    """Parse `PROVIDER:NAME`; the name may contain colons and slashes.
 
     Raises:
-        ConfigurationError: no colon, an empty name, or an unknown provider.
+        ConfigurationError: there is no colon, the name is empty, or the provider is unknown.
     """
     prefix, colon, name = (part.strip() for part in text.partition(":"))
     if prefix.lower() == Provider.ECHO and not name:
@@ -99,11 +99,11 @@ def parse_model(text: str) -> ModelRef:
         return ModelRef(Provider(prefix.lower()), name)
     meant = _FAMILY_PROVIDERS.get(family_of(text) or "")
     if colon and prefix and name and not meant:
-        near = difflib.get_close_matches(prefix.lower(), list(Provider), n=1, cutoff=_NEAR)
+        near = difflib.get_close_matches(prefix.lower(), list(Provider), n=1, cutoff=_SUGGESTED)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigurationError(
-            f"unknown model provider {prefix!r}; {hint}Known are {_KNOWN}. A server of your own is named with "
-            f"--api-url, and its model then just {text.strip()!r}"
+            f"unknown model provider {prefix!r}; {hint}Known are {_KNOWN}. For a server of your own pass "
+            f"--api-url, and the model just as {text.strip()!r}"
         )
     hint = f"did you mean {meant}:{text.strip()}? " if meant and prefix not in set(Provider) else ""
     raise ConfigurationError(
@@ -112,19 +112,19 @@ def parse_model(text: str) -> ModelRef:
 
 
 def model_at(provider: Provider, text: str, *, official: bool) -> ModelRef:
-    """Read `PROVIDER:NAME`, or the name alone of a model at a server whose protocol is known.
+    """Parse `PROVIDER:NAME`, or a bare name for a server whose protocol is known.
 
-    A part before a colon is a protocol only if it is one of the known ones. Else it belongs to the name,
-    as in `qwen3:8b`; but it is refused where it looks like a misspelt protocol, and at a vendor's own address,
-    whose names have no colon but for the `ft:` of a fine-tuned model.
+    The part before a colon is a protocol only if it is a known one. Otherwise it belongs to the name, as in
+    `qwen3:8b`. It is refused if it looks like a misspelt protocol. It is also refused at a vendor's own
+    address, where names have no colon except the `ft:` of fine-tuned models.
 
     Args:
-        provider: what the server speaks.
-        text: what somebody wrote.
-        official: it is the vendor's own server.
+        provider: the server's protocol.
+        text: the user's text.
+        official: whether the server is the vendor's own.
 
     Raises:
-        ConfigurationError: the name is empty, or begins with what is no known provider.
+        ConfigurationError: the name is empty, or begins with an unknown provider.
     """
     name = text.strip()
     prefix, colon, rest = (part.strip() for part in name.partition(":"))
@@ -132,39 +132,39 @@ def model_at(provider: Provider, text: str, *, official: bool) -> ModelRef:
         return parse_model(name)
     if not name or (colon and not (prefix and rest)):
         raise ConfigurationError(f"the name of the model is empty: {text!r}; pass one that the server knows")
-    near = difflib.get_close_matches(prefix.lower(), list(Provider), n=1, cutoff=_MISSPELT)
-    is_misspelt = colon and near and abs(len(near[0]) - len(prefix)) <= _MISSPELT_CHARS
+    near = difflib.get_close_matches(prefix.lower(), list(Provider), n=1, cutoff=_TYPO)
+    is_misspelt = colon and near and abs(len(near[0]) - len(prefix)) <= _TYPO_CHARS
     if is_misspelt or (colon and official and prefix != _FINE_TUNED):
         hint = f"did you mean {near[0]}:{rest}? " if near else ""
         raise ConfigurationError(
             f"unknown model provider {prefix!r}; {hint}Known are {_KNOWN}. "
-            f"A model of the whole name is written {provider}:{name}"
+            f"If {name!r} is the whole name of the model, write {provider}:{name}"
         )
     return ModelRef(provider, name)
 
 
 def detect_provider(api_url: str) -> Provider:
-    """Which provider's protocol is spoken at an address; unknown hosts speak Chat Completions.
+    """Return the provider whose protocol an address uses; unknown hosts use Chat Completions.
 
-    The whole host name is compared: searching the address for `api.openai.com`, as is often done,
-    would also take `https://api.openai.com.example.org` or a path for the vendor.
+    The whole host name is compared. Searching the address for `api.openai.com`, which is common, would also
+    accept `https://api.openai.com.example.org`, or a path with that text, as the vendor.
     """
     return _PROVIDER_BY_HOST.get(_host(api_url), Provider.OPENAI_CHAT)
 
 
 def is_official(api_url: str) -> bool:
-    """Whether a vendor's own server is at an address."""
+    """Return whether the address is a vendor's own server."""
     return _host(api_url) in _PROVIDER_BY_HOST
 
 
 def price_usd(where: str, model: str, usage: Usage, *, now: datetime | None = None) -> float | None:
-    """What these tokens cost in USD, or None where that is not known; unknown is never 0.
+    """Return the price of these tokens in USD, or None if it is unknown; an unknown price is never 0.
 
     Args:
-        where: the address that was asked, or a `Provider` for its official address.
-        model: the name that the provider knows.
+        where: the address of the requests, or a `Provider` for its official address.
+        model: the provider's name of the model.
         usage: tokens of any number of requests.
-        now: some prices change over the day; None is the present.
+        now: the time of the requests, because some prices change over the day; None is the present.
     """
     found = _find(where, model)
     if found is None:
@@ -181,20 +181,20 @@ def price_usd(where: str, model: str, usage: Usage, *, now: datetime | None = No
     )
     try:
         price = float(info.calc_price(priced, prices, genai_request_timestamp=now).total_price)
-    except (ValueError, LookupError):  # the price list has no price, or not for these kinds of tokens
+    except (ValueError, LookupError):  # no price, or none for these kinds of tokens
         return None
-    # Models without a price in the list come out as 0; only those called free are free.
+    # The list gives 0 for models without a price; only those named `:free` are free.
     is_known = price > 0 or usage.total_tokens == 0 or model.endswith(":free")
     return price if is_known else None
 
 
 def flat_price(text: str) -> Callable[[Usage], float]:
-    """The price that `IN/OUT` says, in USD a million tokens: `3/15`.
+    """Return the price function for `IN/OUT`, in USD for a million tokens: `3/15`.
 
-    All input costs the same, whether a cache had it or not.
+    All input has the same price, cached or not.
 
     Raises:
-        ConfigurationError: the text is not of this form.
+        ConfigurationError: the text does not have this form.
     """
     try:
         in_usd, out_usd = (float(number) for number in text.split("/"))
@@ -202,17 +202,17 @@ def flat_price(text: str) -> Callable[[Usage], float]:
         in_usd = out_usd = math.nan
     if not (0 <= in_usd < math.inf and 0 <= out_usd < math.inf):
         raise ConfigurationError(
-            f"a price is US dollars a million tokens, in and out, such as 3/15; not {text!r}"
+            f"a price must be US dollars per million tokens of input and output, such as 3/15; not {text!r}"
         )
     return lambda usage: (usage.input_tokens * in_usd + usage.output_tokens * out_usd) / 1_000_000
 
 
 def context_window(where: str, model: str) -> int | None:
-    """How many tokens the model can read, or None where that is not known (see `DEFAULT_CONTEXT_TOKENS`).
+    """Return how many tokens the model can read; None if unknown (see `DEFAULT_CONTEXT_TOKENS`).
 
     Args:
-        where: the address that is asked, or a `Provider` for its official address.
-        model: the name that the provider knows.
+        where: the address of the requests, or a `Provider` for its official address.
+        model: the provider's name of the model.
     """
     found = _find(where, model)
     return found[1].context_window if found else None
@@ -220,16 +220,16 @@ def context_window(where: str, model: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a model can do, as far as it is known; the defaults are for those of which nothing is.
+    """The known abilities of a model; the defaults are for unknown models.
 
     Attributes:
-        context_tokens: what it can read and write in one request.
-        output_tokens: what it can write of that.
-        images: it is known to read pictures.
-        reasoning: it thinks before it answers, and takes an effort; None if unknown.
-        tools: it can be given functions to call.
-        knowledge_cutoff: the month up to which it knows the world, as `YYYY-MM`; empty if unknown.
-        streaming: its reply can be had in pieces.
+        context_tokens: tokens that it can read and write in one request.
+        output_tokens: tokens that it can write of those.
+        images: whether it is known to read images.
+        reasoning: whether it reasons before it answers, and accepts an effort; None if unknown.
+        tools: whether it supports function calling.
+        knowledge_cutoff: the month up to which its knowledge reaches, as `YYYY-MM`; empty if unknown.
+        streaming: whether its reply can be streamed.
     """
 
     context_tokens: int = DEFAULT_CONTEXT_TOKENS
@@ -242,16 +242,16 @@ class ModelFacts:
 
     @property
     def known_window(self) -> int | None:
-        """`context_tokens`, or None where that is only the default: no warning is due on a guess."""
+        """`context_tokens`, or None if that is only the default: no warning is based on a guess."""
         return None if self.context_tokens == DEFAULT_CONTEXT_TOKENS else self.context_tokens
 
 
 def facts(where: str, model: str) -> ModelFacts:
-    """What a model can do. The window is that of `context_window` if that is known, as providers differ.
+    """Return the abilities of a model. The window is that of `context_window` if known, as providers differ.
 
     Args:
-        where: the address that is asked, or a `Provider` for its official address.
-        model: the name that the provider knows.
+        where: the address of the requests, or a `Provider` for its official address.
+        model: the provider's name of the model.
     """
     row = known_model(model)
     window = context_window(where, model)
@@ -283,7 +283,7 @@ def _find(where: str, model: str) -> tuple[PriceList, ModelInfo] | None:
     from genai_prices.data_snapshot import get_snapshot
 
     try:
-        # `models/` is how Gemini's own addresses spell a name.
+        # Gemini's own addresses have names with `models/`.
         return get_snapshot().find_provider_model(model.removeprefix("models/"), None, None, url)
     except LookupError:
         return None

@@ -1,4 +1,4 @@
-"""A model that is none: it answers with what it was told, so that a session can be tried without a key or a network."""
+"""A fake model that echoes its input, so that a session can be tried without a key or a network."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Request, StreamEvent
 
 MOST_CHARS = 2_000
-"""Of what comes back."""
+"""Largest part of a message that is echoed."""
 
 
 class EchoModel:
-    """Answers each request with a hypothesis line and the newest words of the user. It calls no tool."""
+    """Answers each request with a hypothesis line and the newest user message. It calls no tool."""
 
     def __init__(self, name: str = "echo:offline") -> None:
         self._name = name
@@ -28,7 +28,7 @@ class EchoModel:
         return self._name
 
     async def complete(self, request: Request) -> Response:
-        """The newest message of the user, of 2,000 characters at most."""
+        """Return the newest user message, at most 2,000 characters of it."""
         said = next(
             (one.text for one in reversed(request.messages) if one.role is Role.USER and one.text.strip()), ""
         )
@@ -40,7 +40,7 @@ class EchoModel:
         return Response(Message.assistant(text), FinishReason.STOP, Usage(), self._name)
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """The same, line by line."""
+        """Yield the same reply line by line."""
         response = await self.complete(request)
         for piece in response.text.splitlines(keepends=True):
             yield TextPiece(piece)

@@ -1,4 +1,4 @@
-"""Converts the error replies of every vendor into our tree of errors."""
+"""Converts the error replies of every vendor into the program's `ModelError` classes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _EPOCH_SECONDS = 1_000_000_000  # a reset at or above this is a time of day, not a duration
 _EPOCH_MILLISECONDS = 1_000_000_000_000
 LEAST_QUOTA_SECONDS = 600.0
-"""A shorter wait that comes with a spent quota is not the quota's."""
+"""A shorter wait in the reply to a spent quota does not refer to the quota."""
 _LONGEST_SECONDS = 366 * 86_400.0
 _UNIT_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _ONE = r"\d+(?:\.\d+)? ?(?:milliseconds?|ms|sec(?:ond)?s?|s|min(?:ute)?s?|m|h(?:ou)?rs?|h|days?|d)(?![a-z])"
@@ -46,7 +46,7 @@ _DURATION = re.compile(rf"{_ONE}(?:(?:,? and |, | )?{_ONE})*", re.IGNORECASE)
 _ABOUT = r"(?:about |around |approximately |at least |another )?"
 _TRY_AGAIN = re.compile(
     rf"(?:\b(?:again|retry|retrying|resets?|available) (?:in|after)|\bwait(?: for)?) {_ABOUT}({_DURATION.pattern})"
-    # A field of a body that somebody put into a message.
+    # A field of an upstream body inside a message.
     rf"|retry[_-]?(?:delay|after)[\\\"']*\s*[:=]\s*[\\\"']*({_DURATION.pattern}|\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )
@@ -58,11 +58,11 @@ _RESET = re.compile(r"(?:x-ratelimit-reset(?P<openai>-.+)?|anthropic-ratelimit(?
 
 
 def resume_time(status: int, headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
-    """From when another try makes sense, as far as the server said so.
+    """Return when to try again, if the server names a time.
 
-    `retry-after-ms` and `Retry-After` (seconds or an HTTP date) come first, then "try again in
-    18.6s" or "regain access on 2026-12-01 at 00:00 UTC" in the message, then, with status 429, the
-    rate limit's reset headers.
+    `retry-after-ms` and `Retry-After` (seconds or an HTTP date) come first, then "try again in 18.6s" or
+    "regain access on 2026-12-01 at 00:00 UTC" in the message, then, with status 429, the rate limit's reset
+    headers.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     waits = [
@@ -77,11 +77,11 @@ def resume_time(status: int, headers: Mapping[str, str], message: str, now: date
 
 
 def _quota_time(headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
-    """When a spent quota is free again, as far as the server said so.
+    """Return when a spent quota is renewed, if the server names a time.
 
-    Waits of seconds are left out: they belong to the pace of requests, which servers name with
-    every error, and a spent quota does not come back in them. A date that has just passed is one
-    of a clock that goes wrong, here or there: it is asked again a little later.
+    Waits of seconds are ignored: they refer to the rate of requests, which servers report with every error,
+    and a spent quota is not renewed so soon. A date that has just passed comes from a wrong clock on either
+    side; the next attempt then follows a little later.
     """
     least = now + timedelta(seconds=LEAST_QUOTA_SECONDS)
     date = _date_in(message)
@@ -92,13 +92,13 @@ def _quota_time(headers: Mapping[str, str], message: str, now: datetime) -> date
 
 
 def _wait_in(message: str) -> str:
-    """The wait in the words of an error ("try again in 18.6s", "wait 2 minutes"), empty where there is none."""
+    """Return the wait in an error's message ("try again in 18.6s", "wait 2 minutes"), or an empty text."""
     found = _TRY_AGAIN.search(message)
     return (found[1] or found[2]) if found else ""
 
 
 def _date_in(message: str) -> datetime | None:
-    """The date on which there is access again, in the words of an error; in UTC."""
+    """Return the date in an error's message on which access is regained, in UTC."""
     found = _ON_A_DATE.search(message)
     if found is None:
         return None
@@ -109,11 +109,11 @@ def _date_in(message: str) -> datetime | None:
 
 
 def midnight_pacific(now: datetime) -> datetime:
-    """When Google's quotas of a day are new.
+    """Return when Google's daily quotas are renewed.
 
-    https://ai.google.dev/gemini-api/docs/rate-limits: "Requests per day (RPD) quotas reset at
-    midnight Pacific time". Where the system has no table of time zones it is winter time all
-    year, which is an hour late in summer.
+    https://ai.google.dev/gemini-api/docs/rate-limits: "Requests per day (RPD) quotas reset at midnight
+    Pacific time". Without a time zone database in the system, winter time is used all year, which is an hour
+    late in summer.
     """
     pacific: tzinfo
     try:
@@ -125,7 +125,7 @@ def midnight_pacific(now: datetime) -> datetime:
 
 
 def _reset(headers: Mapping[str, str], now: datetime) -> float | None:
-    """The longest reset of the limits that are spent, or the shortest of all if none says that it is."""
+    """Return the longest reset of the spent limits, or the shortest of all if no limit is marked as spent."""
     spent: list[float] = []
     others: list[float] = []
     for name, value in headers.items():
@@ -146,7 +146,7 @@ def _reset(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def _seconds_until(text: str | None, now: datetime) -> float | None:
-    """Read seconds, `6m0.5s`, a time since 1970, an HTTP date, or an ISO date."""
+    """Parse seconds, `6m0.5s`, a time since 1970, an HTTP date or an ISO date as seconds from `now`."""
     number = _number(text)
     if number is not None:
         if number >= _EPOCH_MILLISECONDS:
@@ -178,7 +178,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _read_details(details: object) -> tuple[list[str], str]:
-    """The words that tell the kind of error, and how long to wait (`34s`), empty where nothing is asked."""
+    """Return the words that identify the kind of error, and the requested wait (`34s`) or an empty text."""
     listed = dicts(details)
     quotas = [as_text(quota.get("quotaId")) for item in listed for quota in dicts(item.get("violations"))]
     words = [as_text(item.get("reason")) for item in listed] + quotas
@@ -187,7 +187,7 @@ def _read_details(details: object) -> tuple[list[str], str]:
 
 
 MAX_MESSAGE_CHARACTERS = 500
-_MAX_READ_CHARACTERS = 8_000  # of a message; what tells its kind may stand after the links
+_MAX_READ_CHARACTERS = 8_000  # of a message, whose decisive words may come after links
 
 _MESSAGE_FIELDS = ("message", "detail", "msg", "status_msg", "error_description", "title")
 _WAIT_FIELDS = {
@@ -202,15 +202,15 @@ _CHECK_NAME = "check the model's name and the API address"
 
 
 @dataclass(frozen=True, slots=True)
-class _Complaint:
-    """What an error body says.
+class _ReportedError:
+    """The content of an error body.
 
     Attributes:
         kinds: its type, code and status words, joined by spaces.
-        param: the field of the request that it names, or empty.
-        status: an HTTP status inside the body, as some servers send with status 200.
-        waits: what the body says of waits, under the names of HTTP headers in lower case: fields of its own,
-            and the headers of the server behind a gateway, as OpenRouter passes them on.
+        param: the request field that it names, or empty.
+        status: an HTTP status inside the body, which some servers send with status 200.
+        waits: the waits in the body, under the names of HTTP headers in lower case: from its own fields, and
+            from the upstream server's headers that a gateway such as OpenRouter includes.
     """
 
     message: str
@@ -222,12 +222,12 @@ class _Complaint:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """An error class, the words that mean it, and what a person can do."""
+    """An error class, the words that identify it, and a hint for the user."""
 
     kind: type[ModelError]
     words: re.Pattern[str]
     hint: str = ""
-    in_message: bool = True  # whether the words count in the message too, or in the type and code only
+    in_message: bool = True  # whether to search the message, too, or only type and code
 
 
 def _rule(kind: type[ModelError], words: str, hint: str = "", *, in_message: bool = True) -> _Rule:
@@ -235,16 +235,16 @@ def _rule(kind: type[ModelError], words: str, hint: str = "", *, in_message: boo
 
 
 _NO_CREDIT = "the account has no credit or quota left"
-# Google says "exceeded your current quota" of the requests in a minute, too.
-_GOOGLES_MONEY = _rule(
+# Google also reports "exceeded your current quota" for the requests in a minute.
+_GOOGLE_NO_CREDIT = _rule(
     SpentQuotaError, r"\bRESOURCE_EXHAUSTED\b.*(limit: 0\b|depleted|spend(ing)? cap)", _NO_CREDIT
 )
-_GOOGLES_DAY = _rule(
+_GOOGLE_DAILY_QUOTA = _rule(
     SpentQuotaError,
     r"\bRESOURCE_EXHAUSTED\b.*(PerDay|limit .{0,80}per day)",
     "the quota of the day is used up",
 )
-_GOOGLES_PACE = _rule(RateLimitError, r"\bRESOURCE_EXHAUSTED\b")
+_GOOGLE_RATE_LIMIT = _rule(RateLimitError, r"\bRESOURCE_EXHAUSTED\b")
 _QUOTA = _rule(
     SpentQuotaError,
     r"insufficient_quota|billing_hard_limit|billing_not_active|exceeded your current quota"
@@ -252,18 +252,18 @@ _QUOTA = _rule(
     r"|billing_error|spend_limit_reached|specified api usage limits",
     _NO_CREDIT,
 )
-# llama.cpp says so with status 500, which would be tried again.
-_UNABLE = _rule(
+# llama.cpp reports this with status 500, which would be retried.
+_UNSUPPORTED_INPUT = _rule(
     InvalidRequestError,
     r"(image|audio|video) input is not supported",
-    "this model cannot read what it was given",
+    "this model does not support this kind of input",
 )
 _TOO_LONG_HINT = (
     "the conversation is too long for this model: lower --context-chars, or use one that reads more"
 )
-# These come before the question whether the request is too long.
-_FIRST_RULES = (_GOOGLES_MONEY, _GOOGLES_DAY, _GOOGLES_PACE, _QUOTA, _UNABLE)
-# In this order. They are asked before the status, because vendors agree on words more than on numbers.
+# Checked before the length of the request.
+_FIRST_RULES = (_GOOGLE_NO_CREDIT, _GOOGLE_DAILY_QUOTA, _GOOGLE_RATE_LIMIT, _QUOTA, _UNSUPPORTED_INPUT)
+# In this order. Checked before the status, because vendors differ less in words than in status codes.
 _REQUEST_RULES = (
     _rule(
         AuthenticationError,
@@ -281,7 +281,7 @@ _REQUEST_RULES = (
     ),
     _rule(PermissionDeniedError, r"permission_error|permission_denied", in_message=False),
 )
-# Asked only where there is no status that could tell: errors inside a stream.
+# Checked only for errors inside a stream, which have no status.
 _STREAM_RULES = (
     _rule(RateLimitError, r"rate_limit|resource_exhausted|too_many_requests|rate limit"),
     _rule(
@@ -299,7 +299,7 @@ _STREAM_RULES = (
 _BY_STATUS: dict[int, tuple[type[ModelError], str]] = {
     HTTPStatus.UNAUTHORIZED: (AuthenticationError, _CHECK_KEY),
     HTTPStatus.PAYMENT_REQUIRED: (SpentQuotaError, _NO_CREDIT),
-    HTTPStatus.FORBIDDEN: (PermissionDeniedError, "this key may not do this"),
+    HTTPStatus.FORBIDDEN: (PermissionDeniedError, "this key lacks the permission"),
     HTTPStatus.NOT_FOUND: (ModelNotFoundError, _CHECK_NAME),
     HTTPStatus.METHOD_NOT_ALLOWED: (ModelNotFoundError, _CHECK_NAME),
     HTTPStatus.REQUEST_TIMEOUT: (ConnectionFailedError, ""),
@@ -312,7 +312,7 @@ _BY_STATUS: dict[int, tuple[type[ModelError], str]] = {
 
 
 def is_transient(error: ModelError) -> bool:
-    """Whether the same request may succeed if it is sent again."""
+    """Return whether the same request may succeed if it is sent again."""
     passing = isinstance(error, RateLimitError | OverloadedError | ConnectionFailedError)
     return passing and not isinstance(error, SpentQuotaError)
 
@@ -320,7 +320,7 @@ def is_transient(error: ModelError) -> bool:
 def error_from_body(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, where: str
 ) -> ModelError:
-    """Classify an HTTP reply that is not a success.
+    """Return the error for an unsuccessful HTTP reply.
 
     Args:
         status: not 200.
@@ -330,68 +330,64 @@ def error_from_body(
         where: the server's host, for the message.
     """
     try:
-        complaint = _read_complaint(read_json(body))
+        reported = _parse_error(read_json(body))
     except ValueError:
         text = body.decode("utf-8", "replace").strip()
-        complaint = _Complaint("a web page" if text.startswith("<") else _one_line(text))
-    error = _error(status, headers, complaint, now, where)
-    error.is_unexplained = _is_unexplained(error, complaint)
+        reported = _ReportedError("a web page" if text.startswith("<") else _one_line(text))
+    error = _error(status, headers, reported, now, where)
+    error.is_unexplained = _is_unexplained(error, reported)
     return error
 
 
 def _error(
-    status: int, headers: Mapping[str, str], complaint: _Complaint, now: datetime, where: str
+    status: int, headers: Mapping[str, str], reported: _ReportedError, now: datetime, where: str
 ) -> ModelError:
-    kind, hint = _kind(status, complaint)
-    message = _message(where, status, complaint, hint)
-    asked = {**complaint.waits, **headers}
+    kind, hint = _kind(status, reported)
+    message = _message(where, status, reported, hint)
+    asked = {**reported.waits, **headers}
     may_not_retry = headers.get("x-should-retry") == "false"
     if issubclass(kind, SpentQuotaError):
-        return kind(message, status=status, resume_at=_quota_resets(complaint, asked, now))
+        return kind(message, status=status, resume_at=_quota_resets(reported, asked, now))
     if issubclass(kind, RateLimitError) and may_not_retry:
-        later = _quota_time(asked, complaint.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
+        later = _quota_time(asked, reported.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
         return SpentQuotaError(message, status=status, resume_at=later)
     if issubclass(kind, ResumableError) and not may_not_retry:
-        return kind(message, status=status, resume_at=resume_time(status, asked, complaint.message, now))
+        return kind(message, status=status, resume_at=resume_time(status, asked, reported.message, now))
     return (ProviderError if issubclass(kind, ResumableError) else kind)(message, status=status)
 
 
-def _quota_resets(complaint: _Complaint, headers: Mapping[str, str], now: datetime) -> datetime | None:
-    """When a spent quota is free again; None where somebody has to pay, or to ask for more."""
-    named = _quota_time(headers, complaint.message, now)
-    is_daily = _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY)
+def _quota_resets(reported: _ReportedError, headers: Mapping[str, str], now: datetime) -> datetime | None:
+    """Return when a spent quota is renewed; None if the user has to pay for more or request more."""
+    named = _quota_time(headers, reported.message, now)
+    is_daily = _matches(reported, _GOOGLE_DAILY_QUOTA) and not _matches(reported, _GOOGLE_NO_CREDIT)
     return named or (midnight_pacific(now) if is_daily else None)
 
 
 def error_in_reply(value: object, where: str) -> ModelError:
-    """Classify an error object that came with status 200: in a stream, or in place of a reply."""
-    complaint = _read_complaint(value)
-    status = complaint.status or HTTPStatus.OK
-    kind, hint = _kind(status, complaint)
-    message = _message(where, status, complaint, hint)
+    """Return the error for an error object with status 200, in a stream or in place of a reply."""
+    reported = _parse_error(value)
+    status = reported.status or HTTPStatus.OK
+    kind, hint = _kind(status, reported)
+    message = _message(where, status, reported, hint)
     if issubclass(kind, SpentQuotaError):
-        if _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY):
-            return RateLimitError(
-                message, status=status
-            )  # asked again, the server names the time by a status
-        return kind(message, status=status, resume_at=_date_in(complaint.message))
+        if _matches(reported, _GOOGLE_DAILY_QUOTA) and not _matches(reported, _GOOGLE_NO_CREDIT):
+            return RateLimitError(message, status=status)  # the next request gets a status with the time
+        return kind(message, status=status, resume_at=_date_in(reported.message))
     if not issubclass(kind, ResumableError):
         error = kind(message, status=status)
-        error.is_unexplained = _is_unexplained(error, complaint)
+        error.is_unexplained = _is_unexplained(error, reported)
         return error
-    named = _wait_in(complaint.message)
-    return kind(
-        message, status=status, waits={**complaint.waits, **({"retry-after": named} if named else {})}
-    )
+    named = _wait_in(reported.message)
+    return kind(message, status=status, waits={**reported.waits, **({"retry-after": named} if named else {})})
 
 
 def count_waits(error: ModelError, now: datetime) -> None:
-    """Make a time of the wait that an error inside a reply names: who reads replies knows no clock."""
+    """Convert the wait that an error inside a reply names to a time, because decoders have no clock."""
     if isinstance(error, ResumableError) and error.waits and error.resume_at is None:
         error.resume_at = resume_time(error.status or HTTPStatus.OK, error.waits, "", now)
 
 
-# A path into the request, or a name in quotes: the field that is wrong.
+# A path into the request, or a quoted name: the wrong field.
 _FIELD = re.compile(r"\w[.\[]\d|['\"`]\w+['\"`]|\w+_\w+")
 _UNEXPLAINED = frozenset(
     {
@@ -403,20 +399,20 @@ _UNEXPLAINED = frozenset(
 )
 
 
-def _is_unexplained(error: ModelError, complaint: _Complaint) -> bool:
-    """Whether a request was refused for no reason that is known: nothing is named that would be wrong with it."""
+def _is_unexplained(error: ModelError, reported: _ReportedError) -> bool:
+    """Return whether a request was refused without a known reason: the error names nothing wrong with it."""
     if type(error) not in {InvalidRequestError, OverloadedError, ProviderError}:
         return False
-    names_field = complaint.param or _FIELD.search(complaint.message)
-    known = names_field or _says(complaint, _UNABLE) or is_other_limit(complaint.message)
+    names_field = reported.param or _FIELD.search(reported.message)
+    known = names_field or _matches(reported, _UNSUPPORTED_INPUT) or is_other_limit(reported.message)
     return error.status in _UNEXPLAINED and not known
 
 
-def _read_complaint(value: object) -> _Complaint:
+def _parse_error(value: object) -> _ReportedError:
     """Find the message and its kind in any vendor's error body."""
     outer = value[0] if isinstance(value, list) and value else value
     if not isinstance(outer, dict):
-        return _Complaint(_one_line(str(outer)))
+        return _ReportedError(_one_line(str(outer)))
     error = outer.get("error") or outer.get("base_resp") or outer
     inner: Mapping[str, Any] = error if isinstance(error, dict) else {**outer, "message": error}
     metadata = inner.get("metadata")
@@ -427,7 +423,7 @@ def _read_complaint(value: object) -> _Complaint:
     more, delay = _read_details(details)
     retry = {"retry-after": delay} if delay else {}
     kinds += [*more, details.get("error_code") if isinstance(details, dict) else None]
-    return _Complaint(
+    return _ReportedError(
         message=_one_line(": ".join(str(part) for part in said if part)),
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
         param=str(inner.get("param") or ""),
@@ -444,7 +440,7 @@ def _text_headers(metadata: object) -> dict[str, str]:
 
 
 def _waits(value: object) -> dict[str, str]:
-    """Waits that a body has as a field, under the name of the header that would say the same."""
+    """Return the waits in fields of a body, each under the name of the equivalent header."""
     fields = value if isinstance(value, dict) else {}
     named = ((header, fields.get(name)) for name, header in _WAIT_FIELDS.items())
     return {
@@ -467,29 +463,29 @@ def _shown(line: str) -> str:
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[: MAX_MESSAGE_CHARACTERS - 1]}…"
 
 
-def _message(where: str, status: int, complaint: _Complaint, hint: str) -> str:
-    said = _shown(complaint.message or complaint.kinds) or "no reason given"
-    field = f" (in {complaint.param})" if complaint.param and complaint.param not in said else ""
+def _message(where: str, status: int, reported: _ReportedError, hint: str) -> str:
+    said = _shown(reported.message or reported.kinds) or "no reason given"
+    field = f" (in {reported.param})" if reported.param and reported.param not in said else ""
     answered = "in its reply" if status == HTTPStatus.OK else f"with status {status}"
     return f"{where} reported an error {answered}: {said}{field}{f' [{hint}]' if hint else ''}"
 
 
-def _says(complaint: _Complaint, rule: _Rule) -> bool:
-    text = f"{complaint.kinds} {complaint.message}" if rule.in_message else complaint.kinds
+def _matches(reported: _ReportedError, rule: _Rule) -> bool:
+    text = f"{reported.kinds} {reported.message}" if rule.in_message else reported.kinds
     return rule.words.search(text) is not None
 
 
-def _kind(status: int, complaint: _Complaint) -> tuple[type[ModelError], str]:
-    known = next((rule for rule in _FIRST_RULES if _says(complaint, rule)), None)
-    text = f"{complaint.kinds} {complaint.message}"
-    if known is None and is_overflow(status, text, complaint.param):
+def _kind(status: int, reported: _ReportedError) -> tuple[type[ModelError], str]:
+    known = next((rule for rule in _FIRST_RULES if _matches(reported, rule)), None)
+    text = f"{reported.kinds} {reported.message}"
+    if known is None and is_overflow(status, text, reported.param):
         return ContextLengthError, _TOO_LONG_HINT
     rules: tuple[_Rule, ...] = ()
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
         rules += _REQUEST_RULES
     if status == HTTPStatus.OK:
         rules += _STREAM_RULES
-    known = known or next((rule for rule in rules if _says(complaint, rule)), None)
+    known = known or next((rule for rule in rules if _matches(reported, rule)), None)
     if known is not None:
         return known.kind, known.hint
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and is_other_limit(text):
@@ -503,5 +499,5 @@ def _kind_of_range(status: int) -> tuple[type[ModelError], str]:
     if status >= HTTPStatus.BAD_REQUEST:
         return InvalidRequestError, ""
     if status >= HTTPStatus.MULTIPLE_CHOICES:
-        return ProviderError, "redirects are not followed; set the API address to the new place"
+        return ProviderError, "redirects are not followed; set the API address to the new location"
     return ProviderError, ""

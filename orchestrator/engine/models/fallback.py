@@ -1,4 +1,4 @@
-"""Several models in order, as one: the next is asked where the one before has no quota left or is down."""
+"""A model that tries several models in order when one has no quota left or is down."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Model, Request, Response, StreamEvent
 
 UNNAMED_SECONDS = 600.0
-"""How long a model is passed over whose server names no time."""
+"""Time that a failed model is skipped if its server names no time."""
 LEAST_SECONDS = 60.0
-"""It is passed over at least so long: its own waits did not help."""
+"""Minimum time that a failed model is skipped, because its own retries did not help."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
-_ANSWERS_REMEMBERED = 64  # more than there are sessions that share a model
+_ANSWERS_REMEMBERED = 64  # more than the sessions that share a model
 
-_PASSES = (RateLimitError, OverloadedError, ConnectionFailedError)
-_LASTS = (AuthenticationError, PermissionDeniedError, ModelNotFoundError)
+_TEMPORARY_ERRORS = (RateLimitError, OverloadedError, ConnectionFailedError)
+_PERMANENT_ERRORS = (AuthenticationError, PermissionDeniedError, ModelNotFoundError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedModel:
-    """A model, and what its replies cost: USD, or None where that is not known."""
+    """A model and the price function of its replies: USD, or None if unknown."""
 
     model: Model
     price: Callable[[Usage], float | None]
@@ -57,11 +57,11 @@ class PricedModel:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One model could not answer, and the next is asked.
+    """The change from a model that failed to the next one.
 
     Attributes:
-        until: when the first is asked again; None is with the next request, and the last moment that
-            there is means not before the program starts again.
+        until: when the failed model may be used again. None means with the next request, and the latest
+            possible time means not before the program restarts.
     """
 
     left: str
@@ -71,7 +71,7 @@ class Switch:
 
     @property
     def is_for_good(self) -> bool:
-        """Whether the one that was left is not asked again."""
+        """Whether the failed model is not used again."""
         return self.until == _NEVER
 
 
@@ -79,21 +79,21 @@ OnSwitch: TypeAlias = "Callable[[Switch], None]"
 
 
 class FallbackModel:
-    """Asks the first model, and the next ones in order while those before them cannot answer.
+    """Sends a request to the first model, and to the next ones in order while the earlier ones cannot answer.
 
-    A quota, a rate limit, an overload and a failed connection, after the model's own retries,
-    lead to the next model; the one that failed is passed over until the time that its server
-    names. Where all are passed over, all are asked again: it may be over early.
+    A quota, a rate limit, an overload and a failed connection lead to the next model, after the model's own
+    retries. The failed model is skipped until the time that its server names. If all models would be skipped,
+    all are tried again, because a failure may end early.
 
-    What is wrong with the first model's key, name or request is raised: another model would hide
-    it. A fallback with a wrong key or name is left out from then on, with a word to `on_switch`;
-    one that cannot take a request (too long, no images) is left out for this request. Content
-    that a provider refuses is not carried to the next one.
+    An error in the first model's key, name or request is raised, because another model would hide it. A
+    fallback with a wrong key or name is skipped from then on and reported to `on_switch`; one that cannot
+    process a request (too long, no images) is skipped for this request. Content that a provider refuses is
+    not sent to the next one.
 
     Args:
         models: in order, at least one.
-        clock: for the times until which a model is passed over.
-        on_switch: told before the next model is asked.
+        clock: for the times until which a model is skipped.
+        on_switch: called before the next model is tried.
     """
 
     def __init__(
@@ -102,24 +102,24 @@ class FallbackModel:
         self._models = tuple(models)
         self._clock = clock
         self._on_switch = on_switch
-        self._out: dict[PricedModel, tuple[datetime, ModelError]] = {}
+        self._skipped: dict[PricedModel, tuple[datetime, ModelError]] = {}
         self._answers: deque[tuple[Usage, PricedModel]] = deque(maxlen=_ANSWERS_REMEMBERED)
 
     @property
     def name(self) -> str:
-        """The first model's; a reply's own `model` says who answered."""
+        """The name of the first model; a reply's own `model` names the one that answered."""
         return self._models[0].model.name
 
     @property
     def next_name(self) -> str:
-        """That of the model which the next request goes to first."""
+        """The name of the model that gets the next request first."""
         return next(iter(self.candidates()), self._models[0]).model.name
 
     def price(self, usage: Usage) -> float | None:
-        """What these tokens cost, in USD.
+        """Return the price of these tokens in USD.
 
-        The very `Usage` object of a reply is priced as by the model that gave that reply. Any
-        other is a question about the future or about a sum, and gets `worst_price`.
+        The identical `Usage` object of a reply gets the price of the model that gave that reply. Any other
+        object is a question about the future or about a sum, and gets `worst_price`.
         """
         for known, one in reversed(self._answers):
             if known is usage:
@@ -127,13 +127,13 @@ class FallbackModel:
         return self.worst_price(usage)
 
     def worst_price(self, usage: Usage) -> float | None:
-        """What these tokens cost at most, whoever answers; None where the price of one is unknown."""
+        """Return the highest price of these tokens among all models; None if one model's price is unknown."""
         prices = [one.price(usage) for one in self._models]
         known = [price for price in prices if price is not None]
         return max(known) if len(known) == len(prices) else None
 
     async def complete(self, request: Request) -> Response:
-        """Ask until one model answers."""
+        """Try the models until one answers."""
         attempt = _Attempt(self)
         for one in attempt:
             try:
@@ -148,9 +148,9 @@ class FallbackModel:
         raise attempt.soonest()
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """Ask until one model answers, with `Switched` before the next is asked.
+        """Try the models until one answers, and yield `Switched` before each further one.
 
-        Pieces of one that broke off are taken back by `Restarted`.
+        Pieces of a broken stream are revoked by `Restarted`.
         """
         attempt = _Attempt(self)
         for one in attempt:
@@ -177,53 +177,55 @@ class FallbackModel:
         raise attempt.soonest()
 
     async def aclose(self) -> None:
-        """Close the connections of all."""
+        """Close the connections of all models."""
         for one in self._models:
             await one.model.aclose()
 
     def candidates(self) -> list[PricedModel]:
-        """The models to ask now, in order."""
+        """Return the models to try now, in order."""
         now = self._clock.now()
-        until = {one: self._out[one][0] if one in self._out else now for one in self._models}
+        until = {one: self._skipped[one][0] if one in self._skipped else now for one in self._models}
         ready = [one for one in self._models if until[one] <= now]
         return ready or [one for one in self._models if until[one] != _NEVER]
 
     def leave(self, one: PricedModel, error: ModelError) -> datetime | None:
-        """Pass a model over, if its error says so, and say until when.
+        """Skip a model if its error requires it; return until when.
 
         Raises:
-            ModelError: the error itself, where no other model should be asked.
+            ModelError: the error itself, if no other model should be tried.
         """
         is_first = one is self._models[0]
-        if isinstance(error, ContentFilterError) or (is_first and not isinstance(error, _PASSES)):
+        if isinstance(error, ContentFilterError) or (is_first and not isinstance(error, _TEMPORARY_ERRORS)):
             raise error
         now = self._clock.now()
-        if isinstance(error, _LASTS):
+        if isinstance(error, _PERMANENT_ERRORS):
             until = _NEVER
-        elif isinstance(error, _PASSES):
+        elif isinstance(error, _TEMPORARY_ERRORS):
             named = error.resume_at
             least = now + timedelta(seconds=LEAST_SECONDS)
             until = max(named, least) if named else now + timedelta(seconds=UNNAMED_SECONDS)
         else:
             return None
-        self._out[one] = until, error
+        self._skipped[one] = until, error
         return until
 
     def soonest(self, errors: dict[PricedModel, ModelError]) -> ModelError:
-        """Of these errors and those of the models that were passed over, the one that is over first."""
+        """Return the error that ends first, among these and those of the skipped models."""
         known = [
-            errors.get(one) or self._out[one][1] for one in self._models if one in errors or one in self._out
+            errors.get(one) or self._skipped[one][1]
+            for one in self._models
+            if one in errors or one in self._skipped
         ]
         return min(known, key=self._ready)
 
     def tell(self, switch: Switch) -> None:
-        """Report that the next model is asked."""
+        """Report that the next model is tried."""
         if self._on_switch:
             self._on_switch(switch)
 
     def _ready(self, error: ModelError) -> datetime:
-        """When a model that failed like this may be asked again."""
-        if not isinstance(error, _PASSES):
+        """Return when a model with this error may be tried again."""
+        if not isinstance(error, _TEMPORARY_ERRORS):
             return _NEVER
         if error.resume_at:
             return error.resume_at
@@ -234,7 +236,7 @@ class FallbackModel:
 
 
 class _Attempt:
-    """One request on its way through the models."""
+    """One request and the models that remain to be tried for it."""
 
     def __init__(self, models: FallbackModel) -> None:
         self._models = models
@@ -246,7 +248,7 @@ class _Attempt:
             yield self._left.pop(0)
 
     def failed(self, one: PricedModel, error: ModelError) -> Switched | None:
-        """What is told before the next one is asked; None if there is none."""
+        """Note a failure; return the event to yield before the next model, None if there is none."""
         until = self._models.leave(one, error)
         self._errors[one] = error
         if not self._left:

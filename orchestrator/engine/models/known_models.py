@@ -1,4 +1,4 @@
-"""What the vendors say of their main models, by name. Read on 2026-11-21."""
+"""The vendors' published data about their main models, by name. Read on 2026-11-21."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Literal, TypeAlias
 
 Family: TypeAlias = Literal["openai", "anthropic", "gemini"]
 
-_START = (
-    r"(?:^|[/.:@])"  # of a name, or of its last part: `openrouter/openai/gpt-5`, `us.anthropic.claude-...`
-)
+_START = r"(?:^|[/.:@])"  # start of a name, or of its last part: `openrouter/openai/gpt-5`, `us.anthropic.claude-...`
 _FAMILIES: tuple[tuple[Family, re.Pattern[str]], ...] = (
     (
         "openai",
@@ -25,9 +23,9 @@ _FAMILIES: tuple[tuple[Family, re.Pattern[str]], ...] = (
 
 
 def family_of(model: str) -> Family | None:
-    """The vendor family of a model, by its name; None for all others.
+    """Return the vendor family of a model by its name; None for all others.
 
-    Spellings of gateways and clouds are known: `anthropic/claude-sonnet-4.5`, `models/gemini-3-flash`,
+    The spellings of gateways and clouds are known: `anthropic/claude-sonnet-4.5`, `models/gemini-3-flash`,
     `us.anthropic.claude-sonnet-4-5-20250929-v1:0`, `claude-opus-4-1@20250805`, `ft:gpt-4.1:company`.
     """
     name = model.strip().lower()
@@ -39,9 +37,9 @@ class KnownModel:
     """One row of the table.
 
     Attributes:
-        pattern: matched from the start of the name that `_plain` makes.
-        knowledge_cutoff: `YYYY-MM`; empty where no source was found.
-        source: where the numbers are from; the date is in the module's docstring.
+        pattern: matched from the start of the name that `_plain` returns.
+        knowledge_cutoff: `YYYY-MM`; empty if no source was found.
+        source: the source of the numbers; the date is in the module's docstring.
     """
 
     pattern: str
@@ -57,12 +55,10 @@ _BEDROCK = "https://docs.aws.amazon.com/bedrock/latest/userguide/model-card-anth
 _GEMINI = "https://ai.google.dev/gemini-api/docs/models"
 _MODELS_DEV = "https://github.com/anomalyco/models.dev"
 
-_OTHERS = re.compile(
-    r"-(chat|image|tts|live|audio|realtime|transcribe|embedding|search)"
-)  # another kind of model
+_OTHER_KINDS = re.compile(r"-(chat|image|tts|live|audio|realtime|transcribe|embedding|search)")
 
-# The first that matches counts. All of them read images, think and call tools. The last row
-# of a vendor is its present standard, for models that are newer than this table.
+# The first match counts. All of these models read images, reason and call tools. The last row
+# of a vendor is its current standard, for models that are newer than this table.
 KNOWN = (
     KnownModel(r"gpt-5\.3-codex-spark", 128_000, 32_000, "2025-08", _MODELS_DEV),
     KnownModel(r"gpt-5-pro", 400_000, 272_000, "2024-09", _MODELS_DEV),
@@ -99,25 +95,27 @@ _NOT_REASONING = re.compile(
     r"|claude-(instant|v?[12](?!\d)|\w+-3\.[0-5])"
     r"|gemini-(1\.|2\.0(?!.*thinking)|(pro|flash)-1\.5|pro(-vision)?$)"
 )
-"""The vendors' older models: a request with an effort is refused by them."""
+"""Older models of the vendors, which refuse a request with a reasoning effort."""
 
 _NOT_STREAMING = re.compile(r"o1-pro|gpt-5-pro")
-"""`supports_native_streaming` is false of these in https://github.com/BerriAI/litellm."""
+"""Models without streaming: `supports_native_streaming` is false in https://github.com/BerriAI/litellm."""
 
 
 SMALL_PARAMETERS = 4.5e9
-"""Below this a model is better asked for whole files than for edits, and lost among many tools. Measured with one of
-1.5 billion (`python -m tests.evaluation`); where it ends was not measured."""
+"""Number of parameters below which a model needs whole files in place of edits, and few tools.
+
+Measured with a model of 1.5 billion (`python -m tests.evaluation`); the exact limit was not measured.
+"""
 
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(?:(\d+(?:\.\d+)?)b|(\d{3})m)(?![a-z0-9])")
-"""`1m` is a context of a million tokens."""
+"""A number of parameters in a name. `1m` does not match: it is a context of a million tokens."""
 
 
 def parameters_named(model: str) -> float | None:
-    """How many parameters a model's name says that it has; None where it says nothing.
+    """Return the number of parameters that a model's name states; None if it states none.
 
-    `qwen2.5-coder:1.5b`, `Llama-3.2-3B-Instruct`, `smollm2:360m`; of `qwen3-30b-a3b` the whole, and
-    of `mixtral-8x7b` the product.
+    Examples: `qwen2.5-coder:1.5b`, `Llama-3.2-3B-Instruct`, `smollm2:360m`. `qwen3-30b-a3b` gives the total,
+    and `mixtral-8x7b` the product.
     """
     sizes = [
         int(times or 1) * (float(billions) * 1e9 if billions else float(millions) * 1e6)
@@ -127,7 +125,7 @@ def parameters_named(model: str) -> float | None:
 
 
 def is_small(model: str, parameters: float | None = None) -> bool:
-    """Whether a model is known to be small: by its name, or by what its server says of it."""
+    """Return whether a model is known to be small, by its name or by its server's data."""
     count = parameters_named(model) or parameters
     return family_of(model) is None and count is not None and count < SMALL_PARAMETERS
 
@@ -136,49 +134,58 @@ _THINKING = re.compile(r"qwen3|-r1|thinking|reason")
 
 
 def thinks(model: str) -> bool:
-    """Whether a model, of no vendor of the table, thinks before it answers, by its name: its replies are long ones."""
+    """Return whether a model outside the vendors' families reasons before it answers, by its name.
+
+    The replies of such models are long.
+    """
     return _THINKING.search(model.strip().lower()) is not None
 
 
 def reasons(model: str) -> bool | None:
-    """Whether a model thinks before it answers and takes an effort; None where that is not known."""
+    """Return whether a model reasons and accepts a reasoning effort; None if unknown."""
     if _NOT_REASONING.match(_plain(model)):
         return False
     return True if known_model(model) else None
 
 
-_SEEING = re.compile(
+_READS_IMAGES = re.compile(
     r"(chatgpt-4o|gpt-4o|gpt-4\.1|gpt-4-turbo|gpt-4\.5|o1(?!-mini|-preview)|o3-pro|claude-|gemini-)"
     r"|.*(?<![a-z])(vl|vision|llava|pixtral|multimodal|omni|moondream|gemma-?[34]|llama-?4|mistral-small-?3\.[12])(?![a-z])"
 )
-_NOT_SEEING = re.compile(
+_NO_IMAGES = re.compile(
     r"gpt-5\.3-codex-spark|gpt-4o-(audio|realtime|transcribe|mini-tts)|claude-(instant|v?[12](?!\d))"
 )
 
 
 def reads_images(model: str) -> bool:
-    """Whether a model is known to read pictures, by its name: those of the table, older ones, and some of no vendor."""
+    """Return whether a model is known to read images, by its name.
+
+    Known are the models of the table, older ones, and some of other makers.
+    """
     name = _plain(model)
-    if _NOT_SEEING.match(name):
+    if _NO_IMAGES.match(name):
         return False
-    return known_model(model) is not None or _SEEING.match(name) is not None
+    return known_model(model) is not None or _READS_IMAGES.match(name) is not None
 
 
 def streams(model: str) -> bool:
-    """Whether a reply of this model can be had in pieces, as almost every one can."""
+    """Return whether this model can stream its replies, as almost every model can."""
     return _NOT_STREAMING.match(_plain(model)) is None
 
 
 def known_model(model: str) -> KnownModel | None:
-    """The row of a model, however a gateway or cloud spells its name."""
+    """Return the row of a model, however a gateway or cloud spells its name."""
     name = _plain(model)
-    if _OTHERS.search(name):
+    if _OTHER_KINDS.search(name):
         return None
     return next((row for row in KNOWN if re.match(row.pattern, name)), None)
 
 
 def _plain(model: str) -> str:
-    """The name without who offers it; Claude's as `claude-TIER-MAJOR.MINOR`, whose order has changed over time."""
+    """Return the name without the reseller's prefix; Claude's as `claude-TIER-MAJOR.MINOR`.
+
+    The order of the parts of Claude's names has changed over time.
+    """
     name = model.strip().lower()
     family = next((found for _, pattern in _FAMILIES if (found := pattern.search(name))), None)
     if family is None:

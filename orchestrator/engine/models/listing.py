@@ -1,4 +1,4 @@
-"""Asks a server which models it has, whether it has one, and how large that one is; finds the servers of this machine."""
+"""Queries a server for its models and their sizes, and finds the model servers on this machine."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _MAKES_VECTORS = re.compile(r"embed|rerank|\bbge-|minilm", re.IGNORECASE)
 
 
 def only_model(api_url: str, api_key: str | None) -> str:
-    """The name of the one model that a server has.
+    """Return the name of the only model on a server.
 
-    The list is that of https://platform.openai.com/docs/api-reference/models/list, which compatible
-    servers have too.
+    The list is that of https://platform.openai.com/docs/api-reference/models/list, which compatible servers
+    have, too.
 
     Raises:
-        ConfigurationError: it has none or several, or cannot be asked.
+        ConfigurationError: the server has none or several models, or cannot be queried.
     """
     ask = f"name a model with --model: {host_of(_address(api_url))}"
-    listed = _listed(api_url, api_key, _TIMEOUT_SECONDS)
+    listed = _model_list(api_url, api_key, _TIMEOUT_SECONDS)
     if isinstance(listed, str):
         raise ConfigurationError(f"{ask} {listed}")
-    names = _that_chat(listed)
+    names = _chat_models(listed)
     if len(names) != 1:
         raise ConfigurationError(f"{ask} has {some_names(names)}")
     return names[0]
 
 
-def _that_chat(listed: list[JsonObject]) -> tuple[str, ...]:
-    """The names of the models that can be asked to work; those that only make vectors are left out."""
+def _chat_models(listed: list[JsonObject]) -> tuple[str, ...]:
+    """Return the names of the models that can chat, without embedding models."""
     names = (str(entry["id"]) for entry in listed if entry.get("id"))
     usable = (name for name in names if name.isprintable() and len(name) <= _MOST_NAME_CHARS)
     return tuple(name for name in usable if not _MAKES_VECTORS.search(name))
@@ -65,8 +65,8 @@ class LocalServer:
     """A model server on this machine.
 
     Attributes:
-        program: what usually is at this port; another program may be there.
-        api_url: what `--api-url` takes.
+        program: the usual program at this port; it may be another one.
+        api_url: the value for `--api-url`.
         models: the names that it lists.
     """
 
@@ -79,7 +79,7 @@ class LocalServer:
 
     @property
     def flags(self) -> str:
-        """What to type so that its first model is asked."""
+        """The command-line options that select its first model."""
         name = f" --model {quoted(self.models[0])}" if len(self.models) > 1 else ""
         return f"--api-url {self.api_url}{name}"
 
@@ -88,26 +88,27 @@ USUAL_PORTS = (
     ("Ollama", 11434),
     ("LM Studio", 1234),
     ("llama.cpp", 8080),
-    ("llama.cpp", 9931),  # its next default, as it says itself
+    ("llama.cpp", 9931),  # its announced next default
     ("vLLM", 8000),
 )
 OLLAMA_HOST = "OLLAMA_HOST"
-"""Where Ollama listens: https://github.com/ollama/ollama/blob/main/docs/faq.mdx"""
+"""The variable with Ollama's address: https://github.com/ollama/ollama/blob/main/docs/faq.mdx"""
 _HOST = "127.0.0.1"
 _CONNECT_SECONDS = 0.3
 _LIST_SECONDS = 2.0
 
 
 def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
-    """Find the model servers of this machine that have a model, at the ports where they usually are.
+    """Find the model servers on this machine that have a model, at their usual ports.
 
-    All are asked at the same time, without a key. Only loopback is asked, whatever `OLLAMA_HOST` says.
+    All ports are queried concurrently, without a key. Only loopback addresses are used, whatever
+    `OLLAMA_HOST` says.
     """
     from concurrent.futures import ThreadPoolExecutor
 
     places = list(USUAL_PORTS)
     named = urlsplit(f"//{environ.get(OLLAMA_HOST, '').strip().removeprefix('http://')}")
-    with suppress(ValueError):  # a port that is no number
+    with suppress(ValueError):  # the port is not a number
         if named.port and is_loopback(named.hostname or ""):
             places[0] = ("Ollama", named.port)
     with ThreadPoolExecutor(len(places)) as pool:
@@ -121,20 +122,20 @@ def _local_server(program: str, port: int) -> LocalServer | None:
     except OSError:
         return None
     api_url = f"http://{_HOST}:{port}/v1"
-    listed = _listed(api_url, None, _LIST_SECONDS)
-    models = () if isinstance(listed, str) else _that_chat(listed)
+    listed = _model_list(api_url, None, _LIST_SECONDS)
+    models = () if isinstance(listed, str) else _chat_models(listed)
     return LocalServer(program, api_url, models) if models else None
 
 
 def parameters_served(
     api_url: str, api_key: str | None, name: str, *, seconds: float = _SIZE_TIMEOUT_SECONDS
 ) -> float | None:
-    """How many parameters the model has that answers to this name; None where the server does not say so in time.
+    """Return the number of parameters of a model on a server; None if the server does not report it in time.
 
-    llama.cpp's server says it as `meta.n_params`, and has one model, whatever it is called:
+    llama.cpp's server reports it as `meta.n_params`, and has one model, whatever its name:
     https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
     """
-    listed = _listed(api_url, api_key, seconds)
+    listed = _model_list(api_url, api_key, seconds)
     if isinstance(listed, str):
         return None
     named = [entry for entry in listed if entry.get("id") == name] or listed
@@ -150,8 +151,8 @@ def _address(api_url: str) -> str:
     return endpoint(api_url.removesuffix("/chat/completions"), "/models")
 
 
-def _listed(api_url: str, api_key: str | None, seconds: float) -> list[JsonObject] | str:
-    """The entries of the list; or what the server did instead, in words."""
+def _model_list(api_url: str, api_key: str | None, seconds: float) -> list[JsonObject] | str:
+    """Return the entries of the list, or a description of the failure."""
     import httpx2
 
     from orchestrator.engine.models.transport import read_list
@@ -172,7 +173,7 @@ def _listed(api_url: str, api_key: str | None, seconds: float) -> list[JsonObjec
 
 
 def some_names(names: Sequence[str]) -> str:
-    """The first of these names, and how many more there are."""
+    """Return the first of these names, and the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}" if names else "none"
 
@@ -185,11 +186,11 @@ _NO_LIST = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What a server says. `is_there` is None where it has no list of models.
+    """A server's answer about a model. `is_there` is None if the server has no list of models.
 
     Attributes:
-        names: the models that it has, where it lists them.
-        window: how many tokens this one can read, where it says so.
+        names: the models that it lists.
+        window: how many tokens the model can read, if the server reports it.
     """
 
     is_there: bool | None
@@ -197,21 +198,21 @@ class Presence:
     window: int | None = None
 
 
-def look_for(  # noqa: PLR0913  who, where, by which protocol, and how long
+def look_for(  # noqa: PLR0913  partly keyword-only
     ref: ModelRef, api_url: str, wire: Wire, key: str | None, *, now: datetime, seconds: float
 ) -> Presence:
-    """Ask. The key goes to the address of the wire's server only.
+    """Ask a server about a model. The key is sent only to the address of the wire's server.
 
-    Anthropic: docs.anthropic.com/en/api/models. Gemini: ai.google.dev/api/models#method:-models.get.
-    All others: platform.openai.com/docs/api-reference/models/list.
+    Anthropic: docs.anthropic.com/en/api/models. Gemini: ai.google.dev/api/models#method:-models.get. All
+    others: platform.openai.com/docs/api-reference/models/list.
 
     Args:
         ref: the model.
-        api_url: the address as it was configured.
+        api_url: the configured address.
         wire: the protocol.
-        key: shown to the server.
-        now: for limits that the server names.
-        seconds: the longest wait.
+        key: the API key to send.
+        now: the time from which the server's waits count.
+        seconds: the time-out.
 
     Raises:
         ModelError: the server cannot be reached, or refuses.
@@ -243,7 +244,7 @@ def look_for(  # noqa: PLR0913  who, where, by which protocol, and how long
     except ValueError:
         said = None
     if not isinstance(said, dict):
-        raise ProviderError(f"{host_of(url)} answered with something else than models; check the API address")
+        raise ProviderError(f"{host_of(url)} did not answer with a list of models; check the API address")
     return _read_one(said) if one else _read_list(said, ref.name)
 
 

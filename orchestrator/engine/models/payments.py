@@ -1,4 +1,4 @@
-"""Who pays for a request beside the conversation, such as one for vectors: the session in whose call it is made."""
+"""Charges requests outside of a conversation, such as embeddings, to the session that causes them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 
 
 class Payer(Protocol):
-    """Has a budget."""
+    """An object with a budget that pays for requests."""
 
     def pay(
         self, model: str, most_tokens: int, price: Callable[[Usage], float | None]
     ) -> AbstractContextManager[Callable[[Usage], None]]:
-        """Set aside what a request may take, as long as it is under way; call what it gives with what it took.
+        """Reserve the most that a request may cost while it runs.
+
+        Call the yielded function with the real usage.
 
         Raises:
-            ModelError: there is no room for it.
+            ModelError: the budget has no room for it.
         """
 
 
@@ -30,7 +32,7 @@ _PAYER: ContextVar[Payer | None] = ContextVar("payer", default=None)
 
 @contextmanager
 def paid_by(payer: Payer) -> Iterator[None]:
-    """Have this one pay for what is asked inside, by tasks that are begun there, too."""
+    """Charge all requests inside the block to this payer, also those of tasks that are created there."""
     token = _PAYER.set(payer)
     try:
         yield
@@ -41,10 +43,10 @@ def paid_by(payer: Payer) -> Iterator[None]:
 def paying(
     model: str, most_tokens: int, price: Callable[[Usage], float | None]
 ) -> AbstractContextManager[Callable[[Usage], None]]:
-    """Have the payer of here pay; see `Payer`. Outside of a session nobody counts."""
+    """Reserve a request's cost with the current payer (see `Payer`). Outside of sessions nothing counts."""
     payer = _PAYER.get()
     return nullcontext(_uncounted) if payer is None else payer.pay(model, most_tokens, price)
 
 
 def _uncounted(_usage: Usage) -> None:
-    """Nobody counts."""
+    """Ignore the usage."""

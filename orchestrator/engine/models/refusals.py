@@ -1,7 +1,7 @@
-"""Reads from an error what a server refuses of a request: its length, a limit of the reply, an optional field.
+"""Finds in an error what a server refuses: the request's length, a reply limit, or an optional field.
 
-Only fields that this program adds by itself and that a request can do without are ever left out. What the user
-put into the body by `provider_options` stays, and so do the model, the conversation and the tools.
+Only fields that this program adds by itself and that a request does not need are ever left out. Fields that
+the user added by `provider_options` stay, and so do the model, the conversation and the tools.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def _words(*patterns: str) -> re.Pattern[str]:
 
 
 _NUMBER = r"(\d[\d,_]{0,14})"
-# "tokens per min (TPM): Limit 30000, Used 1, Requested 61337", and the same without a used part.
+# "tokens per min (TPM): Limit 30000, Used 1, Requested 61337", or the same without the used part.
 _ALLOWED = re.compile(rf"\blimit:? ~?{_NUMBER}\b.{{0,60}}?\brequested:? ~?{_NUMBER}", _FLAGS)
-# Input and longest reply beside what both may have together.
+# Input and longest reply, and the limit on their sum.
 _SUMS = (
     re.compile(rf"(?P<input>{_NUMBER}) \+ {_NUMBER} > (?P<window>{_NUMBER})", _FLAGS),
     re.compile(
@@ -44,14 +44,14 @@ _SUMS = (
     re.compile(rf"<= (?P<window>{_NUMBER})\. given: (?P<input>{_NUMBER}) `?inputs`? tokens", _FLAGS),
 )
 
-# A single request is named as too large, whatever the limit is that it exceeds.
-_CERTAIN = _words(
+# The refusal calls a single request too large, whatever the limit.
+_REQUEST_TOO_LARGE = _words(
     r"\brequest_too_large\b",
     r"request( body| entity| payload)? (is )?too large",
     r"tokens_limit_reached",
     r"long[ -]context (requests|beta)",
 )
-_PACE = _words(
+_RATE_LIMIT = _words(
     r"rate.?limit",
     r"\bper[ -](min(ute)?|hour|day|second|month)\b",
     r"\b[RT]P[MDS]\b",
@@ -126,31 +126,31 @@ _TOO_LONG = _words(
     r"(prompt|输入|上下文|提示词|消息|文本|对话|tokens?).{0,12}(超长|过长|太长)",
     r"(prompt|输入|上下文|提示词|消息|文本|对话|tokens?).{0,20}超(过|出).{0,20}(长度|窗口|最大|上限)",
 )
-# A server may speak of its context window for other reasons: it must also say that something is too much.
+# A message may mention the context window for other reasons, so it must also say that a limit is exceeded.
 _EXCEEDED = _words(
     _BEYOND,
     r"maxim|\bmax|reduce|shorten|decrease|shorter|smaller|range of input|limit|only|must (be|have) less|should not"
     r"|overflow|full\b|not enough|but (the|this|your) model|> ?\d|too_long|超|过长|太长",
 )
-_OTHERS_BUSINESS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED})
+_UNRELATED_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED})
 
 
 def is_overflow(status: int, text: str, param: str = "") -> bool:
-    """Whether a request was refused because it is too long, so that a shorter one may pass.
+    """Return whether a request was refused because of its length, so that a shorter one may be accepted.
 
     Args:
         status: of the refusal, or the one inside its body.
         text: its type, code and message.
-        param: the field of the request that it names, or empty.
+        param: the request field that it names, or empty.
     """
-    if status in _OTHERS_BUSINESS or is_other_limit(text):
+    if status in _UNRELATED_STATUSES or is_other_limit(text):
         return False
     if (allowed := _ALLOWED.search(text)) is not None:
         limit, requested = map(_count, allowed.groups())
         return requested > limit
-    if _CERTAIN.search(text):
+    if _REQUEST_TOO_LARGE.search(text):
         return True
-    if _is_of_time_or_reply(text):
+    if _is_rate_or_reply_limit(text):
         return False
     if _FIELD_LENGTH.search(text):
         named = param or next(iter(_QUOTED.findall(text)), "")
@@ -158,22 +158,22 @@ def is_overflow(status: int, text: str, param: str = "") -> bool:
     return _TOO_LONG.search(text) is not None and _EXCEEDED.search(text) is not None
 
 
-def _is_of_time_or_reply(text: str) -> bool:
-    """Whether it is the pace of requests that is too high, or the reply that is too long."""
-    return _PACE.search(text) is not None or _room_for_reply(text) is not None or _is_reply_limit(text)
+def _is_rate_or_reply_limit(text: str) -> bool:
+    """Return whether the refusal is about the rate of requests or the length of the reply."""
+    return _RATE_LIMIT.search(text) is not None or _room_for_reply(text) is not None or _is_reply_limit(text)
 
 
 def is_other_limit(text: str) -> bool:
-    """Whether something else than the conversation's length is too much: pictures, files, tools."""
+    """Return whether a limit other than the conversation's length is exceeded: images, files, tools."""
     return _OTHER_LIMIT.search(text) is not None
 
 
 def _room_for_reply(text: str) -> int | None:
-    """The limit of a reply that a server would take, where the input alone is at most half of the window.
+    """Return a reply limit that the server would accept, if the input takes at most half of the window.
 
-    Servers refuse `max_tokens` that does not fit beside the input. It is half of what is left, so that a
-    conversation may grow to three quarters of the window before the limit is too high again; from half of
-    the window on it is the input that is too long.
+    Servers refuse a `max_tokens` that does not fit beside the input. The result is half of the free room, so
+    that the conversation may grow to three quarters of the window before the limit is too high again. If the
+    input takes more than half of the window, the input is too long.
     """
     found = next(filter(None, (form.search(text) for form in _SUMS)), None)
     if found is None:
@@ -183,7 +183,7 @@ def _room_for_reply(text: str) -> int | None:
 
 
 def highest_reply_limit(text: str) -> int | None:
-    """The highest output limit that a refusal of a higher one names, or that fits beside the input."""
+    """Return the highest output limit that a refusal of a higher one names, or that fits beside the input."""
     if not _is_reply_limit(text):
         return _room_for_reply(text)
     if (room := _room_for_reply(text)) is not None:
@@ -211,7 +211,7 @@ def _is_reply_limit(text: str) -> bool:
     return _REPLY_LIMIT.search(text) is not None and not _IS_ABOUT_INPUT.search(text)
 
 
-# The same words beside an input that is too long: "`inputs` tokens + `max_new_tokens` must be <= 4096".
+# The same words in a refusal of a too long input: "`inputs` tokens + `max_new_tokens` must be <= 4096".
 _IS_ABOUT_INPUT = _words(
     r"\+ `?max_",
     r"decrease input length",
@@ -236,7 +236,7 @@ _REFUSES = re.compile(
     r"|input should be '|is invalid|not one of|does not exist|not found|cannot find field|cannot both|only one of",
     re.IGNORECASE,
 )
-# A number out of its range is the user's mistake: nothing is wrong with the field.
+# A number out of range is the user's mistake; the field itself is supported.
 _OUT_OF_RANGE = re.compile(
     r"(above|below) (the )?(maximum|minimum)|must be (between|at least|at most|greater|less|positive|non)"
     r"|expected a value (>|<)|out of range|should be (greater|less)",
@@ -256,7 +256,7 @@ _LISTED = re.compile(
 )
 _LEVEL = re.compile(r"[a-z]+")
 
-# Other words that servers have for a field.
+# Other names that servers use for a field.
 _ALIASES = {
     "toolchoice": re.compile(r"\btool[ _]choice\b|\bforced? tool|tool_config\b", re.IGNORECASE),
     "paralleltoolcalls": re.compile(r"parallel[ _]tool|parallel function", re.IGNORECASE),
@@ -266,12 +266,12 @@ _ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class RefusedFields:
-    """What a server has turned out not to take.
+    """The fields and values that a server has refused.
 
     Attributes:
         fields: names of fields in the head of a request.
-        reply_tokens: the highest limit of a reply.
-        efforts: levels of reasoning, each with the one that is sent in its place.
+        reply_tokens: the highest accepted limit of a reply.
+        efforts: refused levels of reasoning, each with its replacement.
     """
 
     fields: frozenset[str] = frozenset()
@@ -279,25 +279,25 @@ class RefusedFields:
     efforts: tuple[tuple[str, str], ...] = ()
 
     def kept(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """These fields without those that the server does not take, and those without a value."""
+        """Return these fields without refused ones and those without a value."""
         return {
             name: value for name, value in fields.items() if value is not None and name not in self.fields
         }
 
     def limit(self, wanted: int | None) -> int | None:
-        """The limit of a reply, lowered where the server takes no such high one."""
+        """Return the reply limit, lowered if the server accepts only a lower one."""
         if self.reply_tokens is None:
             return wanted
         return self.reply_tokens if wanted is None else min(wanted, self.reply_tokens)
 
     def effort(self, wanted: str | None) -> str | None:
-        """The level of reasoning that is sent."""
+        """Return the level of reasoning to send."""
         for refused, instead in self.efforts:  # in the order in which they were refused
             wanted = instead if wanted == refused else wanted
         return wanted
 
     def after_effort(self, said: str, effort: object) -> RefusedFields | None:
-        """The same with the nearest level of those that an error lists; None where it lists none."""
+        """Return a copy that uses the nearest level that an error lists; None if it lists none."""
         refused = {level for level, _ in self.efforts} | {str(effort)}
         nearest = nearest_effort(said, str(effort), refused)
         return replace(self, efforts=(*self.efforts, (str(effort), nearest))) if nearest else None
@@ -305,13 +305,13 @@ class RefusedFields:
     def after(
         self, error: ModelError, sent: Mapping[str, Any], users: Mapping[str, Any], limit: int | None
     ) -> RefusedFields | None:
-        """What is refused after this error, if it names anything that can be left out; else None.
+        """Return a copy that respects this error, if it names a field that can be left out; else None.
 
         Args:
             error: the server's answer to the request.
-            sent: the optional fields that the request had, by their names.
-            users: the fields that the user put there; they are never left out.
-            limit: of the reply, as it was sent.
+            sent: the optional fields that the request had, by name.
+            users: the fields that the user added; they are never left out.
+            limit: the reply limit of the request.
         """
         if not isinstance(error, _KINDS):
             return None
@@ -329,9 +329,9 @@ class RefusedFields:
 
 
 def nearest_effort(said: str, effort: str, refused: Collection[str] = ()) -> str | None:
-    """Of the levels of reasoning that an error lists, the one nearest to this one; of two the lower.
+    """Return the level nearest to `effort` among those that an error lists; of two the lower one.
 
-    None where it lists none that is known, or only `none`: to leave the field out is nearer then.
+    None if it lists no known level, or only `none`: leaving the field out is nearer then.
     """
     found = _LISTED.search(said)
     if found is None or effort not in _EFFORTS:
@@ -346,12 +346,12 @@ def nearest_effort(said: str, effort: str, refused: Collection[str] = ()) -> str
 
 
 def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str | None:
-    """The one of these fields that an error names as not supported; None where it names none of them.
+    """Return the field that an error names as not supported; None if it names none of `fields`.
 
     Args:
         said: the error.
-        fields: those that may be meant.
-        exactly: by its own name only, not by what it is for.
+        fields: the candidates.
+        exactly: match only a field's own name, not words for its purpose.
     """
     if _REFUSES.search(said) is None or _OUT_OF_RANGE.search(said):
         return None
@@ -363,14 +363,14 @@ def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str |
             return named
     if exactly:
         return None
-    # Under another name, if it is not another field that is meant.
+    # Another name for the field counts only now, when no other field is named.
     return next(
         (name for name in fields if (alias := _ALIASES.get(_plain(name))) and alias.search(said)), None
     )
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What is different in a request that is sent again, in words: "without reasoning_effort"."""
+    """Describe the difference of a request that is sent again: "without reasoning_effort"."""
     gone = [name for name in before if name not in after]
     other = [
         f"{name}={value}" if isinstance(value, int | float | str) else f"another {name}"
@@ -379,15 +379,15 @@ def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     ]
     words = [f"without {', '.join(gone)}"] if gone else []
     words += [f"with {', '.join(other)}"] if other else []
-    return " and ".join(words) or "without what it refuses of the conversation so far"
+    return " and ".join(words) or "without the refused parts of the conversation"
 
 
 def _last(word: str) -> str:
-    """The field that a path names, where it is one of the request itself: `body.reasoning_effort`."""
+    """Return the field at the end of a path into the request itself: `body.reasoning_effort`."""
     first, _, rest = word.partition(".")
     return _plain(rest if first in {"body", "request", "params", "parameters", "config"} and rest else word)
 
 
 def _plain(name: str) -> str:
-    """A name without what servers write differently: reasoning_effort, reasoningEffort, reasoning.effort."""
+    """Return a name without differences in spelling: reasoning_effort, reasoningEffort, reasoning.effort."""
     return name.replace("_", "").replace(".", "").lower()

@@ -1,4 +1,4 @@
-"""A model that repeats recorded replies in order, so that a run can be repeated without a key."""
+"""A model that returns recorded replies in order, so that a run can be repeated without a key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIECE_CHARACTERS = 200
 
 
 class ReplayModel:
-    """Answers each request with the next recorded reply, whatever is asked."""
+    """Answers each request with the next recorded reply, whatever the request is."""
 
     def __init__(self, name: str, responses: Sequence[Response]) -> None:
         self._name = name
@@ -29,7 +29,7 @@ class ReplayModel:
         return self._name
 
     async def complete(self, request: Request) -> Response:
-        """The next reply."""
+        """Return the next reply."""
         del request
         if self._given == len(self._responses):
             raise JournalError(
@@ -40,7 +40,7 @@ class ReplayModel:
         return self._responses[self._given - 1]
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """The next reply, its text in pieces."""
+        """Yield the next reply, with its text in pieces."""
         response = await self.complete(request)
         for start in range(0, len(response.text), PIECE_CHARACTERS):
             yield TextPiece(response.text[start : start + PIECE_CHARACTERS])

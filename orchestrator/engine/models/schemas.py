@@ -1,7 +1,7 @@
-"""Structured output: each vendor constrains a reply to a part of JSON Schema only.
+"""Structured output: each vendor supports a subset of JSON Schema for replies.
 
-OpenAI: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
-Anthropic: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
+OpenAI: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas Anthropic:
+https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _NOT_STRICT = frozenset(
 
 
 def openai_format(output: OutputSchema, *, demanding: bool) -> dict[str, Any]:
-    """The field that constrains a whole reply.
+    """Return the request field that constrains a whole reply.
 
     Args:
         output: the schema.
-        demanding: require every property, and let the optional ones be null, as strict mode wants it.
+        demanding: require every property, and let optional ones be null, as strict mode demands.
     """
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", output.name)[:_NAME_LENGTH]
     schema = all_required(output.schema) if demanding else output.schema
@@ -43,7 +43,7 @@ def openai_format(output: OutputSchema, *, demanding: bool) -> dict[str, Any]:
 
 
 def all_required(schema: Any) -> Any:
-    """The schema with every property required; an optional one may be null instead."""
+    """Return the schema with every property required; an optional one may be null instead."""
     if not isinstance(schema, dict):
         return schema
     changed = dict(schema)
@@ -70,7 +70,7 @@ def _nullable(schema: Any) -> Any:
 
 
 def allows_strict(schema: object) -> bool:
-    """Whether strict mode takes the schema: it wants every object closed, with all properties required."""
+    """Return whether strict mode accepts the schema: every object closed, with all properties required."""
     return isinstance(schema, dict) and schema.get("type") == "object" and _is_strict(schema)
 
 
@@ -93,7 +93,7 @@ def _is_strict(schema: object) -> bool:
     return all(_is_strict(part) for part in below)
 
 
-# What the vendor refuses, and a reply can do without: it is checked again after it has come.
+# Keywords that the vendor refuses. They may be dropped, because the reply is validated later anyway.
 _DROPPED = frozenset(
     [
         "$id",
@@ -131,13 +131,13 @@ _NOT_ANTHROPIC = frozenset(
 )
 
 
-_SAYS_WHAT = frozenset(["type", "anyOf", "allOf", "$ref", "enum", "const"])
+_TYPE_KEYWORDS = frozenset(["type", "anyOf", "allOf", "$ref", "enum", "const"])
 
 
 def anthropic_format(schema: object) -> dict[str, Any] | None:
-    """The field that constrains a whole reply; None where the vendor cannot do it with this schema.
+    """Return the request field that constrains a whole reply; None if the vendor does not support the schema.
 
-    Every object must be closed: one with properties is closed here, one that takes any key is refused.
+    Every object must be closed. An object with properties is closed here; one that allows any key is refused.
     """
     narrowed = _anthropic_schema(schema)
     return {"type": "json_schema", "schema": narrowed} if _is_anthropic(narrowed) else None
@@ -165,7 +165,7 @@ def _anthropic_schema(schema: Any) -> Any:
 
 
 def _is_anthropic(schema: Any) -> bool:
-    if not isinstance(schema, dict) or _NOT_ANTHROPIC & schema.keys() or not _SAYS_WHAT & schema.keys():
+    if not isinstance(schema, dict) or _NOT_ANTHROPIC & schema.keys() or not _TYPE_KEYWORDS & schema.keys():
         return False
     kinds = schema.get("type", ())
     is_object = "object" in ((kinds,) if isinstance(kinds, str) else kinds)

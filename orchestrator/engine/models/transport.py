@@ -1,4 +1,4 @@
-"""The one module that talks to model servers: one HTTP client, streams, retries, waits and time-outs."""
+"""The only module that talks to model servers: HTTP client, streams, retries, waits and time-outs."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ T = TypeVar("T")
 
 MAX_ERROR_BYTES = 64 * 1024
 MAX_EVENT_BYTES = 8 * 1024 * 1024
-"""A server may send a whole file as one event (a tool call that is not cut into pieces)."""
+"""Size of one event. A server may send a whole file as one event (a tool call that is not split)."""
 
 MAX_DOCUMENT_BYTES = MAX_EVENT_BYTES
-"""Of a reply or a list that comes as one document: parsed, it takes many times as much memory."""
+"""Size of a reply or list that is one document. Parsed, it takes many times as much memory."""
 
 MAX_STREAM_BYTES = 128 * 1024 * 1024
-"""Of a streamed reply. 128,000 tokens, each in an event of its own of 600 bytes, are 77 million bytes."""
+"""Size of a streamed reply. 128,000 tokens, each in a separate event of 600 bytes, are 77 million bytes."""
 
 MAX_SAID_CHARACTERS = 16 * 1024 * 1024
-"""Of what a streamed reply says: many times what any model can write in one."""
+"""Length of the content of a streamed reply: many times what any model can write in one."""
 
 LEAST_PIECE_CHARACTERS = 32
-"""A piece of what is said counts as so many at least: it takes memory and time beside its text."""
+"""Minimum length that a piece counts as, because every piece costs memory and time besides its text."""
 
 DRAIN_SECONDS = 0.25
 MAX_RELAXATIONS = 5
 
-_UNPACKED = {"accept-encoding": "identity"}
-"""Asks for a body that is not packed. A server that packs it all the same is understood, within the bounds."""
+_UNCOMPRESSED = {"accept-encoding": "identity"}
+"""Requests an uncompressed body. A compressed one is accepted nevertheless, within the size limits."""
 
 
 def _oversized(host: str, what: str, most: int) -> ProviderError:
-    """The error for a reply that is too large. The request is not sent again."""
+    """Return the error for an oversized reply. The request is not sent again."""
     return ProviderError(f"{host} sent {what} of more than {most:,} bytes; the rest was not read")
 
 
 def _connection_failure(host: str, error: Exception, options: HttpOptions) -> ModelError:
-    """The error for a broken or silent connection."""
+    """Return the error for a broken or silent connection."""
     import httpx2
 
     said = " ".join(str(error).split()) or type(error).__name__
@@ -86,7 +86,7 @@ def _connection_failure(host: str, error: Exception, options: HttpOptions) -> Mo
 
 
 async def _drain(events: AsyncGenerator[object]) -> None:
-    """Read what comes after the protocol's end mark: only a body read to its end leaves the connection open."""
+    """Read what follows the protocol's end mark: only a body read to its end leaves the connection open."""
     import httpx2
 
     try:
@@ -98,13 +98,13 @@ async def _drain(events: AsyncGenerator[object]) -> None:
 
 
 def _is_document(response: httpx2.Response) -> bool:
-    """Whether the server answered a request for a stream with one JSON document, or with a web page."""
+    """Return whether the server answered a stream request with a JSON document or a web page."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind.endswith(("json", "html"))
 
 
 async def _read_start(response: httpx2.Response) -> bytes:
-    """The beginning of an error's body, as far as it can be read."""
+    """Return the beginning of an error's body, as far as it can be read."""
     import httpx2
 
     body = b""
@@ -120,7 +120,7 @@ async def _read_start(response: httpx2.Response) -> bytes:
 
 
 async def _read_document(response: httpx2.Response, host: str) -> bytes:
-    """The whole body, unpacked piece by piece, so that a small one cannot become a huge one."""
+    """Return the whole body, decompressed piece by piece, so that its size stays limited."""
     body = bytearray()
     async with aclosing(response.aiter_bytes()) as chunks:
         async for chunk in chunks:
@@ -137,21 +137,21 @@ def read_list(
     host: str,
     is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[int, dict[str, str], bytes]:
-    """Ask for a small document: status, headers and body.
+    """Request a small document; return status, headers and body.
 
     Args:
-        client: asks; its time-out is for each piece of the body.
-        url: the document's.
-        headers: go with the request.
-        host: names the server in messages.
-        is_late: whether the whole has taken too long; asked after each piece.
+        client: sends the request; its time-out applies to each piece of the body.
+        url: of the document.
+        headers: of the request.
+        host: the server's name in messages.
+        is_late: returns whether the whole transfer takes too long; called after each piece.
 
     Raises:
-        ProviderError: it is too large for what was asked, or late.
-        httpx2.HTTPError: no whole answer came.
+        ProviderError: the document is too large, or late.
+        httpx2.HTTPError: no whole answer arrived.
     """
     body = bytearray()
-    with client.stream("GET", url, headers={**headers, **_UNPACKED}) as reply:
+    with client.stream("GET", url, headers={**headers, **_UNCOMPRESSED}) as reply:
         for chunk in reply.iter_bytes():
             body += chunk
             if len(body) > MAX_DOCUMENT_BYTES:
@@ -169,13 +169,13 @@ class _BoundedText:
 
     def __init__(self, response: httpx2.Response, host: str) -> None:
         self.request = response.request
-        # Some servers forget the content type; what is no event stream has no events in it.
+        # Some servers omit the content type; a body of another type simply has no events.
         self.headers = {"content-type": "text/event-stream"}
         self._response = response
         self._host = host
 
     async def aiter_text(self) -> AsyncIterator[str]:
-        """The text, unpacked piece by piece."""
+        """Yield the text, decompressed piece by piece."""
         seen = 0
         async for text in self._response.aiter_text():
             seen += len(text)
@@ -186,16 +186,17 @@ class _BoundedText:
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Limits on time and tries.
+    """Limits on time and attempts.
 
     Attributes:
-        connect_seconds: to open a connection.
-        read_seconds: between two pieces of a reply; a local model may read long before the first.
-        total_seconds: for one call with all its tries and waits.
-        tries: how often a request is sent at most.
-        max_wait_seconds: all waits of one call together; a longer one is left to the caller.
-        first_backoff_seconds: the longest wait after the first failure; it doubles with each.
-        max_backoff_seconds: where the doubling ends.
+        connect_seconds: time-out for opening a connection.
+        read_seconds: time-out between two pieces of a reply; a local model may read for long before the
+            first.
+        total_seconds: time-out of one call with all its attempts and waits.
+        tries: maximum number of attempts.
+        max_wait_seconds: limit on the sum of all waits of one call; a longer wait is left to the caller.
+        first_backoff_seconds: the longest wait after the first failure; it doubles with each failure.
+        max_backoff_seconds: upper bound of the doubling.
     """
 
     connect_seconds: float = 15.0
@@ -208,7 +209,7 @@ class HttpOptions:
 
 
 class _Attempts:
-    """The tries of one call, and what they have used up so far."""
+    """The attempts of one call, with the time and waits used so far."""
 
     def __init__(self, options: HttpOptions, clock: Clock, random: Callable[[], float]) -> None:
         self.options = options
@@ -220,16 +221,16 @@ class _Attempts:
         self._waited_seconds = 0.0
 
     def now(self) -> datetime:
-        """The time of day."""
+        """Return the time of day."""
         return self._clock.now()
 
     async def within(self, work: Awaitable[T]) -> T:
-        """Await within the time that the call has left. Nothing is ever yielded inside this time-out."""
+        """Await within the remaining time of the call. Nothing is ever yielded inside this time-out."""
         async with asyncio.timeout(self._seconds_left()):
             return await work
 
     def may_relax(self) -> bool:
-        """Whether the request may be sent once more without what the server refused."""
+        """Return whether the request may be sent once more without what the server refused."""
         self._relaxations += 1
         return self._relaxations <= MAX_RELAXATIONS
 
@@ -237,7 +238,7 @@ class _Attempts:
         return max(self._deadline - self._clock.monotonic(), 0.0)
 
     def plan(self, failure: ModelError) -> float:
-        """How many seconds to wait until the request may be sent again."""
+        """Return the seconds to wait before the next attempt, or raise the failure if there is none."""
         self._failures += 1
         if not is_transient(failure) or self._failures >= self.options.tries:
             raise failure
@@ -248,7 +249,7 @@ class _Attempts:
         return seconds
 
     def _wait_seconds(self, failure: ModelError) -> float:
-        """Exponential backoff with full jitter, on top of what the server asked for.
+        """Return the exponential backoff with full jitter, added to the wait that the server requested.
 
         https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
         """
@@ -260,7 +261,10 @@ class _Attempts:
 
 
 STALE_SECONDS = 2.0
-"""A kept connection that the server had closed fails at once. One that fails later carried the request."""
+"""A kept connection that the server had closed fails within this time.
+
+If it fails later, the request was sent.
+"""
 
 _LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
@@ -270,7 +274,7 @@ class _Connection:
 
     Args:
         options: time-outs.
-        clock: tells a connection that was dead from one that died.
+        clock: used to distinguish a connection that was closed before from one that broke.
     """
 
     def __init__(self, options: HttpOptions, clock: Clock) -> None:
@@ -279,7 +283,7 @@ class _Connection:
         self.client: httpx2.AsyncClient | None = None
 
     async def post(self, url: str, headers: Mapping[str, str], content: bytes) -> httpx2.Response:
-        """Send JSON and wait for the head of the answer. The caller closes the answer."""
+        """Send JSON and wait for the head of the response. The caller closes the response."""
         import httpx2
 
         is_new = False
@@ -295,7 +299,7 @@ class _Connection:
             built = client.build_request(
                 "POST",
                 url,
-                headers={**ours, **_UNPACKED, **headers},
+                headers={**ours, **_UNCOMPRESSED, **headers},
                 content=content,
                 extensions={"trace": watch},
             )
@@ -307,8 +311,8 @@ class _Connection:
         except (httpx2.RemoteProtocolError, httpx2.NetworkError):
             if is_new or self._clock.monotonic() - sent_at > STALE_SECONDS:
                 raise
-        # A kept connection that the server had closed in the meantime (llama.cpp closes each after a
-        # stream and says that it does not) is no failure of the server.
+        # A kept connection that the server has closed in the meantime is no failure of the server:
+        # llama.cpp closes each one after a stream, contrary to its headers.
         return await client.send(built, stream=True)
 
     async def aclose(self) -> None:
@@ -323,13 +327,13 @@ class _Connection:
         import httpx2
 
         if self.client is None:
-            # Reading the machine's certificates takes longer than all else here. Without them no certificate is good.
+            # Loading the machine's certificates is slow. A context without them accepts no certificate.
             is_plain = url.lower().startswith("http:")
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True
             options = self._options
             timeout = httpx2.Timeout(options.read_seconds, connect=options.connect_seconds, pool=None)
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-            # A key must not go elsewhere: no redirects. A server on this machine needs no proxy.
+            # No redirects: the key must not be sent elsewhere. A server on this machine needs no proxy.
             try:
                 self.client = httpx2.AsyncClient(
                     verify=verify,
@@ -340,18 +344,18 @@ class _Connection:
                 )
             except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
                 raise ConfigurationError(
-                    f"the environment's proxy or certificate settings are no good: {error}"
+                    f"the environment's proxy or certificate settings cannot be used: {error}"
                 ) from None
         return self.client
 
 
 class HttpModel:
-    """A model behind a wire protocol. Safe for several calls at once in one event loop.
+    """A model behind a wire protocol. It supports concurrent calls in one event loop.
 
     A caller that leaves a stream early closes it: `async with aclosing(model.stream(...))`.
     """
 
-    def __init__(  # noqa: PLR0913  what the wiring passes in, each by its name
+    def __init__(  # noqa: PLR0913  keyword-only
         self,
         name: str,
         wire: Wire,
@@ -362,16 +366,16 @@ class HttpModel:
         on_wait: OnWait | None = None,
         options: HttpOptions | None = None,
     ) -> None:
-        """Nothing is opened before the first request.
+        """Create the model; no connection is opened before the first request.
 
         Args:
-            name: what the user calls the model.
+            name: the user's name of the model.
             wire: the protocol, which knows the address.
             api_key: sent with every request to the wire's address, and nowhere else.
             clock: for waits and reset times.
-            random: gives numbers from 0 up to 1, for the spread of the waits.
-            on_wait: told before each wait of `complete` where the request names nobody to tell
-                (`Request.on_retry`); `stream` tells it by an event.
+            random: returns numbers from 0 up to 1, for the jitter of the waits.
+            on_wait: called before each wait of `complete` if the request has no `Request.on_retry`; `stream`
+                yields an event instead.
             options: time-outs and retries.
 
         Raises:
@@ -389,7 +393,7 @@ class HttpModel:
         self._on_wait = on_wait
         self._options = options or HttpOptions()
         self._connection = _Connection(self._options, clock)
-        self._users = 0  # replies under way
+        self._users = 0  # running replies
         self._closing = False
 
     def __repr__(self) -> str:
@@ -401,13 +405,13 @@ class HttpModel:
         return self._name
 
     async def aclose(self) -> None:
-        """Close the connections, once the replies under way are over. A later request opens new ones."""
+        """Close the connections after the running replies. A later request opens new ones."""
         self._closing = self._users > 0
         if not self._closing:
             await self._connection.aclose()
 
     async def complete(self, request: Request) -> Response:
-        """Ask and wait for the whole reply."""
+        """Send a request and wait for the whole reply."""
         async with aclosing(self._ask(request, stream=False)) as events:
             async for event in events:
                 if isinstance(event, Completed):
@@ -423,11 +427,11 @@ class HttpModel:
             self._on_wait(event.seconds, event.error)
 
     def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
-        """Ask and take the reply in pieces. The last event is `Completed`."""
+        """Send a request and yield the reply in pieces. The last event is `Completed`."""
         return self._ask(request, stream=True)
 
     async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
-        """Try until there is a reply, or until trying makes no more sense."""
+        """Repeat the request until there is a reply, or no further attempt makes sense."""
         attempts = _Attempts(self._options, self._clock, self._random)
         self._users += 1
         try:
@@ -446,10 +450,10 @@ class HttpModel:
                     return
                 relaxed = wire.relax(request, said)
                 if relaxed is not None and attempts.may_relax():
-                    self._wire = relaxed  # kept: the server will not learn the feature between two requests
+                    self._wire = relaxed  # kept: the server will refuse the feature in later requests, too
                     heads = (one.encode(request, stream=stream).head for one in (wire, relaxed))
                     yield Relaxed(said, changed_fields(*heads))
-                    if isinstance(said, ProviderError):  # it may have worked on it before it said no
+                    if isinstance(said, ProviderError):  # the refused attempt may be billed
                         yield Waiting(0.0, said)
                 else:
                     seconds = attempts.plan(said)
@@ -464,10 +468,12 @@ class HttpModel:
 
 
 class JsonServer:
-    """A server that answers one JSON document with another, such as one of embeddings. It is asked as models are.
+    """A server that answers a JSON document with another one, such as one of embeddings.
+
+    It uses the same retries and limits as models.
 
     Args:
-        url: where documents go; the key is sent there and nowhere else.
+        url: the address of the requests; the key is sent there and nowhere else.
         api_key: sent as a bearer token; None sends none.
         clock: for waits.
         random: see `HttpModel`.
@@ -491,10 +497,10 @@ class JsonServer:
         self._connection = _Connection(self._options, clock)
 
     async def ask(self, value: JsonObject) -> Any:
-        """Send a document and give the server's own.
+        """Send a document and return the server's.
 
         Raises:
-            ModelError: there is none.
+            ModelError: the server gave none.
         """
         attempts = _Attempts(self._options, self._clock, self._random)
         content = json_bytes(value)
@@ -505,7 +511,7 @@ class JsonServer:
             await self._clock.sleep(attempts.plan(said))
 
     async def _try(self, content: bytes, attempts: _Attempts) -> Any:
-        """Send it once; a failure is returned, as `_Exchange` does."""
+        """Send the document once; a failure is returned, as in `_Exchange`."""
         import httpx2
 
         host = host_of(self.url)
@@ -522,25 +528,25 @@ class JsonServer:
         except ModelError as error:
             failure = error
         except ValueError:
-            failure = ProviderError(f"{host} answered with something else than JSON; check the address")
+            failure = ProviderError(f"{host} did not answer with JSON; check the address")
         except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
             failure = _connection_failure(host, error, attempts.options)
         failure.args = tuple(without_secrets(str(part), self._key) for part in failure.args)
         return failure
 
     async def aclose(self) -> None:
-        """Close the connections. A later question opens new ones."""
+        """Close the connections. A later request opens new ones."""
         await self._connection.aclose()
 
 
 class _Exchange:
     """One HTTP request and its reply.
 
-    A failure is returned, not raised: raised from here it would have the HTTP library's error as its
-    context, and that holds the request with the key.
+    A failure is returned, not raised. Raised from here it would have the HTTP library's error as its context,
+    which holds the request with the key.
     """
 
-    def __init__(  # noqa: PLR0913  one user passes them on
+    def __init__(  # noqa: PLR0913  one caller
         self,
         connection: _Connection,
         key: str,
@@ -564,7 +570,7 @@ class _Exchange:
         self._whole: Response | None = None
 
     async def next(self) -> list[Piece] | Response | ModelError:
-        """Give the next pieces of the reply; after the last ones the whole reply, or why there is none."""
+        """Return the next pieces of the reply; after the last ones the whole reply, or the error."""
         import httpx2
 
         if self._whole is not None:
@@ -578,10 +584,10 @@ class _Exchange:
         except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
             failure = _connection_failure(self._host, error, self._attempts.options)
         try:
-            # The reply may be complete although the connection did not end in good form.
+            # The reply may be complete although the connection broke.
             return self._finish()
         except ModelError:
-            # The HTTP library names the header that it cannot send.
+            # The HTTP library's message may contain the header that it cannot send.
             failure.args = tuple(without_secrets(str(part), self._key) for part in failure.args)
             return failure
 
@@ -625,7 +631,7 @@ class _Exchange:
         return held
 
     async def aclose(self) -> None:
-        """Give the connection back, or close it where the reply was not read to its end."""
+        """Return the connection to the pool, or close it if the reply was not read to its end."""
         try:
             if self._events is not None:
                 await self._events.aclose()

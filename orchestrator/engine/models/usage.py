@@ -1,4 +1,4 @@
-"""How many tokens a request and its reply had: as a server counts them, or estimated where it does not."""
+"""Token counts of requests and replies, as servers report them or estimated."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Request
 
 CHARACTERS_PER_TOKEN = 4
-"""A rough mean for English text and code."""
+"""Rough average for English text and code."""
 
 BYTES_PER_TOKEN = 2
-"""UTF-8 bytes that are taken for a token as long as no provider has counted them. English text and code have
-about four, so this is a safety factor of two; text of random characters can still count more."""
+"""UTF-8 bytes that count as a token until a provider has counted them.
+
+English text and code have about four, so this is a safety factor of two. Random characters can still need
+more tokens.
+"""
 
 TOKENS_PER_IMAGE = 1_000
-"""The order of magnitude of a picture in the vendors' price lists."""
+"""Order of magnitude of an image in the vendors' price lists."""
 
 MOST_TOKENS = 10**12
-"""No request has so many. A larger count is taken for this one, so that it can be priced and added up."""
+"""Upper bound of a count, so that every count can be priced and summed. No request has this many tokens."""
 
 _BYTES_OF_PUNCTUATION = 4
 _ESCAPED = '\n\r\t"\\'
 
 
 def count_of(counts: object, name: str) -> int:
-    """A number of tokens in a JSON object, from 0 to `MOST_TOKENS`; 0 where there is none."""
+    """Return a token count in a JSON object, from 0 to `MOST_TOKENS`; 0 if there is none."""
     number = counts.get(name) if isinstance(counts, Mapping) else None
     if not isinstance(number, int | float) or (isinstance(number, float) and not math.isfinite(number)):
         return 0
@@ -42,16 +45,16 @@ def count_of(counts: object, name: str) -> int:
 def counted_or_estimated(
     counted: Usage | None, request: Request, reply: Message, *, may_be_free: bool = False
 ) -> tuple[Usage, bool]:
-    """What the server counted, with an estimate in the place of what it did not; and whether it counted all.
+    """Return the server's counts, with estimates for missing ones, and whether the server counted all.
 
-    Every request has tokens, and so has every reply with something in it: 0 is no count of them. With 0,
+    Every request has tokens, and so has every reply with content, so 0 is not a valid count for them. With 0,
     limits on tokens and cost would never be reached.
 
     Args:
-        counted: what the server said.
-        request: what it was asked.
-        reply: what it answered.
-        may_be_free: where it counted the request, a reply of 0 tokens is one that it does not bill.
+        counted: the server's counts.
+        request: the request.
+        reply: the reply.
+        may_be_free: whether the server bills nothing for a reply of 0 tokens if it counted the request.
     """
     usage = counted or Usage()
     misses_input = usage.input_tokens <= 0
@@ -69,7 +72,7 @@ def counted_or_estimated(
 
 
 def estimated_usage(request: Request, reply: Message) -> Usage:
-    """Tokens by the length of the text, from above."""
+    """Estimate an upper bound of the tokens by the length of the text."""
     schema = request.output_schema.schema if request.output_schema else {}
     tools = sum(
         size_of_text(tool.name) + size_of_text(tool.description) + size_of_json(tool.parameters)
@@ -81,12 +84,15 @@ def estimated_usage(request: Request, reply: Message) -> Usage:
 
 
 def size_of_text(text: str) -> int:
-    """UTF-8 bytes."""
+    """Return the size of a text in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def size_of_json(value: JsonObject) -> int:
-    """About the size of the JSON text, from above. Without recursion: a model may nest as deep as it likes."""
+    """Return an upper estimate of the size of a value's JSON text.
+
+    It uses no recursion, because a model may nest values to any depth.
+    """
     size, rest = 0, [value] if value else []
     while rest:
         item: Any = rest.pop()
@@ -127,12 +133,13 @@ def _tokens(size: int) -> int:
 
 
 def openai_usage(usage: Mapping[str, Any] | None) -> Usage | None:
-    """The vendor's counts; None where nothing was counted.
+    """Return the vendor's counts; None if nothing was counted.
 
-    Most servers count the cache among the prompt's tokens and reasoning among the completion's; some leave
-    one of them out, and name it only beside a total that has it. What is left out is what explains the total
-    exactly (see `_left_out`). What nobody explains of the total is input, which is the cheaper one, unless the
-    server says nothing of reasoning: then the model thought and hid it, as Gemini does at its compatible address.
+    Most servers include cached tokens in the prompt's count and reasoning in the completion's. Some omit one
+    of them and report it only as a part of the total. The omitted part is the one that explains the total
+    exactly (see `_uncounted_tokens`). The rest of the total counts as input, which is cheaper. If the server
+    does not report reasoning, the rest counts as output instead: then the model has hidden reasoning, as
+    Gemini's at its compatible address.
     """
     if not usage:
         return None
@@ -146,7 +153,7 @@ def openai_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     written = count_of(read, "cache_write_tokens") or count_of(usage, "cache_creation_input_tokens")
     reasoning = count_of(made, "reasoning_tokens") or count_of(usage, "reasoning_tokens")
     rest = max(count_of(usage, "total_tokens") - prompt - completion, 0)
-    more_read, more_made = _left_out((prompt, cached, written), (completion, reasoning), rest)
+    more_read, more_made = _uncounted_tokens((prompt, cached, written), (completion, reasoning), rest)
     unexplained = max(rest - more_read - more_made, 0)
     says_reasoning = isinstance(made, Mapping) and made.get("reasoning_tokens") is not None
     if not prompt or (completion and says_reasoning):
@@ -167,12 +174,13 @@ def openai_usage(usage: Mapping[str, Any] | None) -> Usage | None:
 _CACHED = ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
 
 
-def _left_out(read: tuple[int, int, int], made: tuple[int, int], rest: int) -> tuple[int, int]:
-    """How many tokens of the cache the prompt's count leaves out, and of reasoning the completion's.
+def _uncounted_tokens(read: tuple[int, int, int], made: tuple[int, int], rest: int) -> tuple[int, int]:
+    """Return the cached tokens missing in the prompt's count, and reasoning missing in the completion's.
 
-    Each is left out whole or not at all. The first that explains the rest of the total exactly counts, else the
-    least with which no part is larger than its whole; what was written into the cache goes with what was read
-    from it, where there is so much. Without a rest the prompt's count stands as it is.
+    Each is missing entirely or not at all. The first combination that explains the rest of the total exactly
+    counts, or else the smallest one with which no part exceeds its whole. Tokens written to the cache are
+    added to those read from it if the rest is large enough. Without a rest the prompt's count is used
+    unchanged.
     """
     prompt, cached, written = read
     completion, reasoning = made

@@ -1,6 +1,6 @@
-"""What a wire protocol is: two pure halves, from our request to JSON and from JSON to our reply.
+"""Wire protocols: each converts a request to the vendor's JSON, and the vendor's JSON to a reply.
 
-`transport` does the talking; a protocol module never does I/O.
+Both directions are pure. `transport` does the I/O; a protocol module never does.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _DIGEST_CHARACTERS = 16
 
 
 def plain_name(text: str, most: int) -> str:
-    """Letters, digits, `_` and `-`, of which there is at least one and at most `most`."""
+    """Return a name of at most `most` letters, digits, `_` and `-`, and of at least one."""
     return _NOT_PLAIN.sub("_", text)[:most] or "_"
 
 
 def dotted_name(text: str, most: int) -> str:
-    """The same with dots and colons; it begins with a letter or `_`."""
+    """Return a name that may also have dots and colons, and begins with a letter or `_`."""
     name = _NOT_DOTTED.sub("_", text)
     return (name if name[:1].isalpha() or name.startswith("_") else f"_{name}")[:most]
 
 
 def short_id(text: str, most: int) -> str:
-    """The id; one that is too long ends in a digest, so that different ones stay different."""
+    """Return the id; a too long one ends in a digest, so that different ids stay different."""
     if len(text) <= most:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARACTERS]
@@ -57,16 +57,16 @@ _SURROGATE_ESCAPE = b"\\ud"
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
-    """What is sent. The key is not in it: `Wire.credentials` makes its headers when the request goes out.
+    """A request as it is sent, except the key, whose headers `Wire.credentials` adds when it is sent.
 
-    The conversation is the last field of the JSON object, so that a longer conversation's bytes begin
-    with the shorter one's.
+    The conversation is the last field of the JSON object, so that the bytes of a longer conversation begin
+    with those of a shorter one.
 
     Attributes:
-        head: every field but the conversation.
+        head: every field except the conversation.
         list_name: the conversation's field: `messages`, `input` or `contents`.
         entries: the conversation's entries, each the JSON text of one or more entries joined by commas.
-        encoded: remembers the head's JSON for the next request.
+        encoded: caches the head's JSON for the next request.
     """
 
     url: str
@@ -85,20 +85,20 @@ class WireRequest:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body as a value, for those who look into it."""
+        """The body as a value, for inspection."""
         value: dict[str, Any] = json.loads(self.content)
         return value
 
 
 def json_bytes(value: Any) -> bytes:
-    """JSON without blanks, in UTF-8. Half of a surrogate pair, which has no bytes, becomes `?`."""
+    """Return JSON without blanks, in UTF-8. An unpaired surrogate, which has no bytes, becomes `?`."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 class EncodedMessages:
-    """The JSON of messages: made once for each message object, and forgotten with it; and of the last head.
+    """A cache of the JSON of messages, kept as long as each message object lives, and of the last head.
 
-    A wire keeps one for all its requests, so a step costs what is new, not what was said before.
+    A wire uses one for all its requests, so that a step costs only the encoding of new messages.
     """
 
     def __init__(self) -> None:
@@ -106,13 +106,13 @@ class EncodedMessages:
         self._head: tuple[JsonObject, bytes] = ({}, b"{}")
 
     def head(self, head: JsonObject) -> bytes:
-        """The JSON of a request without its conversation; made anew only where it is not the last one's."""
+        """Return the JSON of a request without its conversation; encode it only if it has changed."""
         if head != self._head[0]:
             self._head = (head, json_bytes(dict(head)))
         return self._head[1]
 
     def get(self, message: Message, encode: Callable[[Message], Iterable[JsonObject]]) -> bytes:
-        """The entries that `encode` makes of the message, joined by commas; empty where it makes none."""
+        """Return the entries that `encode` makes of the message, joined by commas; empty if it makes none."""
         key = id(message)
         known = self._known.get(key)
         if known is not None and known[0]() is message:
@@ -130,18 +130,18 @@ class EncodedMessages:
 
 
 class ReplyDecoder(ABC):
-    """Reads one reply, as a stream or whole. Use it once.
+    """Decodes one reply, streamed or whole. Use it once.
 
     Attributes:
-        done: the protocol's own end mark was read: nothing more is coming.
+        done: the protocol's own end mark was read: nothing more follows.
     """
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
-        """Begin.
+        """Create a decoder.
 
         Args:
-            request: what was asked.
-            model: its name, where the reply names none.
+            request: the request.
+            model: the model's name if the reply names none.
             where: the server's host, for messages.
         """
         self.done = False
@@ -151,7 +151,7 @@ class ReplyDecoder(ABC):
         self._id: str | None = None
 
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Take one server-sent event; give what it adds to the reply. Unknown events add nothing.
+        """Decode one server-sent event; return what it adds to the reply. Unknown events add nothing.
 
         Raises:
             ModelError: the event is an error, or cannot be read.
@@ -159,17 +159,17 @@ class ReplyDecoder(ABC):
         text = data.strip()
         if self.done or not text:
             return []
-        if text == "[DONE]":  # some servers end the stream of every protocol as OpenAI does
+        if text == "[DONE]":  # some servers end the streams of all protocols like OpenAI
             self.done = True
             return []
         value = read_event(data, self._where)
         return self._take_event(event, value) if isinstance(value, dict) else []
 
     def read(self, body: bytes) -> Response:
-        """Read a whole reply (a body with status 200).
+        """Decode a whole reply (a body with status 200).
 
         Raises:
-            ModelError: the body is an error, or no reply.
+            ModelError: the body is an error, or is not a reply.
         """
         self._take_document(read_reply(body, self._where))
         self.done = True
@@ -177,7 +177,7 @@ class ReplyDecoder(ABC):
 
     @abstractmethod
     def finish(self) -> tuple[list[Piece], Response]:
-        """Give what was held back, and the whole reply.
+        """Return the pieces that were held back, and the whole reply.
 
         Raises:
             ConnectionFailedError: the stream ended before the reply did.
@@ -185,11 +185,11 @@ class ReplyDecoder(ABC):
 
     @abstractmethod
     def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
-        """Take the object that an event has."""
+        """Decode the object in an event."""
 
     @abstractmethod
     def _take_document(self, value: Mapping[str, Any]) -> None:
-        """Take a whole reply."""
+        """Decode a whole reply."""
 
     def _cut_off(self) -> ConnectionFailedError:
         return ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
@@ -206,45 +206,45 @@ class ReplyDecoder(ABC):
 
 
 def finish_with_calls(finish: FinishReason, parts: Iterable[Part]) -> FinishReason:
-    """Why a reply ended: a complete one that has calls ended for them, whatever the server says."""
+    """Return the finish reason: a complete reply with calls ended for them, whatever the server says."""
     complete = finish in {FinishReason.STOP, FinishReason.OTHER}
     has_calls = any(isinstance(part, ToolCall) for part in parts)
     return FinishReason.TOOL_CALLS if complete and has_calls else finish
 
 
 class Wire(Protocol):
-    """One protocol, for one model at one address. A frozen value."""
+    """A protocol for one model at one address. An immutable value."""
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """The address of the requests."""
 
     def credentials(self, api_key: str) -> Mapping[str, str]:
-        """The headers that carry the key."""
+        """Return the headers that carry the key."""
 
     def encode(self, request: Request, *, stream: bool) -> WireRequest:
-        """Our request in the vendor's words. Equal requests give equal bytes."""
+        """Encode a request for the vendor. Equal requests give equal bytes."""
 
     def decoder(self, request: Request) -> ReplyDecoder:
-        """A reader for one reply to this request."""
+        """Return a decoder for one reply to this request."""
 
     def relax(self, request: Request, error: ModelError) -> Wire | None:
-        """The same wire without the feature that this error refuses, if the request can do without; else None."""
+        """Return the wire without the feature that this error refuses; None if the request needs it."""
 
 
 def endpoint(api_url: str, suffix: str) -> str:
-    """Where requests go, from what a user configures as the API's address.
+    """Return the address of the requests for the API address that a user configured.
 
-    An address that ends with the suffix (`/chat/completions`) is taken as it is. One without a
-    path gets `/v1` and the suffix. To any other the suffix is appended. A query is kept.
+    An address that ends with the suffix (`/chat/completions`) is used unchanged. One without a path gets
+    `/v1` and the suffix. To any other the suffix is appended. A query is kept.
 
     Raises:
-        ConfigurationError: it is not an http(s) address, or it has a user name or password in it.
+        ConfigurationError: it is not an http(s) address, or it contains a user name or password.
     """
     problem = ConfigurationError(f"the API address must look like https://host/v1, not {api_url[:100]!r}")
     try:
         parts = urlsplit(api_url.strip())
-        parts.port  # noqa: B018  raises on a port that is no number
+        parts.port  # noqa: B018  raises ValueError for an invalid port
     except ValueError:
         raise problem from None
     if holds_credential(api_url):
@@ -264,17 +264,17 @@ def endpoint(api_url: str, suffix: str) -> str:
 
 
 def host_of(url: str) -> str:
-    """Host and port of an address, as error messages name it."""
+    """Return host and port of an address, for error messages."""
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def read_json(raw: str | bytes) -> Any:
     """Parse JSON strictly (no NaN, no Infinity by name), in text that can be written as UTF-8.
 
-    Half of a surrogate pair, which a model can write as an escape, becomes U+FFFD.
+    An unpaired surrogate, which a model can write as an escape, becomes U+FFFD.
 
     Raises:
-        ValueError: not JSON, or nested too deeply.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     try:
         value = json.loads(raw, parse_constant=_refuse_constant)
@@ -298,7 +298,7 @@ def read_event(data: str, where: str) -> Any:
     """Parse the data of a server-sent event.
 
     Raises:
-        ConnectionFailedError: the JSON is cut or broken, so another try makes sense.
+        ConnectionFailedError: the JSON is cut or broken, so that another attempt makes sense.
     """
     try:
         return read_json(data)
@@ -310,8 +310,8 @@ def read_reply(body: bytes, where: str) -> Mapping[str, Any]:
     """Parse the body of a successful reply.
 
     Raises:
-        ConnectionFailedError: the JSON is cut or broken, so another try makes sense.
-        ProviderError: the body is something else altogether, such as a web page.
+        ConnectionFailedError: the JSON is cut or broken, so that another attempt makes sense.
+        ProviderError: the body is not a reply at all, such as a web page.
     """
     if body.strip() and body.lstrip()[:1] not in {b"{", b"["}:
         what = "a web page" if body.lstrip()[:1] == b"<" else "text that is not JSON"
@@ -326,17 +326,17 @@ def read_reply(body: bytes, where: str) -> Mapping[str, Any]:
 
 
 def dicts(value: object) -> list[dict[str, Any]]:
-    """The JSON objects of a list; nothing where there is no list."""
+    """Return the JSON objects in a list; nothing if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def as_text(value: object) -> str:
-    """A field that should be text; empty where it is missing or is something else."""
+    """Return a field that should be text; empty if it is missing or something else."""
     return value if isinstance(value, str) else ""
 
 
 def read_arguments(raw: object) -> dict[str, Any]:
-    """A tool call's arguments; those that are no JSON object come under the key `INVALID_ARGUMENTS`."""
+    """Return a tool call's arguments; if they are not a JSON object, under the key `INVALID_ARGUMENTS`."""
     if raw is None or (isinstance(raw, str) and not raw.strip()):
         return {}
     if isinstance(raw, dict):
@@ -349,7 +349,7 @@ def read_arguments(raw: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {INVALID_ARGUMENTS: text}
 
 
-def made_up_id(number: int, *facts: object) -> str:
-    """An id for a call that came without one: the same reply always gives the same id."""
+def generated_id(number: int, *facts: object) -> str:
+    """Return an id for a call without one: the same reply always gives the same id."""
     digest = hashlib.sha256(repr((number, facts)).encode("utf-8", "replace")).hexdigest()
     return f"call_{digest[:20]}"

@@ -1,1 +1,1 @@
-"""Which tools a model is shown, under which prompt, with which defaults."""
+"""Profiles: the tools, the prompt and the defaults for a family of models."""

@@ -1,4 +1,4 @@
-"""The profile for Anthropic's models: files are changed by replacing text that is in them once."""
+"""The profile for Anthropic's models: files are changed by replacing text that occurs in them once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
 
 COMMAND_TIMEOUT_MS = 120_000
-"""Where the model does not say: section 3.5 of the specification; the session's maximum still holds."""
+"""Default time-out of a command: section 3.5 of the specification; the session's maximum still applies."""
 
 
 def anthropic_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
-    """The tools of section 3.5 of the coding agent loop specification, without those for subagents."""
+    """Return the tools of section 3.5 of the coding agent loop specification, except those for subagents."""
     look = grep("core/grep", output_modes=True), glob("core/glob")
     return (read_text_or_image(), overwrite_file(), edit_string(), shell(), *look, *web)
 
@@ -34,10 +34,10 @@ def anthropic(
     dangerous: bool = True,
     beta_headers: Sequence[str] | str = (),
 ) -> Profile:
-    """The profile `anthropic`. Its commands may run 120 s where the model does not say.
+    """Create the profile `anthropic`. Its commands have a time-out of 120 s unless the model sets one.
 
     Args:
-        beta_headers: names of beta features, sent with each request; one name may be given as it is.
+        beta_headers: names of beta features, sent with each request; a single name may be a plain string.
     """
     betas = [beta_headers] if isinstance(beta_headers, str) else list(beta_headers)
     options: dict[str, JsonObject] = {"anthropic": {"beta_headers": betas}} if betas else {}

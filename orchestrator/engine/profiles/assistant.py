@@ -1,4 +1,4 @@
-"""The profile of the assistant specification: its tools under its names, for a person who works in a folder."""
+"""The profile of the assistant specification, with its tools and their names, for work in a folder."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 INSTRUCTIONS = "PROMPT.md"
-"""A person's own instructions beside the project (section 3.4 of the specification)."""
+"""The user's own instructions beside the project (section 3.4 of the specification)."""
 
 
 def assistant_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
-    """The tools of appendix A of the specification that need nothing of the host.
+    """Return the tools of appendix A of the specification that need nothing of the host.
 
-    The session adds those for subagents, `make_profile` those for the list of what is to be done, and a host that has
-    a memory the tools over it.
+    The session adds those for subagents, `make_profile` those for the to-do list, and a host with a memory
+    those for the memory.
     """
     return (*file_suite(), shell_execute(), pdf_extract_text(), *web)
 
 
 def assistant_web_tools(access: WebAccess) -> tuple[Tool, ...]:
-    """`web_fetch`, and `web_search` if there is an engine for it."""
+    """Return `web_fetch`, and `web_search` if a search engine is available."""
     from orchestrator.engine.tools.web import PageReader, searches, web_fetch
 
     return web_fetch(PageReader(access)), *searches(access)
@@ -38,7 +38,7 @@ def assistant_web_tools(access: WebAccess) -> tuple[Tool, ...]:
 def assistant(
     *, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerous: bool = True
 ) -> Profile:
-    """The profile `assistant`."""
+    """Create the profile `assistant`."""
     tools = with_custom(assistant_tools(web), custom)
     return Profile(
         name="assistant",

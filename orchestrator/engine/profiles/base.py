@@ -1,7 +1,7 @@
-"""What a profile is, which ones there are, and how one is made by its name.
+"""The class of profiles, their names, and how a profile is created by name.
 
-A profile is a prompt, `prompts/profiles/NAME.md`, with the planner's tools. Where it has others, a module NAME beside
-this one makes it, by a function of that name that takes the arguments of `planner`.
+A profile is a prompt, `prompts/profiles/NAME.md`, with the planner's tools. If it has other tools, a module
+NAME beside this one creates it, by a function of that name with the arguments of `planner`.
 """
 
 from __future__ import annotations
@@ -32,49 +32,47 @@ if TYPE_CHECKING:
 UNIVERSAL_DOCUMENT = "AGENTS.md"
 
 SKILL_BYTES = 20_480
-"""Of a skill: about the 5,000 tokens that its specification advises."""
+"""Size of a skill: about the 5,000 tokens that the specification of skills recommends."""
 
 ReplyPrice: TypeAlias = "Callable[[Usage], float | None]"
-"""What a reply cost in USD, or None where the model's price is unknown."""
+"""Returns the cost of a reply in USD, or None if the model's price is unknown."""
 
 OtherModel: TypeAlias = "Callable[[str], tuple[Model, ReplyPrice]]"
-"""The model of this name at the same provider. May raise `ConfigurationError`."""
+"""Returns the model of this name at the same provider, and its price. May raise `ConfigurationError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Tools and words that suit a family of models, whatever protocol carries them.
+    """Tools and prompts for a family of models, independent of the protocol.
 
     Attributes:
         name: one of `profile_names()`.
-        tools: all tools, dangerous ones included; the gate and the prompt leave those out in
-            safe mode. A host registers its own over them; the latest of a name wins.
+        tools: all tools, dangerous ones included; the gate and the prompt omit those in safe mode. A host may
+            add its own; of two tools with one name the later one is used.
         base_prompt: the first part of the system prompt, already rendered.
-        documents: the project's instruction files that are read, by path below a folder.
-        documents_from_root: they are looked for from the root of the file system, not only from
-            that of the git repository.
-        command_timeout_ms: how long a command may run where the model does not say; None leaves it
-            to the session.
-        supports_parallel_tool_calls: a reply may have several calls, which then run at the same time; else
-            one call is asked for, and several run one after the other.
+        documents: the project's instruction files to read, by path below a folder.
+        documents_from_root: whether they are searched from the root of the file system, instead of only from
+            the root of the git repository.
+        command_timeout_ms: default time-out of a command; None uses the session's.
+        supports_parallel_tool_calls: whether a reply may have several calls, which then run concurrently.
+            Otherwise one call is requested, and several run one after the other.
         subagents: whether the session adds the tools for subagents.
-        subagents_in_background: these are `subagent` and `subagent_status`, and there are none below a subagent; else
-            the tools that start and steer them.
+        subagents_in_background: whether these are `subagent` and `subagent_status`, without further levels of
+            subagents, instead of the tools that start and steer them.
         provider_options: see `Request.provider_options`.
-        model: the model that the profile was made for; a session may be given another one.
-        supports_reasoning: that model takes a reasoning effort; else none is sent to it.
-        supports_streaming: its replies can be had in pieces; else they are asked for whole.
-        supports_images: it reads pictures; else it is told of them in words.
-        context_window_size: how many tokens it can read; None where that is not known, and no warning is due.
-        is_brief: its models are given no more than they need.
-        skill_bytes: how much of a skill's text its models are given, where nobody says otherwise.
-        has_role: its prompt tells how a task is done and proposed; else the bot adds that.
-        max_output_tokens: the longest reply, where the session sets none; None leaves it to the server.
-        temperature: what suits the models of this profile, where the session sets none and no call
-            failed since something was changed; None sends none.
-        price: what a reply of that model cost in USD, None where it is not known.
-        other_model: makes another model of the same provider with its price, by name; for subagents.
-        knowledge_cutoff: up to when that model knows the world, as its vendor words it; empty if unknown.
+        model: the model for which the profile was created; a session may use another one.
+        supports_reasoning: whether that model accepts a reasoning effort; if not, none is sent to it.
+        supports_streaming: whether it can stream replies; if not, whole replies are requested.
+        supports_images: whether it reads images; if not, it gets a note in their place.
+        context_window_size: tokens that it can read; None if unknown, so that no warning is given.
+        is_brief: whether its models get only necessary information.
+        skill_bytes: the default size of a skill's text for its models.
+        has_role: whether its prompt explains how a task is done and proposed; if not, the bot adds that.
+        max_output_tokens: the default limit of a reply; None leaves it to the server.
+        temperature: the default temperature until a call has failed since the last change; None sends none.
+        price: computes the cost of a reply of that model in USD; returns None if it is unknown.
+        other_model: creates another model of the same provider by name, with its price; for subagents.
+        knowledge_cutoff: the end of that model's knowledge, as its vendor words it; empty if unknown.
     """
 
     name: str
@@ -102,7 +100,7 @@ class Profile:
     other_model: OtherModel | None = None
 
     def for_model(self, model: Model | None, facts: ModelFacts | None = None) -> Profile:
-        """The same profile, made for a model and with what is known of it."""
+        """Return a copy for a model and its known abilities."""
         if facts is None:
             return replace(self, model=model)
         return replace(
@@ -116,16 +114,16 @@ class Profile:
         )
 
     def is_made_for(self, model: Model) -> bool:
-        """Whether what the profile says of its model is true of this one."""
+        """Return whether the profile's data about its model applies to this model."""
         return self.model is None or self.model is model
 
     def priced(self, price: ReplyPrice, other_model: OtherModel | None) -> Profile:
-        """The same profile, knowing what its model costs and how to reach others."""
+        """Return a copy with the price of its model and the access to other models."""
         return replace(self, price=price, other_model=other_model)
 
 
 def base_prompt(profile_name: str, tools: ToolRegistry, *, dangerous: bool) -> str:
-    """Render `prompts/profiles/<profile_name>.md`, which names only those of the tools that the model is shown."""
+    """Render `prompts/profiles/<profile_name>.md`, which names only the tools that the model is shown."""
     shown = tools.definitions(dangerous=dangerous)
     return render(f"profiles/{profile_name}", tools=[tool.name for tool in shown], definitions=shown)
 
@@ -134,22 +132,22 @@ _HAS_PROFILES = re.compile(r"^PROFILES\b", re.MULTILINE)
 
 
 def profile_names() -> tuple[str, ...]:
-    """The names of all profiles."""
+    """Return the names of all profiles."""
     return tuple(sorted(path.stem for path in (prompts_folder() / "profiles").glob("*.md")))
 
 
 def make_profile(
     name: str, *, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerous: bool
 ) -> Profile:
-    """Make a profile, one of `profile_names()`, with the tools that name it in their own files.
+    """Create a profile by name (`profile_names()`), with the tools whose modules name it.
 
     Args:
         web: the web tools as this profile names them; none if the session has no web.
-        custom: tools of the host, after the others; of two with one name the host's is taken.
+        custom: tools of the host, after the others; of two with one name the host's is used.
         dangerous: whether the model is shown dangerous tools.
     """
     own = _has_module(name)
-    module = name if own else "planner"  # which imports this module
+    module = name if own else "planner"  # imported below, because it imports this module
     make = getattr(import_module(f"{__package__}.{module}"), module)
     named = {} if own else {"name": name}
     made: Profile = make(web=(*web, *_added_tools(name)), custom=custom, dangerous=dangerous, **named)
@@ -157,9 +155,9 @@ def make_profile(
 
 
 def with_skills(profile: Profile, skills: Skills) -> Profile:
-    """The same profile, with a tool that reads skills and with the words of those that were chosen.
+    """Return a copy with a tool that reads skills, and with the text of the chosen skills.
 
-    A brief profile has the chosen ones alone.
+    A brief profile gets only the chosen ones.
     """
     from orchestrator.engine.tools.registry import ToolRegistry
     from orchestrator.engine.tools.use_skill import use_skill
@@ -174,7 +172,7 @@ def with_skills(profile: Profile, skills: Skills) -> Profile:
 
 
 def web_tools_of(profile: str, access: WebAccess) -> tuple[Tool, ...]:
-    """Make the web tools of a profile: by `NAME_web_tools` of its module, if there is one, else the planner's."""
+    """Create the web tools of a profile, by `NAME_web_tools` of its module or else the planner's."""
     from orchestrator.engine.tools.web import web_tools
 
     module = import_module(f"{__package__}.{profile}") if _has_module(profile) else None
@@ -187,9 +185,10 @@ def _has_module(profile: str) -> bool:
 
 
 def _added_tools(profile: str) -> tuple[Tool, ...]:
-    """The tools of all modules in `tools` whose `PROFILES` name this profile, in the order of the modules' names.
+    """Return the tools of all modules in `tools` whose `PROFILES` name this profile, sorted by module.
 
-    Such a module is called like its tool, and has a function of that name that makes it, or a tuple of several.
+    Such a module has the name of its tool, and a function of that name that returns the tool, or a tuple of
+    several.
     """
     added: list[Tool] = []
     for name in _modules_with_profiles():
@@ -202,6 +201,9 @@ def _added_tools(profile: str) -> tuple[Tool, ...]:
 
 @cache
 def _modules_with_profiles() -> tuple[str, ...]:
-    """The modules in `tools` that have `PROFILES`, by their text: to import all of them would slow each start."""
+    """Return the modules in `tools` that have `PROFILES`.
+
+    They are found by their source text, because importing all of them would slow down each start.
+    """
     paths = sorted(path for folder in tools.__path__ for path in Path(folder).glob("*.py"))
     return tuple(path.stem for path in paths if _HAS_PROFILES.search(path.read_text("utf-8")))

@@ -1,4 +1,4 @@
-"""The profile of the teaching agent specification: it looks and changes nothing, and says what it takes its task to be."""
+"""The profile of the teaching agent specification: it reads, changes nothing, and states its hypothesis."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SKILL_BYTES = 4_096
 
 
 def explorer_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
-    """The tools of section "Tool System" of the specification."""
+    """Return the tools of section "Tool System" of the specification."""
     listing = list_dir("explorer/list_files", name="list_files")
     return (read_file(), listing, grep(), look_by_command(), *web)
 
 
 def explorer(*, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerous: bool = True) -> Profile:
-    """The profile `explorer`."""
+    """Create the profile `explorer`."""
     tools = with_custom(explorer_tools(web), custom)
     return Profile(
         name="explorer",

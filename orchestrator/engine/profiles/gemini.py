@@ -1,4 +1,4 @@
-"""The profile for Google's models: files are read in bulk, and changed by replacing text a counted number of times."""
+"""The profile for Google's models: files are read in bulk, and changed by counted replacements of text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
-    """The tools of section 3.6 of the coding agent loop specification, without those for subagents."""
+    """Return the tools of section 3.6 of the coding agent loop specification, except those for subagents."""
     return (
         read_text_or_image(),
         read_many_files(),
@@ -35,7 +35,7 @@ def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
 
 
 def gemini_web_tools(access: WebAccess) -> tuple[Tool, ...]:
-    """`web_search`, if there is an engine for it, and `web_fetch`, as Google's models know them."""
+    """Return `web_search`, if a search engine is available, and `web_fetch`, as Google's models know them."""
     from orchestrator.engine.tools.web import PageReader, searches, web_fetch
 
     return *searches(access), web_fetch(PageReader(access))
@@ -49,11 +49,11 @@ def gemini(
     safety_settings: Sequence[JsonObject] | None = None,
     grounding: bool = False,
 ) -> Profile:
-    """The profile `gemini`. Its commands run as long as the session says, 10 s by default.
+    """Create the profile `gemini`. Its commands have the session's time-out, 10 s by default.
 
     Args:
-        safety_settings: the vendor's list of categories and thresholds; None leaves its defaults.
-        grounding: the model may search the web by itself.
+        safety_settings: the vendor's list of categories and thresholds; None uses its defaults.
+        grounding: whether the model may search the web by itself.
     """
     options: dict[str, Any] = {}
     if safety_settings is not None:

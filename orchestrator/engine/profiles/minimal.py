@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def minimal_tools(web: tuple[Tool, ...] = (), *, submit: bool = False) -> tuple[Tool, ...]:
-    """The tools of that specification; `submit` only if it is enabled."""
+    """Return the tools of that specification; `submit` only if it is enabled."""
     tools = (
         shell_command(),
         read_text_or_image(),
@@ -36,10 +36,10 @@ def minimal(
     dangerous: bool = True,
     submit: bool = False,
 ) -> Profile:
-    """The profile `minimal`.
+    """Create the profile `minimal`.
 
     Args:
-        submit: only a call of `submit` ends the session.
+        submit: whether only a call of `submit` ends the session.
     """
     tools = with_custom(minimal_tools(web, submit=submit), custom)
     return Profile(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def openai_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
-    """The tools of section 3.4 of the coding agent loop specification, without those for subagents."""
+    """Return the tools of section 3.4 of the coding agent loop specification, except those for subagents."""
     look = grep("core/grep"), glob("core/glob")
     return (read_text_or_image(), apply_patch(), overwrite_file(), shell(), *look, *web)
 
@@ -27,7 +27,7 @@ def openai(
     custom: tuple[Tool, ...] = (),
     dangerous: bool = True,
 ) -> Profile:
-    """The profile `openai`. Its commands run as long as the session says, 10 s by default."""
+    """Create the profile `openai`. Its commands have the session's time-out, 10 s by default."""
     tools = with_custom(openai_tools(web), custom)
     return Profile(
         name="openai",

@@ -1,4 +1,4 @@
-"""The profile of the pull-request bot: its tools, and how it is told to work."""
+"""The profile of the pull-request bot: its tools and its prompt."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def planner(
     dangerous: bool = False,
     name: str = "planner",
 ) -> Profile:
-    """The profile `planner`, or one that has its tools and a prompt of its own.
+    """Create the profile `planner`, or one with its tools and a separate prompt.
 
     Args:
         web: the web tools; none if the session has no web.
-        custom: tools of the host, after the others; of two with one name the host's is taken.
-        dangerous: changes nothing here, because the prompt never names dangerous tools.
-        name: the profile's name, and that of its prompt.
+        custom: tools of the host, after the others; of two with one name the host's is used.
+        dangerous: has no effect, because the prompt never names dangerous tools.
+        name: the name of the profile and of its prompt.
     """
     del dangerous
     own = (read_file(), list_dir(), grep(), glob(), edit_file(), write_file(), run_shell_command())
@@ -38,6 +38,6 @@ def planner(
 
 
 def planner_over(tools: ToolRegistry, name: str = "planner") -> Profile:
-    """The profile over these tools. Its base prompt names safe tools only, whatever mode it is used in."""
+    """Create the profile with these tools. Its base prompt names only safe tools, whatever the mode."""
     safe = [definition.name for definition in tools.definitions(dangerous=False)]
     return Profile(name, tools, render(f"profiles/{name}", tools=safe), has_role=True)

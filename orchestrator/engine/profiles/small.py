@@ -1,4 +1,4 @@
-"""The profile for models of few parameters: whole files, few tools, few words."""
+"""The profile for models with few parameters: whole files, few tools, short prompts."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 REPLY_TOKENS = 2_048
-"""A file of 150 lines and a pull request. Small models come to repeat themselves, and then never end."""
+"""Enough for a file of 150 lines and a pull request. Small models may repeat themselves without end."""
 
 _NOT_SHOWN = frozenset({"ask_question", RUN_TESTS})
-"""Nobody could answer what it would ask, and the host runs the tests anyway."""
+"""Hidden tools: nobody could answer a question, and the host runs the tests anyway."""
 
 
 def small(*, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerous: bool = False) -> Profile:
-    """The profile `small`.
+    """Create the profile `small`.
 
-    A model of a few billion parameters repairs a short program when it may write it down again, and fails when
-    it has to quote the lines that it changes, so the prompt asks for whole files. Its likeliest
-    reply is its best one; the one after a failed call is drawn, so that it is another.
+    A model of a few billion parameters repairs a short program if it may write the whole file, and fails if
+    it has to quote the lines that it changes, so the prompt asks for whole files. Its most likely reply is
+    its best one. After a failed call the reply is sampled, so that it differs.
 
     Args:
-        custom: tools of the host, after the others, without those for questions and for running tests.
+        custom: tools of the host, after the others, except those for questions and for running tests.
     """
     del dangerous
     whole, part = write_file("small/write_file", keeps_tail=True), edit_file("small/edit_file")

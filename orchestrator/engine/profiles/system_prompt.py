@@ -1,4 +1,4 @@
-"""The system prompt: what a session finds out about the place where it works, and the layers put together."""
+"""The system prompt: collects facts about the session's working place, and joins the layers of the prompt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 DOCUMENTS_BYTES = 32 * 1024
-"""Of all project documents together."""
+"""Size of all project documents together."""
 
 COMMITS = 10
 _TIMEOUT_MS = 5_000
@@ -39,14 +39,17 @@ _COMMIT = re.compile(r"commit ([0-9a-f]+) (.*)", re.DOTALL)
 _STATUS = re.compile(r"status +([0-9]+) (..)")
 _BYTE_ORDER_MARK = "\ufeff"
 _LONGEST_CHARACTER_BYTES = 4
-"""Of UTF-8. So much more is read, so that what may be half a character at the end is never shown."""
+"""Longest UTF-8 character.
+
+This many more bytes are read, so that half a character at the end is never shown.
+"""
 
 _MOST_READ_BYTES = DOCUMENTS_BYTES + _LONGEST_CHARACTER_BYTES + 1
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectDocument:
-    """An instruction file of the project: its absolute path where commands run, and as much as is shown of it."""
+    """An instruction file of the project: its absolute path where commands run, and its shown text."""
 
     path: str
     text: str
@@ -54,13 +57,13 @@ class ProjectDocument:
 
 @dataclass(frozen=True, slots=True)
 class GitSnapshot:
-    """A repository as it was when the session started.
+    """The state of a repository when the session started.
 
     Attributes:
-        branch: its name, `detached at <commit>`, or empty where it is unknown.
-        modified: how many tracked files differ from the last commit, None if unknown.
-        untracked: how many files and folders git does not know and does not ignore, None if unknown.
-        commits: short id and subject of the latest, newest first.
+        branch: its name, `detached at <commit>`, or empty if unknown.
+        modified: number of tracked files that differ from the last commit; None if unknown.
+        untracked: number of files and folders that git neither tracks nor ignores; None if unknown.
+        commits: short id and subject of the latest commits, newest first.
     """
 
     branch: str = ""
@@ -71,14 +74,14 @@ class GitSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Orientation:
-    """The folder, the machine, the day, the model, and the project's documents.
+    """The folder, the machine, the date, the model, and the project's documents.
 
     Attributes:
-        git: None where the folder is in no git repository.
+        git: None if the folder is in no git repository.
         today: the date in UTC, `YYYY-MM-DD`.
         knowledge_cutoff: empty if unknown.
-        documents: from the top folder down; of two that disagree the later one counts.
-        documents_cut: something of them was left out, for their size.
+        documents: from the top folder down; if two disagree, the later one takes precedence.
+        documents_cut: whether a part of them was omitted because of their size.
     """
 
     working_directory: str
@@ -92,7 +95,7 @@ class Orientation:
     documents_cut: bool = False
 
 
-async def orient(  # noqa: PLR0913  each is a fact of its own, given by name
+async def orient(  # noqa: PLR0913  keyword-only
     environment: ExecutionEnvironment,
     *,
     documents: Sequence[str],
@@ -101,16 +104,16 @@ async def orient(  # noqa: PLR0913  each is a fact of its own, given by name
     model_name: str,
     knowledge_cutoff: str = "",
 ) -> Orientation:
-    """Look around, with one command that changes nothing and runs nothing of the repository's.
+    """Collect the facts with one command that changes nothing and runs no program of the repository.
 
-    Where commands run in a sandbox, which shows them nothing above the folder, this program reads the
-    documents itself and asks git outside of it; anywhere else the command is one of the environment's.
-    What cannot be found out (no git, no POSIX shell, no sandbox, no time left after 5 s) is left out.
+    In a sandbox, where commands see nothing above the folder, this program reads the documents itself and
+    runs git outside of the sandbox. Elsewhere the command runs in the environment. What cannot be found out
+    (no git, no POSIX shell, no sandbox, more than 5 s) is omitted.
 
     Args:
-        documents: names of instruction files, relative to each folder on the way down.
-        from_root: the way begins at the root of the file system instead of that of the repository.
-        model_name: what the model is told of its own name.
+        documents: names of instruction files, relative to each folder on the path.
+        from_root: whether the path begins at the root of the file system instead of the repository's.
+        model_name: the model's name in the prompt.
     """
     view = environment.host_view() if isinstance(environment, HasHostView) else None
     lines = await _printed(
@@ -135,7 +138,7 @@ async def orient(  # noqa: PLR0913  each is a fact of its own, given by name
 
 
 async def _printed(environment: ExecutionEnvironment, view: HostView | None, command: str) -> list[str]:
-    """The lines that the command prints, none where it cannot be run."""
+    """Return the lines that the command prints; none if it cannot run."""
     try:
         if view is None:
             text = (await environment.exec_command(command, timeout_ms=_TIMEOUT_MS)).stdout
@@ -143,16 +146,16 @@ async def _printed(environment: ExecutionEnvironment, view: HostView | None, com
             text = await view.git(command, _TIMEOUT_MS)
     except (ToolError, SandboxMissingError):
         return []
-    # What comes after the last line feed may be the beginning of a line that was cut off.
+    # The text after the last line feed may be an incomplete line.
     return text.split("\n")[:-1]
 
 
 def within_budget(
     documents: Iterable[tuple[str, bytes]], limit_bytes: int = DOCUMENTS_BYTES
 ) -> tuple[tuple[ProjectDocument, ...], bool]:
-    """The beginning of the documents' text, in order, at most so many bytes of UTF-8; and whether more was there.
+    """Return the documents' text in order, at most `limit_bytes` of UTF-8, and whether there was more.
 
-    Bytes that are no UTF-8 are shown as replacement characters, and no character is cut in two.
+    Bytes that are not UTF-8 become replacement characters, and no character is split.
     """
     shown = []
     left = limit_bytes
@@ -170,7 +173,7 @@ def _command(documents: Sequence[str], *, from_root: bool) -> str:
     given = {
         "names": shlex.quote("\n".join(documents)),
         "from_root": int(from_root),
-        "left": _MOST_READ_BYTES - 1,  # it reads one byte more
+        "left": _MOST_READ_BYTES - 1,  # the script reads one byte more
         "commits": COMMITS,
     }
     return "".join(f"{name}={value}\n" for name, value in given.items()) + _script()
@@ -221,11 +224,11 @@ _FACT_CHARS = 1_000
 def system_prompt(
     profile: Profile, *, contract_words: str, orientation: Orientation, user_instructions: str = ""
 ) -> str:
-    """Put the layers of the prompt together; a later one takes precedence. The same values give the same bytes.
+    """Join the layers of the prompt; a later one takes precedence. Equal values give equal bytes.
 
     Args:
         contract_words: the tools and the form of replies, as the contract describes them; may be empty.
-        user_instructions: what the user wants beyond the task; comes last, if it says anything.
+        user_instructions: the user's wishes beyond the task; the last layer unless empty.
     """
     layers = [
         profile.base_prompt,

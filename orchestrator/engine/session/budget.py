@@ -1,4 +1,4 @@
-"""What a session may spend, what it has spent, and what is set aside for requests that are under way."""
+"""The budget of a session: its limits, its spending, and its reservations for running requests."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Limits:
 
     Attributes:
         rounds: requests to the model in the whole session, rejected replies included.
-        tool_rounds: rounds with tool calls that one input may lead to.
+        tool_rounds: rounds with tool calls for one input.
         tokens: input and output together, as the provider counts them.
-        usd: money, where the model's price is known.
+        usd: cost in US dollars, if the model's price is known.
         minutes: wall time.
         denials: calls that the gate refused.
     """
@@ -60,7 +60,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Amount:
-    """Tokens and money that a request may take. `usd` is None where the price is unknown, or of no use."""
+    """Tokens and cost that a request may take. `usd` is None if the price is unknown or not needed."""
 
     tokens: int
     usd: float | None
@@ -68,22 +68,22 @@ class Amount:
 
 @dataclass(slots=True)
 class Budget:
-    """Counts what a session spends against its limits.
+    """Counts the spending of a session against its limits.
 
     Attributes:
-        parent: of a subagent: what it spends counts there too, and the limits there hold for it.
-        wrap_up_share: the part of every cap that only the wrap-up turn may use; 0 keeps nothing back. Of
-            the rounds it is the last one. Before the first round nothing is kept back: there is nothing to
-            wrap up. A subagent never gets what its parents keep back.
+        parent: the budget of a subagent's parent: it counts the same spending, and its limits apply, too.
+        wrap_up_share: the part of every cap that is reserved for the wrap-up turn; 0 reserves nothing. Of the
+            rounds it is the last one. Before the first round nothing is reserved, because there is nothing to
+            wrap up. A subagent never gets what its parents reserve.
         tool_rounds: since the last input.
         usage: as providers counted it.
-        usd: what was spent, `uncertain_usd` included; None as soon as one price is unknown.
-        uncertain_usd: how much of `usd` is the worst case of requests that failed or were cancelled.
-        uncertain_tokens: those of such requests: beside `usage`, and counted against the cap.
-        wrapping_up: the limit for which the wrap-up turn was given, once it was.
-        wrapped_up: its reply came: no further request goes out.
-        reserved: what is set aside for requests that are under way, here and below.
-        waiting: are set when something of it is released.
+        usd: the cost so far, `uncertain_usd` included; None as soon as one price is unknown.
+        uncertain_usd: the part of `usd` that is the worst case of requests that failed or were cancelled.
+        uncertain_tokens: tokens of such requests: not in `usage`, but counted against the cap.
+        wrapping_up: the limit because of which the wrap-up turn was started, if it was.
+        wrapped_up: whether the wrap-up turn was answered: no further request is sent.
+        reserved: amounts reserved for running requests of this session and its subagents.
+        waiting: events to set when an amount is released.
         started: in seconds of the clock.
     """
 
@@ -108,7 +108,7 @@ class Budget:
         self.started = self.clock.monotonic()
 
     def change(self, limits: Limits, wrap_up_share: float) -> None:
-        """Set other caps from now on. A session that was asked to wrap up may go on if they leave room."""
+        """Set new caps. A session that was asked to wrap up may go on if they leave room."""
         if (limits, wrap_up_share) == (self.limits, self.wrap_up_share):
             return
         self.limits, self.wrap_up_share = limits, wrap_up_share
@@ -116,13 +116,16 @@ class Budget:
         self._wake()
 
     def begin_anew(self) -> None:
-        """Count rounds with calls, minutes and refused calls from now on: a person has the next word. What was paid stays."""
+        """Restart the counts of tool rounds, minutes and refused calls for a person's next input.
+
+        The spending stays.
+        """
         self.tool_rounds = self.denials = 0
         self.started = self.clock.monotonic()
         self.wrapping_up, self.wrapped_up = None, False
 
     def take_over(self, other: Budget) -> None:
-        """Count what was spent there here, too: this session goes on with that conversation."""
+        """Add the spending of another session whose conversation this session continues."""
         self.rounds += other.rounds
         self.usage += other.usage
         self.usd = _sum(self.usd, other.usd)
@@ -136,25 +139,25 @@ class Budget:
             budget = budget.parent
 
     def spend(self, usage: Usage, usd: float | None) -> None:
-        """Count one reply. One reply of unknown price makes the whole sum unknown."""
+        """Count one reply. One reply of unknown price makes the whole cost unknown."""
         for budget in self._chain():
             budget.usage += usage
             budget.usd = _sum(budget.usd, usd)
 
     def spend_uncertain(self, amount: Amount) -> None:
-        """Count what a request may have cost of which no reply came."""
+        """Count the possible cost of a request that was not answered."""
         for budget in self._chain():
             budget.uncertain_tokens += amount.tokens
             budget.uncertain_usd += amount.usd or 0.0
             budget.usd = _sum(budget.usd, amount.usd)
 
     def reserve(self, amount: Amount) -> None:
-        """Set this much aside, here and above."""
+        """Reserve an amount here and in the parents."""
         for budget in self._chain():
             budget.reserved.add(amount)
 
     def release(self, amount: Amount) -> None:
-        """Set it aside no longer; who waits for that looks again."""
+        """Release a reserved amount, and wake those that wait for room."""
         for budget in self._chain():
             budget.reserved.discard(amount)
         self._wake()
@@ -166,12 +169,12 @@ class Budget:
 
     @property
     def has_reservations(self) -> bool:
-        """Whether requests are under way for which something is set aside."""
+        """Whether amounts are reserved for running requests."""
         return any(budget.reserved for budget in self._chain())
 
     async def wait_for_release(self) -> None:
-        """Wait until something that is set aside is released."""
-        event, top = asyncio.Event(), list(self._chain())[-1]  # where everything is set aside
+        """Wait until a reserved amount is released."""
+        event, top = asyncio.Event(), list(self._chain())[-1]  # the top budget has all reservations
         top.waiting.append(event)
         try:
             await event.wait()
@@ -180,19 +183,19 @@ class Budget:
 
     @property
     def has_usd_cap(self) -> bool:
-        """Whether a cap on money holds, here or above."""
+        """Whether this budget or a parent caps the cost."""
         return any(budget.limits.usd is not None for budget in self._chain())
 
     def limit_for(
         self, amount: Amount, last: Amount, *, wrap_up: bool = False, alone: bool = False
     ) -> LimitReached | None:
-        """The cap under which this much does not fit any more; None if it fits under all.
+        """Return the cap that leaves no room for an amount; None if it fits under all caps.
 
         Args:
             amount: what the request may take.
-            last: what the shortest wrap-up turn after it may take: at least this is kept back here.
-            wrap_up: it is the wrap-up turn itself, which may use what is kept back here.
-            alone: as if nothing was set aside for others.
+            last: what the shortest wrap-up turn after it may take: at least this stays reserved.
+            wrap_up: the request is the wrap-up turn itself, which may use what is reserved for it.
+            alone: ignore the amounts that are reserved for others.
         """
         for budget in self._chain():
             share, least = budget.wrap_up_share, Amount(0, 0.0)
@@ -210,7 +213,7 @@ class Budget:
 
     @property
     def denied(self) -> LimitReached | None:
-        """The limit of denials, here or above, if it is reached: no further call runs."""
+        """The limit of refused calls, here or in a parent, if it is reached: no further call runs."""
         for budget in self._chain():
             most = budget.limits.denials
             if most is not None and budget.denials >= most:
@@ -221,15 +224,15 @@ class Budget:
 
     @property
     def seconds_left(self) -> float | None:
-        """Wall time until the first limit of minutes; None without one, never below zero.
+        """Seconds of wall time until the first limit of minutes, never below zero; None without such a limit.
 
-        Above, what is kept back for the parent's wrap-up turn does not count.
+        The time that a parent reserves for its wrap-up turn is not available.
         """
         lefts = (_seconds_left(one, 0.0 if one is self else one.wrap_up_share) for one in self._chain())
         return min((left for left in lefts if left is not None), default=None)
 
     def wrap_up_due(self) -> LimitReached | None:
-        """The limit, of rounds or minutes, of which only what is kept back is left; None if there is more."""
+        """Return the limit of rounds or minutes of which only the wrap-up share is left, or None."""
         share, limits = self.wrap_up_share, self.limits
         if not share or not self.rounds:
             return None
@@ -240,7 +243,7 @@ class Budget:
         return None
 
     def exceeded(self) -> LimitReached | None:
-        """The first limit that leaves no room for another request, however small."""
+        """Return the first limit that leaves no room for any further request."""
         limits = self.limits
         if limits.rounds is not None and self.rounds >= limits.rounds:
             return LimitReached("rounds", f"{self.rounds} of {limits.rounds} rounds are used")
@@ -254,7 +257,7 @@ class Budget:
         return self.denied or spent or (self.out_of_time() if self.seconds_left == 0.0 else None)
 
     def out_of_time(self) -> LimitReached:
-        """The limit of minutes, as an event."""
+        """Return the limit of minutes as an event."""
         minutes = next((one.limits.minutes for one in self._chain() if one.limits.minutes is not None), 0.0)
         return LimitReached("minutes", f"{minutes:g} minutes are over")
 
@@ -282,7 +285,10 @@ def _spent(budget: Budget) -> LimitReached | None:
 def _limit_of(
     budget: Budget, amount: Amount, share: float, least: Amount, reserved: tuple[Amount, ...]
 ) -> LimitReached | None:
-    """The cap of one budget under which an amount does not fit, if this share of it is kept back, or at least so much."""
+    """Return the cap of one budget under which an amount does not fit; None if it fits.
+
+    `share` of the cap, or at least `least`, stays reserved for the wrap-up turn.
+    """
     if (cap := budget.limits.tokens) is not None:
         kept = max(cap * share, least.tokens)
         left = cap - budget.usage.total_tokens - budget.uncertain_tokens - sum(one.tokens for one in reserved)
@@ -290,7 +296,9 @@ def _limit_of(
             return _no_room("tokens", f"{amount.tokens:,}", f"{left:,} of {cap:,} tokens", kept)
     if (most := budget.limits.usd) is not None:
         if amount.usd is None or budget.usd is None:
-            return LimitReached("usd", f"what a request costs is not known, so ${most:.2f} cannot be kept")
+            return LimitReached(
+                "usd", f"the cost of a request is unknown, so the cap of ${most:.2f} cannot be kept"
+            )
         back = max(most * share, least.usd or 0.0)
         rest = most - budget.usd - sum(one.usd or 0.0 for one in reserved)
         if not amount.usd <= rest - back:
@@ -304,10 +312,10 @@ def _no_room(limit: str, needed: str, left: str, kept: float) -> LimitReached:
 
 
 def check_price(budget: Budget, price: ReplyPrice, model: str) -> None:
-    """Refuse a model whose price is unknown where a cap in USD holds, because the cap could not be kept.
+    """Refuse a model of unknown price if a cap in USD applies, because the cap could not be enforced.
 
     Raises:
-        ConfigurationError: it is so.
+        ConfigurationError: the price is unknown and a cap in USD applies.
     """
     if budget.has_usd_cap and price(Usage(input_tokens=1_000, output_tokens=1_000)) is None:
         raise ConfigurationError(
@@ -316,15 +324,15 @@ def check_price(budget: Budget, price: ReplyPrice, model: str) -> None:
 
 
 MIN_REPLY_TOKENS = 1_024
-"""A request whose reply could not even be this long is not worth sending."""
+"""The shortest useful reply: a request that leaves no room for it is not sent."""
 
 DEFAULT_REPLY_TOKENS = 32_000
-"""The longest reply where neither `max_output_tokens` nor the model's own limit is configured: an assumption."""
+"""The assumed longest reply if neither `max_output_tokens` nor the model's own limit is configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a request may need: its input, and the longest reply that may come."""
+    """The most that a request may need: its input, and the longest possible reply."""
 
     input_tokens: int
     reply_tokens: int
@@ -332,13 +340,13 @@ class Need:
 
     @property
     def least_reply(self) -> int:
-        """The shortest limit of a reply with which the request is still worth sending."""
+        """The shortest reply for which the request is still useful, in tokens."""
         return min(self.reply_tokens, MIN_REPLY_TOKENS)
 
     def usd(self, reply_tokens: int) -> float | None:
-        """The price of the input, nothing of it cached, and of so long a reply; None if it is unknown.
+        """Return the cost of the uncached input and of a reply of this length; None if it is unknown.
 
-        To write the input into the vendor's cache may cost more than to read it, so the dearer one counts.
+        Writing the input into the vendor's cache may cost more than reading it, so the higher cost counts.
         """
         size = self.input_tokens
         plain = self.price(Usage(size, reply_tokens))
@@ -348,11 +356,11 @@ class Need:
         return max(plain, written)
 
     def then(self) -> Need:
-        """The shortest request that could come after this one."""
+        """Return the need of the shortest request that could follow this one."""
         return Need(self.input_tokens + self.least_reply, self.least_reply, self.price)
 
 
-_COST_NOTHING = (
+_UNBILLED_ERRORS = (
     AuthenticationError,
     ConfigurationError,
     ContextLengthError,
@@ -363,32 +371,33 @@ _COST_NOTHING = (
     PermissionDeniedError,
     RateLimitError,
 )
-"""With these a provider turns a request away before it works on it."""
+"""Errors with which a provider refuses a request before it works on it."""
 
-_GAVE_UP = frozenset({HTTPStatus.GATEWAY_TIMEOUT, 524})
-"""With these a gateway stopped waiting for a provider that works on the request and will bill it.
+_GATEWAY_TIMEOUTS = frozenset({HTTPStatus.GATEWAY_TIMEOUT, 524})
+"""Statuses of a gateway that stopped waiting for a provider, which goes on working and will bill it.
 
-524: https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/
+524:
+https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/
 """
 
 _REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
-"""They are not followed, so nobody worked on the request."""
+"""Redirects are not followed, so no provider worked on the request."""
 
 
 class NoRoomError(Exception):
-    """An attempt failed, and the budget has no room to ask again. This error does not leave the session."""
+    """An attempt failed, and the budget has no room for another. This error does not leave the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidePayments:
-    """Pays for requests beside the conversation out of a session's budget; see `payments.Payer`."""
+    """Pays for requests outside of the conversation from a session's budget; see `payments.Payer`."""
 
     budget: Budget
     emit: Emit
 
     @contextmanager
     def pay(self, model: str, most_tokens: int, price: ReplyPrice) -> Iterator[Callable[[Usage], None]]:
-        """Set aside what a request may take; what it took is counted as a reply's is, and told."""
+        """Reserve the most that a request may cost; count and emit its real usage when it is reported."""
         room = reserve(self.budget, Need(most_tokens, 0, price))
         if isinstance(room, Shortage):
             raise ModelError(f"the budget has no room for a request to {model}: {room.limit.detail}")
@@ -396,8 +405,8 @@ class SidePayments:
         def took(usage: Usage) -> None:
             usd = price(usage)
             room.settle(usage, usd)
-            told = ReplyReceived(Message.assistant(""), FinishReason.STOP, usage, usd, model)
-            self.emit(SubagentEvent(EMBEDDING_AGENT, told))
+            event = ReplyReceived(Message.assistant(""), FinishReason.STOP, usage, usd, model)
+            self.emit(SubagentEvent(EMBEDDING_AGENT, event))
 
         with room:
             room.is_sent = True
@@ -406,7 +415,11 @@ class SidePayments:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why a request may not go out. `passes`: it would fit if others, whose requests run, needed less."""
+    """The reason why a request must not be sent.
+
+    Attributes:
+        passes: whether it would fit if other running requests needed less.
+    """
 
     limit: LimitReached
     passes: bool
@@ -414,16 +427,17 @@ class Shortage:
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """The worst case of one request, set aside under every cap until the request is over.
+    """The worst-case cost of one request, reserved under every cap until the request is over.
 
-    `with reservation:` settles it however the request ends. One that was sent and neither answered nor turned away
-    may have been worked on and will be billed, so it costs the worst case of its input and what came in of its
-    reply. Where nothing came in, it costs the longest reply: a provider may make one before it sends any of it.
+    `with reservation:` settles it however the request ends. A request that was sent, but neither answered nor
+    refused, may have been processed and billed. It counts as its input in the worst case and the received
+    part of its reply. If nothing was received, it counts as the longest reply, because a provider may produce
+    one before it sends any of it.
 
     Attributes:
-        need: of the model that is asked.
+        need: of the requested model.
         reply_tokens: the longest reply that it covers.
-        is_sent: the request went out; before, it costs nothing.
+        is_sent: whether the request was sent; before that it costs nothing.
     """
 
     budget: Budget
@@ -436,39 +450,39 @@ class Reservation:
 
     @property
     def is_lowered(self) -> bool:
-        """Whether the reply must be shorter than it might have been."""
+        """Whether the limit of the reply is lower than it would be without the budget."""
         return self.reply_tokens < self.need.reply_tokens
 
     @property
     def worst(self) -> Amount:
-        """The most that the request may take, priced also where no cap on money holds."""
+        """The most that the request may take, with its cost even if no cap in USD applies."""
         return Amount(self.need.input_tokens + self.reply_tokens, self.need.usd(self.reply_tokens))
 
     def reserve(self) -> None:
-        """Set the worst case aside."""
+        """Reserve the worst case."""
         self._reserved, _last = _amounts(self.budget, self.need, self.reply_tokens)
         self.budget.reserve(self._reserved)
 
     def received(self, text: str) -> None:
-        """A piece of the reply came in."""
+        """Count a received piece of the reply."""
         self._received_bytes += len(text.encode("utf-8", "surrogatepass"))
 
     def failed(self, error: ModelError | None = None) -> Amount | None:
-        """An attempt failed. What it is counted with, as it may be billed; None if it costs nothing.
+        """Count a failed attempt; return the amount that may be billed, or None if it costs nothing.
 
         Args:
-            error: why it failed; None where its stream broke in the middle.
+            error: why it failed; None if its stream broke.
         """
         return self._spend_uncertain(error) if error is None or self._may_be_billed(error) else None
 
     def renew(self, need: Need | None = None) -> None:
-        """Set the worst case aside for the next attempt, in the place of that for the last one.
+        """Replace the reservation of the last attempt with one for the next attempt.
 
         Args:
-            need: that of another model, if another one is asked.
+            need: of another model, if the next attempt goes to one.
 
         Raises:
-            NoRoomError: it does not fit.
+            NoRoomError: the worst case does not fit.
         """
         self._release()
         self.need = need or self.need
@@ -483,13 +497,14 @@ class Reservation:
         status = error.status if isinstance(error, ModelError) else None
         if status in _REDIRECTS:
             return False
-        return status in _GAVE_UP or not isinstance(error, _COST_NOTHING)
+        return status in _GATEWAY_TIMEOUTS or not isinstance(error, _UNBILLED_ERRORS)
 
     def settle(self, usage: Usage, usd: float | None, *, is_known: bool = True) -> None:
-        """The reply is in, and this is what it really cost.
+        """Replace the reservation with the real cost of the reply.
 
         Args:
-            is_known: False where the provider's count got lost: it may have cost as much as the worst case.
+            is_known: False if the provider's count was lost: the difference to the worst case counts as
+                uncertain.
         """
         self._release()
         self.budget.spend(usage, usd)
@@ -499,13 +514,13 @@ class Reservation:
             self.budget.spend_uncertain(Amount(max(worst.tokens - usage.total_tokens, 0), more))
 
     def __enter__(self) -> Self:
-        """The reservation, which is set aside already."""
+        """Return the reservation, which is already in effect."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Settle what is not settled yet."""
+        """Settle the reservation if that is still to be done."""
         if self._reserved is None:
             return
         self._release()
@@ -518,10 +533,9 @@ class Reservation:
             self._reserved = None
 
     def _spend_uncertain(self, error: BaseException | None) -> Amount:
-        in_silence = (
-            0 if isinstance(error, ContentFilterError) else self.reply_tokens
-        )  # it refused to make any
-        made = min(self.reply_tokens, -(-self._received_bytes // BYTES_PER_TOKEN) or in_silence)
+        # After a content filter's refusal there is no unsent reply.
+        unsent = 0 if isinstance(error, ContentFilterError) else self.reply_tokens
+        made = min(self.reply_tokens, -(-self._received_bytes // BYTES_PER_TOKEN) or unsent)
         self._received_bytes = 0
         lost = Amount(self.need.input_tokens + made, self.need.usd(made))
         self.budget.spend_uncertain(lost)
@@ -529,10 +543,10 @@ class Reservation:
 
 
 def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation | Shortage:
-    """Set the worst case of a request aside. Use it with `with`, which releases it.
+    """Reserve the worst case of a request. Use the result in a `with` statement, which releases it.
 
-    Where the longest reply does not fit, but one of `MIN_REPLY_TOKENS` would, it is the longest that fits. As
-    long as something is set aside for others that is not done, because most of it will come back.
+    If the longest reply does not fit, but one of `MIN_REPLY_TOKENS` would, the longest that fits is reserved.
+    This is not done while other requests have reservations, because most of theirs will be released.
     """
 
     def limit(reply_tokens: int, *, alone: bool = False) -> LimitReached | None:
@@ -546,7 +560,7 @@ def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation
             return Shortage(lasting or shortage, passes=lasting is None)
         if shortage := limit(least):
             return Shortage(shortage, passes=False)
-        while reply - least > 1:  # what fits lies between the two, or is the lower one
+        while reply - least > 1:  # bisect: `least` fits, `reply` does not
             middle = (least + reply) // 2
             least, reply = (least, middle) if limit(middle) else (middle, reply)
         reply = least
@@ -556,7 +570,10 @@ def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation
 
 
 def _amounts(budget: Budget, need: Need, reply_tokens: int) -> tuple[Amount, Amount]:
-    """What a request with so long a reply may take, and the shortest turn after it; priced if that matters."""
+    """Return what a request with a reply of this length may take, and the shortest turn after it.
+
+    The cost is computed only if a cap in USD applies.
+    """
     last = need.then()
     priced = budget.has_usd_cap
     return (

@@ -1,4 +1,4 @@
-"""The calls of a reply: each is looked up, validated, gated, executed, emitted in full, truncated and answered."""
+"""Runs the calls of a reply: look up, validate, ask the gate, execute, emit in full, truncate, answer."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ if TYPE_CHECKING:
 LONGEST_PATTERN = 3
 DEFAULT_WINDOW = 10
 DEFAULT_TOOL_SECONDS = 660.0
-"""For one call of any tool: a minute more than a command may take."""
+"""Time for one call of any tool: a minute more than a command may take."""
 
 MAX_CALLS = 200
-"""That run of one reply. What comes behind them is answered as not run."""
+"""Calls of one reply that may run. The rest is answered as not run."""
 
 READING_TOOLS: Mapping[str, str] = {
     "read_file": "with offset and limit",
     "file_read": "with start_line and end_line",
 }
-"""Tools that read what is kept of a long output, and how they are told which part."""
+"""Tools that can read the stored copy of a long output, and the parameters that select a part of it."""
 SHOWS_FILES = frozenset({*READING_TOOLS, "read_many_files"})
-"""What they show is in a file, which can be read again."""
+"""Tools whose output comes from files, which can be read again."""
 
 MAX_AT_ONCE = 16
-"""Calls that run at the same time."""
+"""Calls that may run concurrently."""
 
 _TOO_MANY_DENIALS = "Not run: too many calls of this session were refused before it."
 _INTERRUPTED_BEFORE = "Not run: the work was interrupted before this call."
@@ -85,7 +85,7 @@ _ONE_A_STEP = (
 
 
 class FailedCalls:
-    """The answers of failed calls since a call changed something."""
+    """Counts the answers of failed calls since the last call that changed something."""
 
     def __init__(self) -> None:
         self._answers: Counter[tuple[str, str]] = Counter()
@@ -94,28 +94,28 @@ class FailedCalls:
         return bool(self._answers)
 
     def answer(self, call: ToolCall, message: str) -> str:
-        """What the model is told of a call that failed, also that it got the same answer before.
+        """Return the answer to a failed call, with a note if the same answer was given before.
 
-        The answer tells, not the call: a call that is nearly the same fails for the same reason.
+        The answers are compared, not the calls: a nearly identical call fails for the same reason.
         """
         count = self.note(call.name, message)
         return message if count == 1 else f"{message}\n\n{render('agent/failed_again', count=count)}"
 
     def note(self, name: str, message: str) -> int:
-        """Count an answer, and give how often it was given."""
+        """Count an answer; return how many times it was given."""
         self._answers[name, message] += 1
         return self._answers[name, message]
 
     def forget(self) -> None:
-        """Forget all answers, because something was changed: the same call may succeed now."""
+        """Forget all answers after a change: the same call may succeed now."""
         self._answers.clear()
 
 
 class Repetition:
-    """Notices when the calls of a session, by name and arguments, go round in a circle.
+    """Detects when the calls of a session repeat, by name and arguments.
 
     Args:
-        window: how many calls must follow one pattern; at least 2.
+        window: the number of calls that must follow one pattern; at least 2.
     """
 
     def __init__(self, window: int = DEFAULT_WINDOW) -> None:
@@ -128,7 +128,7 @@ class Repetition:
         self._recent.append(hashlib.sha256(said.encode("utf-8", "replace")).digest())
 
     def found(self) -> bool:
-        """Whether the whole window repeats one, two or three calls. Once it was found, the window begins anew.
+        """Return whether the whole window repeats one, two or three calls; if so, empty the window.
 
         The pattern need not fit the window evenly: ten calls of a cycle of three are a loop.
         """
@@ -143,39 +143,39 @@ class Repetition:
 
 
 def unchanged(_what: str, text: str) -> str:
-    """Leave a text as it is."""
+    """Return a text as it is."""
     return text
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """How one call ended: what the model is told, and whether the session ends with it."""
+    """The end of one call: its result for the model, and the end of the session if the call caused it."""
 
     result: ToolResult
     ending: Ends | None = None
 
     @property
     def failed(self) -> bool:
-        """Whether it failed, was refused or did not run."""
+        """Whether the call failed, was refused or did not run."""
         return self.result.is_error
 
 
 @dataclass(slots=True)
 class ToolRunner:
-    """Runs calls, with what they need. `times` and `limits` may change between two calls.
+    """Runs calls. `times` and `limits` may change between two calls.
 
     Attributes:
-        ledger: what the tools remember.
-        times: how long commands may run.
-        limits: what replaces the defaults of truncation.
-        tool_seconds: how long a call of a tool may take that is timed.
-        shows: which tools exist for the model.
-        budget: counts the calls that are refused; None counts nothing.
-        clean: a text as the model may see it, by what it is and what it says.
-        todos: the model's list; each change of it is told by an event.
-        skills: what the model was given of skills, by name.
-        images: the model reads pictures; else it is told of them in words.
-        approve: asks a person about calls that a higher level would let run; None asks nobody.
+        ledger: the shared memory of the tools.
+        times: time-outs of commands.
+        limits: replace the defaults of truncation.
+        tool_seconds: time-out of a call, for tools that have one.
+        shows: whether a tool is visible to the model.
+        budget: counts refused calls; None counts nothing.
+        clean: returns a text as the model may see it, given a description of the text and the text itself.
+        todos: the model's to-do list; each change is emitted.
+        skills: the skill texts that the model was given, by name.
+        images: whether the model reads images; if not, it gets a note in their place.
+        approve: asks a person about calls that a higher level would allow; None asks nobody.
     """
 
     tools: ToolRegistry
@@ -195,7 +195,7 @@ class ToolRunner:
     approve: Approve | None = None
     skills: dict[str, str] = field(default_factory=dict)
     failures: FailedCalls = field(default_factory=FailedCalls)
-    _told_todos: tuple[TodoItem, ...] = ()
+    _emitted_todos: tuple[TodoItem, ...] = ()
 
     async def run(self, call: ToolCall) -> CallEnd:
         """Run one call. A tool that fails, breaks or hangs gives a result that says so.
@@ -203,8 +203,8 @@ class ToolRunner:
         Once the limit of refused calls is reached, no call runs. Every call emits its end.
 
         Raises:
-            ForgeError, WorkspaceError, JournalError, SandboxMissingError: the host's own trouble, which no model can
-                mend.
+            ForgeError, WorkspaceError, JournalError, SandboxMissingError: a failure of the host, which the
+                model cannot repair.
         """
         if self.budget and self.budget.denied:
             return self.skip(call, _TOO_MANY_DENIALS)
@@ -212,7 +212,7 @@ class ToolRunner:
         try:
             status, outcome = await self._outcome(call)
         except BaseException as error:
-            # Stopped, or the host's own trouble: either way nobody knows how far it came.
+            # Cancelled, or a failure of the host: in both cases the call's progress is unknown.
             why = (
                 INTERRUPTED_RESULT
                 if isinstance(error, asyncio.CancelledError)
@@ -232,9 +232,9 @@ class ToolRunner:
         return self._end(call, CallStatus.SKIPPED, Failed(why))
 
     def tell_todos(self) -> None:
-        """Emit the model's list where it is another one than was told last."""
-        if (items := self.todos.items) != self._told_todos:
-            self._told_todos = items
+        """Emit the model's to-do list if it has changed since it was last emitted."""
+        if (items := self.todos.items) != self._emitted_todos:
+            self._emitted_todos = items
             self.emit(TodosChanged(items, self.todos.added))
 
     async def _outcome(self, call: ToolCall) -> tuple[CallStatus, ToolOutcome]:
@@ -248,17 +248,20 @@ class ToolRunner:
         stops_before = task.cancelling() if task else 0
         outcome = await self._execute(tool, call) if self.shows(tool) else not_available(call)
         if task and task.cancelling() > stops_before:
-            raise asyncio.CancelledError  # whatever a foreign tool made of the request to stop
+            raise asyncio.CancelledError  # even if the tool swallowed the cancellation
         if isinstance(outcome, Refusal):
             if self.budget:
                 self.budget.count_denial()
-            if not (outcome.scope and self.approve):  # else a person said so, and `CallDecided` tells it
+            if not (outcome.scope and self.approve):  # else a person refused it: `CallDecided` was emitted
                 self.emit(Guarded(outcome.defence, str(outcome)))
             return CallStatus.REFUSED, Failed(str(outcome))
         return (CallStatus.FAILED if isinstance(outcome, Failed) else CallStatus.OK), outcome
 
     async def _execute(self, tool: Tool, call: ToolCall) -> ToolOutcome | Refusal:
-        """Check the arguments, ask the gate and run the tool. A host's own may have a broken schema, or gate, too."""
+        """Check the arguments, ask the gate and run the tool.
+
+        A host's own tool or gate may be broken as well, so every exception of theirs becomes a result.
+        """
 
         def show(text: str) -> None:
             self.emit(ToolOutputDelta(call.id, text))
@@ -276,7 +279,7 @@ class ToolRunner:
         except ToolError as error:
             return Failed(str(error))
         except (ForgeError, WorkspaceError, JournalError, SandboxMissingError):
-            raise  # see run
+            raise  # see `run`
         except TimeoutError as error:
             late = f"{call.name} gave no answer within {self.tool_seconds:g} seconds and was stopped."
             return Failed(late) if deadline.expired() else _broken(call, error)
@@ -284,7 +287,7 @@ class ToolRunner:
             current = asyncio.current_task()
             if current and current.cancelling():
                 raise
-            return _broken(call, error)  # of something that the tool waited for; nobody stopped the session
+            return _broken(call, error)  # something that the tool awaited was cancelled, not the session
         except (Exception, SystemExit) as error:  # noqa: BLE001  border: a broken tool must not end the session
             return _broken(call, error)
 
@@ -318,7 +321,7 @@ class ToolRunner:
                 assert_never(outcome)
         self.emit(ToolCallEnded(call.id, call.name, status, output if full is None else full))
         self.tell_todos()
-        # After the cut, so that its cost does not grow with what a program prints.
+        # After truncation, so that the cost does not grow with the output.
         shown = self.clean(f"the answer of {call.name}", self._cut(output, cut_as, full))
         if images and not self.images:
             shown, images = f"{shown}\n\n{render('agent/image_not_shown', count=len(images))}", ()
@@ -326,7 +329,7 @@ class ToolRunner:
         return CallEnd(result, outcome if isinstance(outcome, Ends) else None)
 
     def _cut(self, output: str, cut_as: str, full: str | None) -> str:
-        """What the model is shown; where that is not all, it is told the handle under which the whole is kept."""
+        """Return the truncated output, with a handle under which the model can read the rest."""
         shown = truncate(output, cut_as, self.limits)
         whole = output if full is None else full
         is_cut = shown != output or full is not None
@@ -350,14 +353,14 @@ def _checked_outcome(outcome: object) -> ToolOutcome:
         case Failed(str()) | Ends("finish" | "question", str()):
             return outcome
         case _:
-            raise TypeError(f"it gave back {str(outcome)[:100]!r}, not Ok, Failed or Ends with a text")
+            raise TypeError(f"it returned {str(outcome)[:100]!r}, not Ok, Failed or Ends with a text")
 
 
 def _broken(call: ToolCall, error: BaseException) -> Failed:
     return Failed(f"{call.name} broke: {type(error).__name__}: {error}")
 
 
-async def run_calls(  # noqa: PLR0913  what runs, how, and who is told
+async def run_calls(  # noqa: PLR0913  keyword arguments
     runner: ToolRunner,
     calls: Sequence[ToolCall],
     withheld: Sequence[ToolCall] = (),
@@ -366,13 +369,13 @@ async def run_calls(  # noqa: PLR0913  what runs, how, and who is told
     running: Running = Running.IN_ORDER,
     parallel: bool = True,
 ) -> Ends | None:
-    """Run the calls of a reply; the ending, if one of them ended the session.
+    """Run the calls of a reply; return the end of the session if one of them caused it.
 
     Args:
-        withheld: calls of a reply that was cut off, which must not run.
-        answer: takes a result for each call, in the order of the calls, also when the calls are interrupted.
-        running: how the contract has them run.
-        parallel: False runs calls one after the other that could run at the same time.
+        withheld: calls of a truncated reply, which must not run.
+        answer: receives a result for each call, in the order of the calls, even if the calls are interrupted.
+        running: the order that the contract demands.
+        parallel: False runs one after the other the calls that could run concurrently.
     """
     reply = _Reply(runner, (*calls, *withheld))
     most = min(len(calls), MAX_CALLS)
@@ -395,10 +398,10 @@ async def run_calls(  # noqa: PLR0913  what runs, how, and who is told
 
 @dataclass(slots=True)
 class _Reply:
-    """The calls of one reply, by their place in it, and how those ended that did.
+    """The calls of one reply, by position, and the ends of those that have ended.
 
     Attributes:
-        begun: the calls that were started, or skipped.
+        begun: the calls that were started or skipped.
     """
 
     runner: ToolRunner
@@ -416,7 +419,7 @@ class _Reply:
         self.ends[place] = self.runner.skip(self.calls[place], why)
 
     def results(self) -> tuple[ToolResult, ...]:
-        """A result for each call; those that an interruption left without an end are answered now."""
+        """Return a result for each call; calls without an end are answered as interrupted."""
         for place in range(len(self.calls)):
             if place not in self.begun:
                 self.skip(place, _INTERRUPTED_BEFORE)
@@ -426,7 +429,7 @@ class _Reply:
         )
 
     async def run_in_order(self, most: int) -> None:
-        """Up to the first that fails or ends the session."""
+        """Run calls up to the first that fails or ends the session."""
         blocker = ""
         for place in range(most):
             if blocker:
@@ -446,7 +449,7 @@ class _Reply:
                 await self.run(place)
 
     async def run_together(self, most: int, *, parallel: bool) -> None:
-        """Calls that only look run beside each other; the others wait for those before them, and run alone."""
+        """Run read-only calls concurrently; each other call waits for all calls before it, and runs alone."""
         room = asyncio.Semaphore(MAX_AT_ONCE if parallel else 1)
         started: list[asyncio.Task[CallEnd]] = []
 
@@ -474,7 +477,7 @@ class _Reply:
             await asyncio.gather(*started, return_exceptions=True)
 
     def _not_run(self, order: Order) -> str:
-        """Why a call does not run after those that have ended; empty if it does."""
+        """Return why a call must not run after those that have ended; empty if it may."""
         if any(end.ending for end in self.ends.values()):
             return "Not run: a call before this one ended the session."
         if order is Order.LAST and any(end.failed for end in self.ends.values()):

@@ -1,4 +1,4 @@
-"""The message that stands for turns which a conversation does not show any more: what is known of them, within a bound."""
+"""The message that replaces earlier turns of a conversation: the known facts, within a size limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.history import RanCommand
 
 LEAST_BYTES = 1_024
-"""For what is known, however small the room is."""
+"""Minimum size of the known facts, however small the room is."""
 
 WEIGHTS: Mapping[str, int] = {
     "task": 6,
@@ -29,10 +29,10 @@ WEIGHTS: Mapping[str, int] = {
     "summary": 5,
     "missing": 1,
 }
-"""What each part gets of the room at least, if it wants so much; what one leaves is the others'."""
+"""Weight of each part. A part that wants less than its share of the room leaves the rest to the others."""
 
 _LEAST_TEXT_BYTES = 80
-"""Of one text among several; where there is less for each, only as many are told as have so much."""
+"""Minimum size of one text among several; if there is less room for each, fewer texts are shown."""
 _LEAST_COMMAND_BYTES = 120
 _LEAST_BLOCK_BYTES = 16
 _MARKED_CUT_BYTES = 200
@@ -40,7 +40,7 @@ _MARK_BYTES = 60
 _NAME_CHARS = 200
 _PATH_CHARS = 300
 _MARKUP_BYTES = 24
-"""Around a file or a command in the list."""
+"""Size of the markup around a file or a command in the list."""
 _BETWEEN_BYTES = 2
 _CONTINUES_MASK, _CONTINUES = 0b1100_0000, 0b1000_0000
 """What tells a byte that continues a character in UTF-8."""
@@ -49,20 +49,20 @@ _Name = TypeVar("_Name")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of the turns.
+class KnownFacts:
+    """The known facts about the replaced turns.
 
     Attributes:
-        orders: what people said after the task, oldest first.
+        orders: user messages after the task, oldest first.
         files: paths that were changed, each with its state in words.
         commands: in the order in which they ran.
-        plan: what the model said last that it intends.
-        todos: what is not done of the model's list.
-        skills: what the model was given of skills, the newest first; each is shown whole or not at all.
-        more: what the program around the session knows, as Markdown.
+        plan: the last plan that the model stated.
+        todos: open items of the model's to-do list.
+        skills: the skill texts that the model was given, newest first; each is shown whole or not at all.
+        more: facts of the host program, as Markdown.
         summary: in the model's words.
         missing: paths in the summary at which there is no file.
-        images: how many of people's images stay beside the message; `images_left_out` do not.
+        images: number of users' images that are sent with the message; `images_left_out` do not.
     """
 
     task: str = ""
@@ -79,8 +79,8 @@ class Known:
     images_left_out: int = 0
 
 
-def message_within(known: Known, room: int) -> str:
-    """The message, of at most `room` bytes; in a very small room its headings and `LEAST_BYTES` of what is known."""
+def message_within(known: KnownFacts, room: int) -> str:
+    """Return the message in at most `room` bytes, with at least `LEAST_BYTES` of facts in a tiny room."""
     files = [_FileLine(one_line(path, limit=_PATH_CHARS), state) for path, state in known.files]
     commands = [
         _CommandLine(one_line(ran.command, limit=_NAME_CHARS), ran.ok, fenced(ran.ending), ran.ending)
@@ -123,7 +123,7 @@ def message_within(known: Known, room: int) -> str:
 
 
 def _shares(
-    known: Known,
+    known: KnownFacts,
     said: Sequence[str],
     listed: Mapping[str, Sequence[_Line | _FileLine | _CommandLine]],
     room: int,
@@ -141,10 +141,10 @@ def _shares(
 
 
 def fair_shares(wanted: Mapping[_Name, int], weights: Mapping[_Name, int], room: int) -> dict[_Name, int]:
-    """How much of the room each part gets: all that it wants, or else at least its weight's share.
+    """Return how much of the room each part gets: all that it wants, or at least its weight's share.
 
-    What is given is never more than what is wanted, and in sum never more than the room. No room is left as long as
-    somebody wants more.
+    No part gets more than it wants, and the sum is at most the room. No room is unused while a part wants
+    more.
     """
     given: dict[_Name, int] = {}
     hungry, left = dict(wanted), max(room, 0)
@@ -160,7 +160,7 @@ def fair_shares(wanted: Mapping[_Name, int], weights: Mapping[_Name, int], room:
 
 
 def shortened(text: str, most: int) -> str:
-    """Both ends of a text that is longer than `most` bytes, and how many characters are missing."""
+    """Return both ends of a text that is longer than `most` bytes, and the number of missing characters."""
     if size_of_text(text) <= most:
         return text
     if most < _MARKED_CUT_BYTES:
@@ -171,7 +171,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def _beginning(text: str, most: int) -> str:
-    """As many whole characters as have so many bytes."""
+    """Return as many whole characters as fit into `most` bytes."""
     data = text[: max(most, 0)].encode("utf-8", "surrogatepass")
     end = min(max(most, 0), len(data))
     while end < len(data) and data[end] & _CONTINUES_MASK == _CONTINUES:
@@ -180,7 +180,7 @@ def _beginning(text: str, most: int) -> str:
 
 
 def block_within(text: str, most: int) -> str:
-    """The text between marks that it cannot close, in at most so many bytes; empty where next to nothing of it fits."""
+    """Return the text in a fence that it cannot close, in at most `most` bytes; empty if little would fit."""
     if not text.strip():
         return ""
     room, block = most, fenced(text)
@@ -193,7 +193,7 @@ def block_within(text: str, most: int) -> str:
 
 
 def _how_many(sizes: Iterable[int], least: int, most: int) -> int:
-    """How many of some texts there is room for, in their order, if of each no more than `least` must be shown."""
+    """Return how many texts, in their order, fit if each needs at most `least` bytes."""
     count = 0
     for size in sizes:
         most -= min(size, least)
@@ -204,7 +204,10 @@ def _how_many(sizes: Iterable[int], least: int, most: int) -> int:
 
 
 def blocks_within(texts: Sequence[str], most: int) -> list[str]:
-    """Texts as blocks, in at most so many bytes in sum: the long ones are cut before a short one is, and the oldest go."""
+    """Return texts as fenced blocks, in at most `most` bytes altogether.
+
+    Long texts are cut before short ones, and the oldest are dropped first.
+    """
     whole = [_block_size(text) + _BETWEEN_BYTES for text in texts]
     first = len(texts) - _how_many(reversed(whole), _LEAST_TEXT_BYTES, most)
     kept = texts[first:]
@@ -215,7 +218,7 @@ def blocks_within(texts: Sequence[str], most: int) -> list[str]:
 
 
 def _lines_within(lines: Sequence[str], most: int) -> list[str]:
-    """The first of some lines, each cut at its end where it is among the longest."""
+    """Return the first lines that fit; the longest ones are cut at their end."""
     if _block_size("\n".join(lines)) <= most:
         return list(lines)
     most -= _LEAST_BLOCK_BYTES
@@ -263,7 +266,7 @@ class _CommandLine:
         return size_of_text(self.command) + size_of_text(self.block) + _MARKUP_BYTES
 
     def within(self, most: int) -> _CommandLine:
-        """The same with less of the output, and of the command where that is too long by itself."""
+        """Return the line with less output, and with less of the command if that alone is too long."""
         if self.size <= most:
             return self
         command = _cut(self.command, most - _MARKUP_BYTES)
@@ -276,7 +279,7 @@ _Listed = TypeVar("_Listed", _Line, _FileLine)
 
 
 def _first_within(lines: Iterable[_Listed], most: int) -> list[_Listed]:
-    """The first of some lines, as many as fit."""
+    """Return as many of the first lines as fit."""
     kept: list[_Listed] = []
     for line in lines:
         most -= line.size
@@ -287,7 +290,7 @@ def _first_within(lines: Iterable[_Listed], most: int) -> list[_Listed]:
 
 
 def _newest_within(lines: Sequence[_CommandLine], most: int) -> list[_CommandLine]:
-    """The newest commands, as many as have room for a line, each with as much of its output's end as fits."""
+    """Return the newest commands that have room for a line, each with as much of its output's end as fits."""
     whole = [line.size for line in lines]
     first = len(lines) - _how_many(reversed(whole), _LEAST_COMMAND_BYTES, most)
     kept = lines[first:]
@@ -306,7 +309,7 @@ def _rendered(**values: Any) -> str:
 
 
 def _frame_bytes(wanted: Mapping[str, int]) -> int:
-    """The size of a message that has these parts, without the parts."""
+    """Return the size of a message that has these parts, without the parts."""
     many = 10**9
     has = {name: bool(size) for name, size in wanted.items()}
     return size_of_text(

@@ -1,4 +1,4 @@
-"""Makes a conversation shorter: has a summary written, judges it, adds what the program knows, and swaps them in."""
+"""Compaction: request a summary, check it, add the known facts, and replace earlier turns with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from orchestrator.engine.session.history import (
     TurnKind,
     images_of,
     message_bytes,
-    standing_for,
+    summary_message,
 )
 from orchestrator.engine.session.request import SentRequest
 
@@ -41,43 +41,43 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Response
-    from orchestrator.engine.session.compacted_message import Known
+    from orchestrator.engine.session.compacted_message import KnownFacts
     from orchestrator.engine.session.config import SessionParts
     from orchestrator.engine.session.context import CompactionPolicy
     from orchestrator.engine.session.request import NextRequest
 
 ATTEMPTS = 2
-"""One retry: what could not be used twice is not asked for again."""
+"""One retry: after two unusable summaries no further one is requested."""
 MOST_SHARE_AFTER = 0.9
-"""Of the length before. A conversation that would be longer than that after is left as it is."""
+"""Share of the former length: a conversation that would stay longer is left as it is."""
 MOST_SUMMARY_TOKENS = 8_192
 LEAST_SUMMARY_TOKENS = 256
 _WORDS_A_TOKEN = 0.5
-"""Asked for; a token is about three quarters of a word, and models write more than they are asked for."""
+"""Words to ask for: a token is about three quarters of a word, and models exceed requested lengths."""
 _LEAST_ROOM = 1 / 4
-"""Of what makes a conversation due: left for its messages, however long the system prompt and the tools are."""
+"""Share of the due length that remains for messages, however long the system prompt and the tools are."""
 _REPLY_SHARE = 1 / 8
-"""Of the window, that has to be left for a reply, where no shorter one is asked for."""
+"""Share of the window that must remain for a reply, unless a shorter reply is requested."""
 _WORDS_SHARE = 3 / 4
-"""Of the room for messages: the most that the message takes which stands for the others, its images included."""
+"""Share of the room for messages that the compacted message may take, its images included."""
 _IMAGES_SHARE = 1 / 3
-"""Of the room for messages: the most that images take which people sent."""
+"""Share of the room for messages that users' images may take."""
 _MOST_FILES = 400
 _MOST_FILE_BYTES = 10_000_000
 _MOST_NAMED = 100
 _HEADING = re.compile(r"^## .+$", re.MULTILINE)
 _NAMED_PATH = re.compile(r"`([\w.@+-]+(?:/[\w.@+-]+)*\.\w+)`|(?<![\w/.:@-])((?:[\w.@+-]+/)+[\w@+-]+\.\w+)")
-_UNSHOWN = (TextStarted, TextDelta, ReasoningDelta)
+_TEXT_EVENTS = (TextStarted, TextDelta, ReasoningDelta)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """Which conversation is to be made shorter.
+class _Target:
+    """The conversation to compact.
 
     Attributes:
-        generation: of the history; in another one the conversation does not begin in this way any more.
-        until: the turns before this place are summed up.
-        by_person: a person wants it now, however much room there is.
+        generation: of the history; after a change the conversation begins differently.
+        until: turns before this position are summarized.
+        by_person: whether a person requested it, so that it is done however much room there is.
     """
 
     reason: str
@@ -87,8 +87,8 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """What came of asking. `text` is empty where no summary could be used; `problem` says why."""
+class _Draft:
+    """The result of a request for a summary. `text` is empty if no summary is usable; `problem` says why."""
 
     text: str
     problem: str = ""
@@ -98,16 +98,16 @@ class _Written:
 class Compaction:
     """Keeps one conversation short.
 
-    A summary is written in the background while the loop goes on, and taken over when the next request is about to
-    go out. Only where a request would have no room, the loop waits for it.
+    A summary is written in the background while the loop goes on, and is used before the next request is
+    sent. The loop waits for it only if that request would have no room.
 
     Args:
         parts: of the session.
         history: its conversation.
-        budget: what the summaries cost counts there.
+        budget: counts the cost of the summaries.
 
     Attributes:
-        plan: what the model said last that it intends.
+        plan: the last plan that the model stated.
     """
 
     def __init__(self, parts: SessionParts, history: History, budget: Budget, emit: Emit) -> None:
@@ -115,22 +115,22 @@ class Compaction:
         self._host, self._environment, self._clock = parts.host, parts.environment, parts.clock
         self._reads_images = parts.profile.supports_images
         self._history, self._budget, self._emit = history, budget, emit
-        self._task: asyncio.Task[_Written] | None = None
-        self._asked: _Asked | None = None
+        self._task: asyncio.Task[_Draft] | None = None
+        self._target: _Target | None = None
         self._ceiling: int | None = None
         self._due_from = 0
         self.plan = ""
 
     def change(self, policy: CompactionPolicy | None) -> None:
-        """Take another policy from now on."""
+        """Use another policy from now on."""
         self._policy = policy
 
     async def close(self) -> None:
-        """Stop a summary that is being written."""
+        """Cancel a summary that is being written."""
         await stop(self._task)
 
     async def prepare(self, request: NextRequest) -> None:
-        """Look at the conversation before a request goes out, with all that the request has.
+        """Compact the conversation, or begin to, if the next request requires it.
 
         Raises:
             ConfigurationError: a prompt cannot be used.
@@ -145,9 +145,9 @@ class Compaction:
             await self._begin(request, self._policy)
 
     async def make_room(self, request: NextRequest, reason: str) -> bool:
-        """Make the conversation shorter now; whether it is.
+        """Compact the conversation now; return whether it is shorter.
 
-        Right after it was made shorter, and before a reply came, it is not done again.
+        It is not compacted twice without a reply in between.
         """
         if self._policy is None:
             return False
@@ -158,75 +158,80 @@ class Compaction:
                 return True
         if not self._has_reply_since():
             return self._history.generation != before
-        # The request that the last reply answered had room, so one more message most likely has it, too.
-        asked = _Asked(reason, self._history.generation, self._last_reply())
-        written = await self._write(request, asked) if asked.until else _Written("")
-        return await self._swap(request, asked, written, is_urgent=True)
+        # The request of the last reply did fit, so one with one more message most likely fits, too.
+        target = _Target(reason, self._history.generation, self._last_reply())
+        draft = await self._write(request, target) if target.until else _Draft("")
+        return await self._swap(request, target, draft, is_urgent=True)
 
     async def shorten(self, request: NextRequest) -> bool:
-        """Put a summary in the place of all before the last reply, because a person asked for it; whether it was.
+        """Replace everything before the last reply with a summary, for a person; return whether it was done.
 
-        Where no summary can be had the conversation stays as it is, and nothing is asked where there is little to
-        sum up.
+        Without a usable summary the conversation stays as it is. If there is little to summarize, no summary
+        is requested.
         """
         before = self._history.generation
         if self._task:
             await self._take_over(request)
-        asked = _Asked("it was asked for", self._history.generation, self._last_reply(), by_person=True)
-        summed = self._history.shown[: len(self._history.shown) - len(self._tail(asked))]
+        target = _Target(
+            "a person requested it", self._history.generation, self._last_reply(), by_person=True
+        )
+        summed = self._history.shown[: len(self._history.shown) - len(self._tail(target))]
         tokens = sum(message_bytes(turn.message) for turn in summed) * self._history.meter.rate(
             next_name(request.model)
         )
         if tokens <= LEAST_SUMMARY_TOKENS:
             return self._history.generation != before
-        written = await self._write(request, asked)
-        if not written.text and written.is_answered:
-            self._gave_up(written.problem)
-        return bool(written.text) and await self._swap(request, asked, written)
+        draft = await self._write(request, target)
+        if not draft.text and draft.is_answered:
+            self._gave_up(draft.problem)
+        return bool(draft.text) and await self._swap(request, target, draft)
 
     async def overflowed(self, request: NextRequest) -> bool:
-        """The model could not read the request: make the conversation shorter, and keep it so from now on."""
+        """Compact a conversation that was too long for the model, and lower the assumed window for later."""
         tokens = self._tokens(request)
         self._ceiling = min(tokens, self._window(request) or tokens)
         return await self.make_room(request, "the conversation was longer than the model can read")
 
     async def _begin(self, request: NextRequest, policy: CompactionPolicy) -> None:
-        """Have a summary written in the background, if it is time for one."""
+        """Start a summary in the background if one is due."""
         tokens = self._tokens(request)
         reason = policy.due(tokens, self._history.steps, self._window(request))
         if not reason or tokens < self._due_from or self._budget.wrapping_up:
             return
         if not self._has_reply_since() or not self._last_reply():
-            return  # nothing has happened yet
-        asked = _Asked(reason, self._history.generation, len(self._history.turns))
+            return  # no reply since the last compaction
+        target = _Target(reason, self._history.generation, len(self._history.turns))
         if request.contract.forgets:
-            await self._swap(request, asked, _Written(""))
+            await self._swap(request, target, _Draft(""))
             return
         reservation = self._reserve(self._question(request, ""))
         if reservation is None:
-            return  # the room that is left is for the work
-        self._asked = asked
-        self._task = asyncio.create_task(self._write(request, asked, reservation))
+            return  # the remaining budget is for the work
+        self._target = target
+        self._task = asyncio.create_task(self._write(request, target, reservation))
         self._task.add_done_callback(lambda task: _settle(task, reservation))
 
     async def _take_over(self, request: NextRequest) -> None:
-        """Wait for the summary that is being written, and swap it in."""
-        task, asked = self._task, self._asked
-        if task is None or asked is None:
+        """Wait for the summary that is being written, and use it."""
+        task, target = self._task, self._target
+        if task is None or target is None:
             return
-        written = await task
-        self._task = self._asked = None
-        if not written.is_answered:  # a failure leaves the conversation alone
+        draft = await task
+        self._task = self._target = None
+        if not draft.is_answered:  # after a failure the conversation stays as it is
             self._due_from = self._grown(self._tokens(request))
             return
-        await self._swap(request, asked, written)
+        await self._swap(request, target, draft)
 
     def _window(self, request: NextRequest) -> int | None:
         known = [size for size in (request.context_window, self._ceiling) if size is not None]
         return min(known, default=None)
 
     def _tokens(self, request: NextRequest) -> int:
-        """How long the next request most likely is; of a contract that forgets, the whole conversation."""
+        """Return the likely length of the next request.
+
+        If the contract forgets earlier turns, return the length of the whole conversation.
+        """
         if request.contract.forgets:
             return self._history.tokens
         return self._history.meter.likely_tokens(next_name(request.model), request.fixed_bytes)
@@ -239,7 +244,7 @@ class Compaction:
         return self._tokens(request) + reply > window
 
     def _has_reply_since(self) -> bool:
-        """Whether the model has answered since the conversation was made shorter, or began."""
+        """Return whether the model has replied since the last compaction or the beginning."""
         for turn in reversed(self._history.turns):
             if turn.kind is TurnKind.ASSISTANT:
                 return True
@@ -255,7 +260,10 @@ class Compaction:
         return next(replies, 0)
 
     def _next_due(self, request: NextRequest) -> int:
-        """From how many tokens on it is done again. A conversation that cannot be made short is not tried each time."""
+        """Return the number of tokens at which the next compaction is due.
+
+        A conversation that cannot get short is not compacted before every request.
+        """
         tokens = self._tokens(request)
         return tokens + self._room(request) if request.contract.forgets else 2 * tokens
 
@@ -266,7 +274,7 @@ class Compaction:
     # -- the summary ---------------------------------------------------------------------------------------------
 
     def _room(self, request: NextRequest) -> int:
-        """Tokens that the messages may have right after."""
+        """Return the tokens that the messages may have right after a compaction."""
         policy = self._policy
         if policy is None:
             return 0
@@ -279,10 +287,11 @@ class Compaction:
         return min(max(self._room(request) // 2, LEAST_SUMMARY_TOKENS), MOST_SUMMARY_TOKENS)
 
     def _question(self, request: NextRequest, problem: str) -> tuple[NextRequest, History]:
-        """The request without the contract's schema, and a copy of what was measured, with the question in it.
+        """Return the request for a summary, without the contract's schema, and a history with the question.
 
-        The first time calls are allowed as ever, and refused by not running them: another choice would undo some
-        providers' caches of the conversation. The second time they are forbidden.
+        The history has nothing else. The first attempt keeps the tool choice, because another one would
+        invalidate some providers' cache of the conversation; calls in its reply do not run. The second
+        attempt forbids calls.
         """
         most = self._summary_tokens(request)
         words = render("agent/summarise", words=int(most * _WORDS_A_TOKEN), problem=problem)
@@ -301,11 +310,11 @@ class Compaction:
         return room if isinstance(room, Reservation) else None
 
     async def _write(
-        self, request: NextRequest, asked: _Asked, reservation: Reservation | None = None
-    ) -> _Written:
-        """Ask for the summary, and once more if it cannot be used."""
+        self, request: NextRequest, target: _Target, reservation: Reservation | None = None
+    ) -> _Draft:
+        """Request the summary, and once more if it is unusable."""
         shown = list(self._history.context(request.contract))
-        later = self._history.turns[asked.until :]
+        later = self._history.turns[target.until :]
         prefix = shown[: len(shown) - sum(bool(turn.message.parts) for turn in later)]
         problem = ""
         try:
@@ -313,24 +322,24 @@ class Compaction:
                 question = self._question(request, problem)
                 room = reservation if not attempt and reservation else self._reserve(question)
                 if room is None:
-                    return _Written("", "the budget has no room for it", is_answered=False)
+                    return _Draft("", "the budget has no room for it", is_answered=False)
                 response = await self._ask(question, prefix, room)
                 said = response.text.strip()
                 problem = problem_of(response, _headings(question[1]), self._most_bytes(request))
                 if not problem:
-                    return _Written(said)
+                    return _Draft(said)
         except (ModelError, NoRoomError) as error:
             return self._gave_up(str(error))
         except TimeoutError:
             return self._gave_up("no time is left")
-        return _Written("", problem)
+        return _Draft("", problem)
 
-    def _gave_up(self, why: str) -> _Written:
-        self._emit(Warned(f"the conversation's summary could not be had: {why}"))
-        return _Written("", why, is_answered=False)
+    def _gave_up(self, why: str) -> _Draft:
+        self._emit(Warned(f"the conversation could not be summarized: {why}"))
+        return _Draft("", why, is_answered=False)
 
     def _most_bytes(self, request: NextRequest) -> int:
-        """Of a summary: it has to leave room for the newest turns."""
+        """Return the maximum size of a summary, which has to leave room for the newest turns."""
         return int(self._room(request) / self._history.meter.rate(next_name(request.model)) * (3 / 4))
 
     async def _ask(
@@ -343,56 +352,62 @@ class Compaction:
                 return await SentRequest(request, messages, aside, room, self._tell, self._clock.now).reply()
 
     def _tell(self, event: Event) -> None:
-        """Tell of a request beside the conversation. What it says is no piece of the session's own reply."""
-        if not isinstance(event, _UNSHOWN):
+        """Emit an event of the summary's request.
+
+        Pieces of its text are not emitted, because they are no part of the session's reply.
+        """
+        if not isinstance(event, _TEXT_EVENTS):
             self._emit(SubagentEvent(SUMMARY_AGENT, event))
 
     # -- the swap ------------------------------------------------------------------------------------------------
 
     async def _swap(
-        self, request: NextRequest, asked: _Asked, written: _Written, *, is_urgent: bool = False
+        self, request: NextRequest, target: _Target, draft: _Draft, *, is_urgent: bool = False
     ) -> bool:
-        """Put the summary in the place of the turns before it, if that is still what the conversation begins with."""
+        """Replace the turns with the summary; return whether it was done.
+
+        It is not done if the conversation begins differently by now, or would not become shorter.
+        """
         history, before = self._history, self._tokens(request)
-        if asked.generation != history.generation:
+        if target.generation != history.generation:
             return False
         rate = history.meter.rate(next_name(request.model))
-        message, images, keeps = await self._shortened(request, asked, written, rate, is_urgent=is_urgent)
+        message, images, keeps = await self._shortened(request, target, draft, rate, is_urgent=is_urgent)
         after = before
         if not request.contract.forgets:
             kept = history.turns[len(history.turns) - keeps :] if keeps else ()
             size = sum(message_bytes(turn.message) for turn in kept if turn.kind is not TurnKind.SUMMARY)
             after = int((request.fixed_bytes + message_bytes(message) + size) * rate)
-            if after > before * (1.0 if asked.by_person else MOST_SHARE_AFTER):
+            if after > before * (1.0 if target.by_person else MOST_SHARE_AFTER):
                 self._due_from = self._grown(before)
                 return False
-            self._host.ledger.shown.clear()  # the model does not see these files any more
+            self._host.ledger.shown.clear()  # the model no longer sees these files
         history.add(Turn(TurnKind.SUMMARY, message, self._clock.now(), keeps=keeps))
         for name, words in list(self._host.skills.items()):
-            if words not in message.text:  # the model may ask for it again
+            if words not in message.text:  # the skill is no longer shown, so the model may load it again
                 del self._host.skills[name]
         self._due_from = self._next_due(request)
-        why = f"; without a summary of the model: {written.problem}" if written.problem else ""
-        self._emit(Compacted(before, after, keeps, f"{asked.reason}{why}", message.text, images))
+        why = f"; without a summary of the model: {draft.problem}" if draft.problem else ""
+        self._emit(Compacted(before, after, keeps, f"{target.reason}{why}", message.text, images))
         return True
 
     async def _shortened(
-        self, request: NextRequest, asked: _Asked, written: _Written, rate: float, *, is_urgent: bool
+        self, request: NextRequest, target: _Target, draft: _Draft, rate: float, *, is_urgent: bool
     ) -> tuple[Message, int, int]:
-        """The message that stands for the turns before, how many images it has, and how many of the newest turns stay."""
+        """Return the replacing message, its number of images, and the number of newest turns that stay."""
         from orchestrator.engine.session.compacted_message import message_within
 
         turns = self._history.turns
         room = int(self._room(request) / rate)
-        known = await self._known()
+        known = await self._collect_facts()
         if request.contract.forgets:
             return Message.user(message_within(known, int(room * _WORDS_SHARE))), 0, len(turns)
-        summary = self._host.clean("the summary of the conversation", written.text)
+        summary = self._host.clean("the summary of the conversation", draft.text)
         known = replace(known, summary=summary, missing=await missing_paths(summary, self._environment))
 
         def message(first: int) -> tuple[Message, int]:
             said = self._history.said_before(first)
-            task, orders = self._said(said)
+            task, orders = self._task_and_orders(said)
             sent = images_of(said)
             most = int(room * _IMAGES_SHARE) // IMAGE_BYTES if self._reads_images else 0
             shown = sent[:most]
@@ -406,23 +421,26 @@ class Compaction:
                 ),
                 int(room * _WORDS_SHARE) - len(shown) * IMAGE_BYTES,
             )
-            return standing_for(words, shown), len(shown)
+            return summary_message(words, shown), len(shown)
 
-        tail = self._tail(asked)
+        tail = self._tail(target)
         left = room - message_bytes(message(len(turns))[0])
         place = newest_within(tail, lambda turn: message_bytes(turn.message), left)
         first = _place_of(turns, tail[place]) if place < len(tail) else len(turns)
-        if written.text and asked.until < first:  # what came after it is in no summary
-            newer = turns[asked.until :]
+        if draft.text and target.until < first:  # the summary does not cover later turns
+            newer = turns[target.until :]
             fits = sum(message_bytes(turn.message) for turn in newer) <= left or not is_urgent
-            first = whole_from(turns, asked.until) if fits else first
+            first = whole_from(turns, target.until) if fits else first
         return *message(first), len(turns) - first
 
-    def _tail(self, asked: _Asked) -> Sequence[Turn]:
-        """The newest turns that may stay, however long they are: as the policy says, or the last reply alone."""
+    def _tail(self, target: _Target) -> Sequence[Turn]:
+        """Return the newest turns that may stay, before their size is considered.
+
+        The policy decides; on a person's request it is the last reply and what follows.
+        """
         shown, policy = self._history.shown, self._policy
         tail = shown[1:] if shown and shown[0].kind is TurnKind.SUMMARY else shown
-        if asked.by_person:
+        if target.by_person:
             return recent(tail, 1)
         if policy and policy.keep_turns:
             tail = recent(tail, policy.keep_turns)
@@ -430,16 +448,16 @@ class Compaction:
             tail = tail[newest_within(tail, is_step, policy.max_turns // 2) :]
         return tail
 
-    def _said(self, said: Sequence[Turn]) -> tuple[str, list[str]]:
-        """The task, and what people said after it."""
+    def _task_and_orders(self, said: Sequence[Turn]) -> tuple[str, list[str]]:
+        """Return the task, and the user messages after it."""
         task = self._host.task() if self._host.task else ""
         if not task and said:
             task = said[0].said
         return task, list(dict.fromkeys(turn.said for turn in said[1:]))
 
-    async def _known(self) -> Known:
-        """What the program knows without the model."""
-        from orchestrator.engine.session.compacted_message import Known
+    async def _collect_facts(self) -> KnownFacts:
+        """Return the facts that the program knows without the model."""
+        from orchestrator.engine.session.compacted_message import KnownFacts
 
         files = [
             (path, await _state(path, self._environment))
@@ -447,9 +465,9 @@ class Compaction:
         ]
         items = [item for item in self._host.todos.items if item.status is not TodoStatus.COMPLETED]
         items.sort(key=lambda item: item.status is not TodoStatus.IN_PROGRESS)
-        return Known(
+        return KnownFacts(
             files=files,
-            # Of an earlier session the journal has what a command printed, as it was.
+            # Commands of an earlier session come from the journal, which has their raw output.
             commands=[
                 replace(ran, ending=self._host.clean("the end of a command's output", ran.ending))
                 for ran in self._history.commands
@@ -461,8 +479,8 @@ class Compaction:
         )
 
 
-def _settle(task: asyncio.Task[_Written], reservation: Reservation) -> None:
-    """Release what was set aside for a task that was stopped before it began, and take note of its error."""
+def _settle(task: asyncio.Task[_Draft], reservation: Reservation) -> None:
+    """Release the reservation of a task that was cancelled before it began, and retrieve the task's error."""
     with reservation:
         if not task.cancelled():
             task.exception()
@@ -473,17 +491,17 @@ def _place_of(turns: Sequence[Turn], turn: Turn) -> int:
 
 
 def _headings(aside: History) -> list[str]:
-    """The headings that the question asks for, which the summary has to have."""
+    """Return the headings that the question demands of the summary."""
     return _HEADING.findall(aside.turns[0].content)
 
 
 def problem_of(response: Response, headings: Sequence[str], most_bytes: int) -> str:
-    """Why a reply is no summary that can be used; empty if it is one."""
+    """Return why a reply is not a usable summary; empty if it is one."""
     text = response.text.strip()
     lines = {line.strip().rstrip(":").casefold() for line in text.splitlines()}
     missing = [heading for heading in headings if heading.casefold() not in lines]
     problems = (
-        ("it calls something", bool(response.tool_calls)),
+        ("it has tool calls", bool(response.tool_calls)),
         ("it was cut off, so write less", response.finish is FinishReason.LENGTH),
         (f"it ended by {response.finish.value}", response.finish is not FinishReason.STOP),
         ("it is empty", not text),
@@ -494,7 +512,7 @@ def problem_of(response: Response, headings: Sequence[str], most_bytes: int) -> 
 
 
 async def missing_paths(text: str, environment: ExecutionEnvironment) -> list[str]:
-    """Paths of files that a text names and that are not there."""
+    """Return paths of files that a text names and that do not exist."""
     named = dict.fromkeys(found[1] or found[2] for found in _NAMED_PATH.finditer(text))
     missing = []
     for path in list(named)[:_MOST_NAMED]:
@@ -508,7 +526,7 @@ async def missing_paths(text: str, environment: ExecutionEnvironment) -> list[st
 
 
 async def _state(path: str, environment: ExecutionEnvironment) -> str:
-    """What is to say of a file that was changed."""
+    """Describe the current state of a changed file."""
     try:
         if not await environment.file_exists(path):
             return "removed"

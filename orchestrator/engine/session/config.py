@@ -1,4 +1,4 @@
-"""What a host sets for a session, and what it does for it."""
+"""The settings of a session, and the callbacks and shared objects of its host program."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _LEAST = {
     "top_p": 0,
     "context_window": 1,
 }
-"""The smallest number that each setting may be."""
+"""The lower bound of each numeric setting."""
 
 _MAY_BE_FRACTIONS = frozenset(
     {"max_usd", "max_minutes", "wrap_up_share", "temperature", "top_p", "subagent_timeout_seconds"}
@@ -69,11 +69,12 @@ _MAY_BE_NONE = _LEAST.keys() - {
     "loop_detection_window",
     "wrap_up_share",
 }
-"""Settings of which None is no limit, or the provider's own."""
+"""Settings for which None means no limit, or the provider's own value."""
 
 
 def _check_number(name: str, value: object, least: int, *, whole: bool = True) -> None:
-    if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:  # no NaN is
+    # `not >=` also rejects NaN.
+    if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:
         number = "a whole number of" if whole else "a number,"
         raise ConfigurationError(f"{name} must be {number} {least} or more, not {value!r}")
 
@@ -86,38 +87,38 @@ class SessionConfig:
 
     Attributes:
         max_turns: replies of the model in the whole session; 0 is no limit.
-        max_tool_rounds_per_input: rounds with tool calls that one input may lead to; 0 is no limit.
-        default_command_timeout_ms: where neither the model nor the profile says otherwise.
-        max_command_timeout_ms: more is taken as this.
-        reasoning_effort: `low`, `medium`, `high` or another word that the provider knows; None leaves
-            it to the provider.
-        tool_output_limits: characters of a tool's output that the model is shown, by tool.
-        tool_line_limits: lines of it; None switches the limit off.
+        max_tool_rounds_per_input: rounds with tool calls for one input; 0 is no limit.
+        default_command_timeout_ms: time-out of a command if neither the model nor the profile sets one.
+        max_command_timeout_ms: upper bound of every command's time-out.
+        reasoning_effort: `low`, `medium`, `high` or another word that the provider knows; None leaves it to
+            the provider.
+        tool_output_limits: by tool: characters of its output that the model is shown.
+        tool_line_limits: by tool: lines of its output; None switches the limit off.
         enable_loop_detection: whether repeated calls lead to a warning to the model.
         loop_detection_window: how many calls must follow one pattern.
         max_subagent_depth: how deep subagents may be nested; 0 allows none.
-        max_subagents: that the session may have at the same time; None takes 5 where they work in the background
-            (`Profile.subagents_in_background`), else 16.
-        subagent_timeout_seconds: after which a subagent in the background is stopped; None takes 300.
+        max_subagents: subagents that the session may have at the same time. None means 5 if they work in the
+            background (`Profile.subagents_in_background`), else 16.
+        subagent_timeout_seconds: time after which a subagent in the background is stopped; None means 300.
         max_tokens: input and output of the session and its subagents together; None is no limit.
-        max_usd: money, where the model's price is known.
-        max_minutes: wall time since the session was made.
+        max_usd: cost in US dollars, if the model's price is known.
+        max_minutes: wall time since the session was created.
         max_denials: calls that the gate may refuse in the whole session, subagents' included; the last of
             them ends it. 0 is no limit.
-        max_output_tokens: of one reply.
-        reply_tokens: the model's own longest reply, which has to fit into what is left of the caps on tokens
-            and money before a request goes out, where `max_output_tokens` says nothing. It is not sent, but a
-            lower one is if only that fits. None: 32,000 are assumed.
-        wrap_up_share: the part of `max_tokens`, `max_usd` and `max_minutes`, and the last of `max_turns`, that
-            is kept back for one last turn, in which the model is told to wrap up; 0 does not ask for it.
+        max_output_tokens: tokens of one reply.
+        reply_tokens: the model's own longest reply, used if `max_output_tokens` is None. It must fit under
+            the caps on tokens and cost before a request is sent. It is not sent itself; if only a shorter
+            reply fits, that limit is sent. None: 32,000 are assumed.
+        wrap_up_share: the part of `max_tokens`, `max_usd` and `max_minutes` that is reserved, with the last
+            of `max_turns`, for one last turn in which the model is told to wrap up; 0 switches that turn off.
         temperature: sent only if set; so is `top_p`.
-        stream: whether replies are taken in pieces.
+        stream: whether replies are streamed.
         user_instructions: the last part of the system prompt.
-        context_window: how many tokens the model can read; None takes what is known of it.
-        compaction: when the conversation is made shorter; None never does.
+        context_window: tokens that the model can read; None uses the known size.
+        compaction: when the conversation is compacted; None never does.
 
     Raises:
-        ConfigurationError: a value is of another kind, a number is too small, or the effort is empty.
+        ConfigurationError: a value has the wrong type, a number is out of bounds, or the effort is empty.
     """
 
     max_turns: int = 0
@@ -163,7 +164,7 @@ class SessionConfig:
         for name in ("tool_output_limits", "tool_line_limits"):
             check_kind(name, getattr(self, name), Mapping, 'a number by tool, such as {"shell": 50_000}')
             for tool, most in getattr(self, name).items():
-                if most is not None or name == "tool_output_limits":  # which always has one
+                if most is not None or name == "tool_output_limits":  # None is not allowed there
                     _check_number(f"{name}[{tool!r}]", most, 0)
         effort: object = self.reasoning_effort
         if effort is not None and (not isinstance(effort, str) or not effort.strip()):
@@ -185,11 +186,11 @@ class SessionConfig:
 
     @property
     def output_limits(self) -> OutputLimits:
-        """What replaces the defaults of truncation."""
+        """The replacements for the defaults of truncation."""
         return OutputLimits(self.tool_output_limits, self.tool_line_limits)
 
     def command_times(self, profile: Profile) -> CommandTimes:
-        """How long commands may run under this profile."""
+        """Return the time-outs of commands under this profile."""
         longest = self.max_command_timeout_ms
         default = profile.command_timeout_ms or self.default_command_timeout_ms
         return CommandTimes(min(default, longest), longest)
@@ -197,7 +198,7 @@ class SessionConfig:
     def for_subagent(
         self, max_turns: int, reasoning_effort: str | None, *, same_model: bool = True
     ) -> SessionConfig:
-        """The same for a session below, whose spending the caps above hold."""
+        """Return the settings of a subagent's session, whose spending the parent's caps limit."""
         return replace(
             self,
             max_turns=max_turns,
@@ -216,7 +217,7 @@ async def _is_done() -> bool:
 
 
 async def recalls_nothing(_message: str) -> str:
-    """Recall nothing: the session has no memory."""
+    """Return an empty text: the session has no memory."""
     return ""
 
 
@@ -226,38 +227,38 @@ async def _may_end(_text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a session asks of the program that it is part of. Everything has a default.
+    """What the host program provides to a session. Everything has a default.
 
     Attributes:
-        gate: which calls may run.
-        shows: which tools exist for the model: the others are not shown, and do not run if it guesses their
-            names. A `Gatekeeper` is `Host(gate=keeper, shows=keeper.shows)`.
-        approve: asks a person about a call that the gate refuses and a higher level would let run; None asks
-            nobody, so that it does not run.
-        clean: a text as the model may see it, by what it is (`the answer of read_file`) and what it says. The
-            event of a call has the text as it was.
-        price: what a reply cost; None takes the profile's.
-        stopped: whether somebody asked for an end after the round that is running.
-        may_end: asked when a reply in words would end the work; gives what to tell the model instead, or None where
-            it may end.
-        recall: gives what is remembered and has to do with a message of the user's, as Markdown; empty if nothing
-            is. It goes with that message.
-        is_done: whether all of the work has left the session, so that a reply which calls nothing ends it.
-        task: the task's words, for a conversation that is made shorter; None takes the first input.
-        facts: what else the program knows that such a conversation must not lose, as Markdown.
-        wrap_up: what the model is told before its last turn; empty takes the contract's words, or
+        gate: decides which calls may run.
+        shows: returns whether a tool is visible to the model. A hidden tool does not run either if the model
+            guesses its name. A `Gatekeeper` is `Host(gate=keeper, shows=keeper.shows)`.
+        approve: asks a person about a call that the gate refuses and a higher level would allow. None asks
+            nobody, and the call does not run.
+        clean: returns a text as the model may see it, given a description (`the answer of read_file`) and the
+            text. The event of a call has the original text.
+        price: computes the cost of a reply; None uses the profile's.
+        stopped: returns whether the session is to end after the current round.
+        may_end: called when a reply without calls would end the work; returns a message to the model that
+            keeps it working, or None to let it end.
+        recall: returns the memories that match a user message, as Markdown; empty if there are none. They are
+            appended to that message.
+        is_done: returns whether all work has left the session, so that a reply without calls ends it.
+        task: returns the task's text for a compacted conversation; None uses the first input.
+        facts: returns further facts that a compacted conversation must keep, as Markdown.
+        wrap_up: the message to the model before its last turn; empty uses the contract's, or
             `prompts/agent/wrap_up.md`.
-        other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
-        system: makes the whole system prompt from the tools shown; None has the session build it.
-        ledger: what tools remember.
-        todos: the model's list of what is to be done; `history.todos_of` gives that of an earlier session.
-        skills: what the model was given of skills, by name: a conversation that is made shorter keeps it.
-        emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
-        owns_environment: the session makes the environment ready, and cleans it up at its end. Of two
-            sessions in one environment neither may own it.
+        other_model: creates a subagent's model by name; None uses the profile's, which may refuse.
+        system: builds the whole system prompt from the tools shown; None lets the session build it.
+        ledger: the shared memory of the tools.
+        todos: the model's to-do list; `history.todos_of` returns that of an earlier session.
+        skills: the skill texts that the model was given, by name; a compacted conversation keeps them.
+        emit: receives the same events as the streams of `submit`; a subagent's come as `SubagentEvent`.
+        owns_environment: whether the session initializes the environment and cleans it up. Of two sessions in
+            one environment neither may own it.
 
     Raises:
-        ConfigurationError: what is to be called cannot be, or a value is of another kind.
+        ConfigurationError: a callback is not callable, or a value has the wrong type.
     """
 
     gate: Gate = allow_all
@@ -293,7 +294,7 @@ class Host:
         check_flag("owns_environment", self.owns_environment)
 
     def for_subagent(self, ledger: Ledger, price: ReplyPrice) -> Host:
-        """What a session below may ask for."""
+        """Return the host of a subagent's session."""
         return Host(
             gate=self.gate,
             shows=self.shows,
@@ -309,7 +310,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """What a session is made of, beside its model."""
+    """All parts of a session except its model."""
 
     profile: Profile
     environment: ExecutionEnvironment

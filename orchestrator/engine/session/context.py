@@ -1,4 +1,4 @@
-"""What a request has of a conversation: slices of its turns, and when it has to become shorter."""
+"""Selects the turns that a request includes, and decides when a conversation is compacted."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 ASSUMED_WINDOW = 128_000
-"""Tokens that a model is taken to read where nobody knows it."""
+"""Assumed context window in tokens if the model's own is unknown."""
 
 _NOT_FIRST = frozenset({TurnKind.TOOL_RESULTS, TurnKind.SUMMARY})
-"""No kept part begins with results whose calls are left out."""
+"""Kinds that no selection begins with, so that no result is left without its call."""
 
 
 def recent(turns: Sequence[Turn], limit: int) -> Sequence[Turn]:
-    """The newest turns, with at most `limit` of them that people said or the model answered in words alone.
+    """Return the newest turns, including at most `limit` user messages and replies without calls.
 
-    Calls, their results and messages of the program ride along and do not count.
+    Calls, their results and messages of the program are included and do not count.
     """
     left, first = limit, len(turns)
     for place in range(len(turns) - 1, -1, -1):
@@ -34,7 +34,7 @@ def recent(turns: Sequence[Turn], limit: int) -> Sequence[Turn]:
 
 
 def summary_plus_recent(turns: Sequence[Turn]) -> Sequence[Turn]:
-    """The newest summary, the turns before it that it left as they are, and all that came after it."""
+    """Return the newest summary, the turns before it that it keeps, and all turns after it."""
     places = (place for place in range(len(turns) - 1, -1, -1) if turns[place].kind is TurnKind.SUMMARY)
     place = next(places, None)
     if place is None:
@@ -45,14 +45,17 @@ def summary_plus_recent(turns: Sequence[Turn]) -> Sequence[Turn]:
 
 
 def whole_from(turns: Sequence[Turn], first: int) -> int:
-    """The first place from `first` on at which the turns can be cut without parting a call and its result."""
+    """Return the first position from `first` on at which a cut does not separate a call from its result."""
     while first < len(turns) and turns[first].kind in _NOT_FIRST:
         first += 1
     return first
 
 
 def newest_within(turns: Sequence[Turn], size: Callable[[Turn], int], most: int) -> int:
-    """Where the longest part of the newest turns begins that is at most so long, and whole."""
+    """Return the start of the longest run of newest turns whose total size is at most `most`.
+
+    A run does not begin with results whose calls are left out.
+    """
     first = len(turns)
     left = most
     for place in range(len(turns) - 1, -1, -1):
@@ -65,7 +68,7 @@ def newest_within(turns: Sequence[Turn], size: Callable[[Turn], int], most: int)
 
 
 def is_step(turn: Turn) -> bool:
-    """Whether it is an input or a reply."""
+    """Return whether the turn is an input or a reply."""
     return turn.kind in {TurnKind.USER, TurnKind.STEERING, TurnKind.ASSISTANT}
 
 
@@ -77,17 +80,17 @@ def _is_chat(turn: Turn) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPolicy:
-    """When a conversation is made shorter, and how much of it stays; None is no such trigger.
+    """When a conversation is compacted, and how much of it stays. None switches a trigger off.
 
     Attributes:
-        share: of the model's context window, from which on it is due.
-        max_turns: inputs and replies that a request may have. A run without a person has one input and a reply a
-            step, so both count.
-        max_tokens: that a request may have.
+        share: share of the model's context window at which compaction is due.
+        max_turns: inputs and replies that a request may have. A run without a person has one input and a
+            reply in each step, so both count.
+        max_tokens: tokens that a request may have.
         keep_turns: newest turns that stay (`recent`), if they fit; else as many as fit.
 
     Raises:
-        ConfigurationError: a value is out of its bounds.
+        ConfigurationError: a value is out of bounds.
     """
 
     share: float | None = None
@@ -105,10 +108,10 @@ class CompactionPolicy:
                 raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
 
     def most_tokens(self, window: int | None) -> int:
-        """From how many tokens on the conversation is due.
+        """Return the number of tokens at which compaction is due.
 
         Args:
-            window: how many the model can read; None where that is not known.
+            window: tokens that the model can read; None if that is unknown.
         """
         limits = [] if self.max_tokens is None else [self.max_tokens]
         if self.share is not None and (window or self.max_tokens is None):
@@ -116,11 +119,11 @@ class CompactionPolicy:
         return min(limits, default=window or ASSUMED_WINDOW)
 
     def target_tokens(self, window: int | None) -> int:
-        """How long the conversation may be right after: half of what makes it due."""
+        """Return the largest length of a compacted conversation: half of the length at which it is due."""
         return self.most_tokens(window) // 2
 
     def due(self, tokens: int, turns: int, window: int | None) -> str:
-        """Why a conversation of this length is due, in words; empty if it is not."""
+        """Return the reason why a conversation of this length is due for compaction; empty if it is not."""
         most = self.most_tokens(window)
         if tokens >= most:
             if self.share is not None and window and most == int(self.share * window):
@@ -139,9 +142,9 @@ EXPLORER = CompactionPolicy(max_turns=20, max_tokens=20_000, keep_turns=5)
 
 
 def compaction_of(profile: str, share: float) -> CompactionPolicy:
-    """When the conversation of a profile is made shorter.
+    """Return the compaction policy of a profile.
 
     Args:
-        share: of the context window, for every profile but the explorer, whose document says otherwise.
+        share: of the context window, for every profile except the explorer, whose specification sets its own.
     """
     return EXPLORER if profile == "explorer" else CompactionPolicy(share=share)

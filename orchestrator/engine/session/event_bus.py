@@ -1,4 +1,4 @@
-"""Carries a session's events to whoever listens: queues, and callables."""
+"""Passes a session's events on to queues and callables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 STOP_SECONDS = 2.9
-"""How long running work may take to stop: 2 s between SIGTERM and SIGKILL, and some air."""
+"""Time that running work may take to stop: 2 s between SIGTERM and SIGKILL, and a margin."""
 
 
 class SessionEventBus:
-    """The events of one session and of those that it started, in the order in which they happened."""
+    """The events of one session and its subagents, in the order in which they happened."""
 
     def __init__(self, session: str, clock: Clock, emit: Emit | None) -> None:
         self._session, self._clock, self._emit = session, clock, emit
@@ -29,7 +29,10 @@ class SessionEventBus:
         self._is_over = False
 
     def __call__(self, event: Event) -> None:
-        """Pass on an event of this session. After the end nothing is passed on, as of a tool that did not stop in time."""
+        """Pass on an event of this session.
+
+        After the end nothing is passed on, such as events of a tool that did not stop in time.
+        """
         if self._is_over:
             return
         match event:
@@ -38,7 +41,7 @@ class SessionEventBus:
             case ToolCallEnded(call_id):
                 call = next((call for call in self._open_calls if call.call_id == call_id), None)
                 if call is None:
-                    return  # `end_calls` has emitted it
+                    return  # `end_calls` has emitted its end
                 self._open_calls.remove(call)
             case _:
                 pass
@@ -47,7 +50,7 @@ class SessionEventBus:
         self._pass_on(SessionEvent(self._session, self._clock.now(), event))
 
     def end_calls(self, why: str) -> None:
-        """Emit the end of calls that did not stop when they were asked to."""
+        """Emit the end of calls that did not stop when they were cancelled."""
         for call in tuple(self._open_calls):
             self(ToolCallEnded(call.call_id, call.name, CallStatus.INTERRUPTED, why))
 
@@ -60,11 +63,11 @@ class SessionEventBus:
         self._pass_on(event)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Call this with every event from now on. It must not block or raise."""
+        """Call `listener` with every later event. It must not block or raise."""
         self._listeners.append(listener)
 
     def open(self) -> asyncio.Queue[SessionEvent | None]:
-        """The events from now on; None behind the last one. Whoever takes no more of them closes it."""
+        """Return a queue of the later events, with None after the last one. Pass it to `close` when done."""
         queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
         self._queues.add(queue)
         return queue
@@ -74,7 +77,7 @@ class SessionEventBus:
         self._queues.discard(queue)
 
     def end(self) -> None:
-        """End all queues after what they still hold; nothing is passed on any more."""
+        """End all queues after the events that they still hold, and pass nothing on any more."""
         self._is_over = True
         for queue in self._queues:
             queue.put_nowait(None)
@@ -87,7 +90,7 @@ class SessionEventBus:
 
 
 async def stop(work: asyncio.Task[Any] | None) -> None:
-    """Cancel, and wait for the end as long as a command may take to stop."""
+    """Cancel a task, and wait for its end as long as a command may take to stop."""
     if work and not work.done():
         work.cancel()
         await asyncio.wait([work], timeout=STOP_SECONDS)

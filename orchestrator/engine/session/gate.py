@@ -1,4 +1,4 @@
-"""The gate between validation and execution: may this call run?"""
+"""The gate between validation and execution: decides whether a call may run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
 
 Gate: TypeAlias = Callable[["Tool", "ToolCall"], str | None]
-"""Gives the reason why a call may not run, or None if it may. A `Refusal` also says which defence it was."""
+"""Returns the reason why a call must not run, or None if it may. A `Refusal` also names the defence."""
 
 Approve: TypeAlias = "Callable[[Tool, ToolCall, Refusal], Awaitable[str | None]]"
-"""Asks a person about a call that the gate refuses and whose `Refusal` has a scope; None if it may run, else why not."""
+"""Asks a person about a call that the gate refuses with a scope.
+
+Returns None if the call may run, else the reason why not.
+"""
 
 WEB_TOOLS = frozenset({"web_search", "web_open", "web_find", "web_fetch"})
-"""What their arguments say leaves the machine, whoever made them. Others say so themselves: `Tool.outbound`."""
+"""Tools that send their arguments to the web, whatever program implements them.
+
+Other tools set `Tool.outbound`.
+"""
 
 _COMMAND = "command"
 _FOLDERS = ("workdir", "working_dir", "working_directory")
@@ -33,11 +39,12 @@ _HERE = frozenset({None, "", ".", "./"})
 
 
 class Refusal(str):
-    """The reason why a call may not run, as the model is told, and the defence that says so.
+    """The reason why a call must not run, as the model is told, and the defence that refused it.
 
     Attributes:
-        scope: what a person may allow: the tool, with its command where it runs one, and with all its arguments where
-            others run it. Empty where nobody may, because the call is blocked at every level.
+        scope: what a person may allow: the tool, with its command if it runs one, and with all its arguments
+            if another program runs it. Empty if the call is blocked at every level, so that nobody may allow
+            it.
     """
 
     __slots__ = ("defence", "scope")
@@ -45,14 +52,14 @@ class Refusal(str):
     scope: str
 
     def __new__(cls, reason: str, defence: Defence = Defence.LEVEL, scope: str = "") -> Self:
-        """Put them together."""
+        """Create a refusal."""
         refusal = super().__new__(cls, reason)
         refusal.defence, refusal.scope = defence, scope
         return refusal
 
 
 def not_available(call: ToolCall) -> Refusal:
-    """What is said of a tool that the model was not shown: nothing about it."""
+    """Return the refusal of a call to a hidden tool, which reveals nothing about the tool."""
     return Refusal(f"{call.name[:200]} is not available. Use only the tools that you were given.")
 
 
@@ -62,7 +69,7 @@ def shows_all(_tool: Tool) -> bool:
 
 
 def allow_all(_tool: Tool, _call: ToolCall) -> str | None:
-    """Let every call run: for a host that has a wall of its own around the session."""
+    """Let every call run, for a host that isolates the session by other means."""
     return None
 
 
@@ -72,14 +79,15 @@ def _holds_none(_text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Gatekeeper:
-    """The gate of a level and its rules, and what it lets the model see.
+    """A gate that applies a level and command rules, and hides the tools that they never allow.
 
     Attributes:
         level: what the session may do.
         rules: which commands are granted and denied.
-        holds_secret: whether a text holds a secret; such a text is not sent to the web or to an MCP server.
-        asks: somebody can be asked: at the level `safe` the model sees the dangerous tools, too, and a call that
-            a higher level would let run is refused with a scope. `read-only` stays a wall.
+        holds_secret: returns whether a text contains a secret; such a text is not sent to the web or to an
+            MCP server.
+        asks: whether a person can be asked. Then the level `safe` also shows the dangerous tools, and a call
+            that a higher level would allow is refused with a scope. `read-only` never asks.
     """
 
     level: Level = Level.SAFE
@@ -88,7 +96,7 @@ class Gatekeeper:
     asks: bool = False
 
     def shows(self, tool: Tool) -> bool:
-        """Whether the tool exists for the model at all."""
+        """Return whether the tool is visible to the model."""
         match self.level:
             case Level.READ_ONLY:
                 return not tool.dangerous and tool.order is not Order.ALONE
@@ -98,7 +106,7 @@ class Gatekeeper:
                 return True
 
     def __call__(self, tool: Tool, call: ToolCall) -> str | None:
-        """Why the call may not run; its arguments satisfy the tool's schema."""
+        """Return why the call must not run; None if it may. Its arguments match the tool's schema."""
         if not self.shows(tool):
             return not_available(call)
         if tool.dangerous and _takes_command(tool):
@@ -125,29 +133,35 @@ class Gatekeeper:
 
 
 def safe_mode(tool: Tool, call: ToolCall) -> str | None:
-    """The level `safe` without a rule: no dangerous tool runs. The model may guess their names."""
+    """Refuse every dangerous tool, as the level `safe` without rules does.
+
+    The model may guess the names of tools that it was not shown.
+    """
     return not_available(call) if tool.dangerous else None
 
 
 def _call_scope(tool: Tool, call: ToolCall) -> str:
-    """The tool. Of one that others run, also all that they would be told."""
+    """Return the tool's name; for a tool that another program runs, followed by all its arguments."""
     return f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}" if tool.outbound else call.name
 
 
 def _command_scope(call: ToolCall) -> str:
-    """The exact command, and where it would run if that is not the session's folder."""
+    """Return the exact command, with its folder unless it runs in the session's folder."""
     folder = next((call.arguments[name] for name in _FOLDERS if call.arguments.get(name) not in _HERE), None)
     return f"{call.arguments[_COMMAND]}" if folder is None else f"(in {folder}) {call.arguments[_COMMAND]}"
 
 
 def _takes_command(tool: Tool) -> bool:
-    """Whether its argument `command` is for the shell here. Rules for commands say nothing of somebody else's."""
+    """Return whether the tool's argument `command` is for the local shell.
+
+    Rules for commands do not apply to another program's commands.
+    """
     properties = tool.definition.parameters.get("properties")
     return not tool.outbound and isinstance(properties, dict) and _COMMAND in properties
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value, names of fields too."""
+    """Yield every text in a JSON value, names of fields included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

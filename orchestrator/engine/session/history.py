@@ -1,4 +1,4 @@
-"""The conversation of a session: its turns, their size, and how an earlier one is taken up."""
+"""The conversation of a session: its turns, their size, and how to restore it from events."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ if TYPE_CHECKING:
 
 
 ContextTransform: TypeAlias = "Callable[[Sequence[Turn]], Sequence[Turn]]"
-"""Gives the turns that a request has, of all turns of a session. It never changes the session's own."""
+"""Selects the turns that a request includes from all turns of a session, without changing them."""
 
 MOST_COMMANDS = 20
-"""Whose last run a history knows."""
+"""Number of commands whose last run a history keeps."""
 
 INTERRUPTED_RESULT = "Interrupted before it ended. What it did until then is not known."
 
 
 class TurnKind(StrEnum):
-    """Who says a turn, and why."""
+    """The kind of a turn, by its author and purpose."""
 
     USER = "user"
     ASSISTANT = "assistant"
     TOOL_RESULTS = "tool_results"
     SYSTEM = "system"
-    """A message of the program: that a reply was cut off, empty, or not in the contract's form."""
+    """A message of the program: a reply was cut off, empty, or not in the contract's form."""
     STEERING = "steering"
-    """A message from outside while the session was at work, or the warning of a loop. The model sees a user's message."""
+    """A message during processing, or the warning about repeated calls. The model sees a user message."""
     SUMMARY = "summary"
-    """What stands for the turns before it, but for the last `Turn.keeps` of them."""
+    """A message that replaces the turns before it, except the last `Turn.keeps` of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class RanCommand:
     """A command that ran.
 
     Attributes:
-        command: as the model wrote it; the tool's name where it takes none.
-        ending: the end of what it printed, which has its exit code.
+        command: as the model wrote it; the tool's name if the tool takes no command.
+        ending: the end of its output, which includes its exit code.
     """
 
     command: str
@@ -86,11 +86,11 @@ class Turn:
     Attributes:
         message: what is sent to the model.
         at: when it was added, in UTC.
-        usage: tokens of the request that it answers; of an assistant turn only.
-        response_id: the provider's name for the reply, if it gave one.
-        ran: commands whose results it has.
-        keeps: of a summary: how many turns before it stay beside it.
-        recalled: how many characters at the end of its text nobody said now: they were remembered.
+        usage: tokens of the request that it answers; only on assistant turns.
+        response_id: the provider's id of the reply, if there is one.
+        ran: commands whose results it contains.
+        keeps: on a summary: the number of turns before it that stay visible.
+        recalled: the number of characters at the end of its text that come from memory.
     """
 
     kind: TurnKind
@@ -109,13 +109,13 @@ class Turn:
 
     @property
     def said(self) -> str:
-        """The turn's text without what was remembered."""
+        """The turn's text without the recalled part."""
         text = self.message.text
         return text[: len(text) - self.recalled].rstrip() if self.recalled else text
 
     @property
     def reasoning(self) -> str:
-        """What the model thought, as far as it can be read."""
+        """The readable part of the model's reasoning."""
         return "".join(part.text for part in self.message.parts if isinstance(part, Reasoning))
 
     @property
@@ -125,17 +125,17 @@ class Turn:
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        """What the model was told about its calls."""
+        """The results of calls in the message."""
         return tuple(part for part in self.message.parts if isinstance(part, ToolResult))
 
 
 def full(turns: Sequence[Turn]) -> Sequence[Turn]:
-    """All turns."""
+    """Return all turns."""
     return turns
 
 
 class Conversation(Sequence[Message]):
-    """The messages of a history as they were at one moment. Taking one costs the same however long it is."""
+    """A snapshot of the messages of a history. Taking one costs the same for every length."""
 
     __slots__ = ("_length", "_messages")
 
@@ -160,25 +160,25 @@ class Conversation(Sequence[Message]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # a list of messages is no key either
+    __hash__ = None  # type: ignore[assignment]  # unhashable, as a list is
 
     def __repr__(self) -> str:
         return f"Conversation({list(self)!r})"
 
 
 class History:
-    """The turns of a session, and their length in tokens, kept as it grows.
+    """The turns of a session, and running counts of their length in tokens.
 
     Args:
-        turns: of an earlier session, in a form that vendors take (`mended_turns`).
-        transform: gives what a request has of the turns. Behind the newest summary it
-            must give each turn as it is, so that it is asked only when a summary comes.
+        turns: of an earlier session, in a form that vendors accept (`repaired_turns`).
+        transform: selects the turns that a request includes. It must return every turn after the newest
+            summary unchanged, because it is called only when a summary is added.
 
     Attributes:
-        tokens: the approximate length of what a request has.
-        steps: how many inputs and replies a request has.
-        meter: the upper estimate that requests are reserved by.
-        generation: counts how often what requests begin with was replaced.
+        tokens: the approximate length of the conversation part of a request.
+        steps: the number of inputs and replies in a request.
+        meter: the upper estimate of input tokens, used for reservations.
+        generation: how many times the beginning of the requests was replaced.
     """
 
     def __init__(self, turns: Iterable[Turn] = (), transform: ContextTransform = full) -> None:
@@ -197,20 +197,20 @@ class History:
 
     @property
     def turns(self) -> Sequence[Turn]:
-        """All turns, oldest first. Not to be changed."""
+        """All turns, oldest first. Do not change the sequence."""
         return self._turns
 
     @property
     def commands(self) -> Sequence[RanCommand]:
-        """The last run of each command, in the order in which they ran: the newest `MOST_COMMANDS`."""
+        """The last run of each command, oldest run first; at most the newest `MOST_COMMANDS`."""
         return list(self._commands.values())
 
     def said_before(self, place: int) -> list[Turn]:
-        """What people said, of the turns before this place."""
+        """Return the user turns before this position."""
         return [turn for at, turn in self._said if at < place]
 
     def add(self, turn: Turn) -> None:
-        """Append a turn. One without content, which no vendor takes, is kept as a turn and not sent."""
+        """Append a turn. A turn without content, which no vendor accepts, is kept but not sent."""
         if turn.kind in {TurnKind.USER, TurnKind.STEERING}:
             self._said.append((len(self._turns), turn))
         for ran in turn.ran:
@@ -220,7 +220,7 @@ class History:
                 del self._commands[next(iter(self._commands))]
         self._turns.append(turn)
         if turn.kind is TurnKind.SUMMARY:
-            self._begin_anew()
+            self._rebuild()
         else:
             self._show(turn)
 
@@ -232,30 +232,31 @@ class History:
         self.tokens += -(-sum(map(_characters, turn.message.parts)) // CHARACTERS_PER_TOKEN)
         self.meter.add(turn.message)
 
-    def _begin_anew(self) -> None:
-        """Show what the transform gives of the turns."""
-        self._messages, self.tokens, self.steps = [], 0, 0  # new lists: requests under way keep the old
+    def _rebuild(self) -> None:
+        """Rebuild the messages from the turns that the transform selects."""
+        self._messages, self.tokens, self.steps = [], 0, 0  # a new list: running requests use the old one
         self.generation += 1
         self.meter.begin_anew()
         for turn in self.shown:
             self._show(turn)
-        self.meter.measure_again()
+        self.meter.re_estimate()
 
     @property
     def shown(self) -> Sequence[Turn]:
-        """The turns that a request has."""
+        """The turns that a request includes."""
         return self._transform(self._turns)
 
     def context(self, contract: Contract) -> Sequence[Message]:
-        """The messages of the next request. What it leaves out stays in the history."""
+        """Return the messages of the next request. Messages that it omits stay in the history."""
         if contract.forgets:
             return self._latest(with_reply=not contract.leaves_out_reply)
         return Conversation(self._messages)
 
     def _latest(self, *, with_reply: bool) -> list[Message]:
-        """What users said, and what the program answered to the last reply.
+        """Return the user messages, and the program's answer to the last reply.
 
-        Without that reply all is one message, because some models take no two of one role in a row.
+        Without that reply everything is joined into one message, because some models refuse two messages of
+        one role in a row.
         """
         turns = self.shown
         replies = [place for place, turn in enumerate(turns) if turn.kind is TurnKind.ASSISTANT]
@@ -269,17 +270,18 @@ class History:
         return [Message.user("\n\n".join(turn.content for turn in said))] if said else []
 
     def interrupt(self, at: datetime) -> None:
-        """Answer calls that were cut short, because vendors refuse a call without a result."""
+        """Add results for interrupted calls, because vendors refuse a call without a result."""
         calls = self._turns[-1].tool_calls if self._turns else ()
         if calls:
             results = tuple(map(interrupted, calls))
             self.add(Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, results), at))
 
     def prune(self) -> int:
-        """Drop the oldest half of what came after the first user turn; how many turns are gone, 0 if none can.
+        """Drop the oldest half of the turns after the first user turn; return how many were dropped.
 
         A reply and the results of its calls stay together, and a cut before a user's turn is preferred
-        (section "Context management" of the one-step agent specification).
+        (section "Context management" of the one-step agent specification). With a single reply nothing is
+        dropped.
         """
         kinds = [turn.kind for turn in self._turns]
         starts = [index for index, kind in enumerate(kinds) if index and kind is TurnKind.ASSISTANT]
@@ -293,10 +295,10 @@ class History:
                 break
         kept = [*self._turns[: first_user + 1], *self._turns[cut:]]
         dropped = len(self._turns) - len(kept)
-        # New lists: requests under way keep the old.
+        # New lists: running requests still use the old ones.
         self._turns, self._said, self._messages, self.tokens, self.steps = [], [], [], 0, 0
         self.generation += 1
-        self.meter = InputMeter()  # what was counted was longer
+        self.meter = InputMeter()  # the old counts belong to a longer conversation
         for turn in kept:
             self.add(turn)
         return dropped
@@ -304,11 +306,11 @@ class History:
 
 _ENDING_CHARS = 300
 _COMMANDS = frozenset({"run_tests"})
-"""Tools that run a command which the model does not name."""
+"""Tools that run a command without taking one as an argument."""
 
 
 def ran_command(name: str, arguments: JsonObject, output: str, *, ok: bool) -> RanCommand | None:
-    """A call as the command that it ran here; None if it ran none."""
+    """Return the command that a call ran on this machine; None if it ran none."""
     command = None if is_mcp_tool(name) else arguments.get("command")
     if not isinstance(command, str):
         if name not in _COMMANDS:
@@ -318,19 +320,19 @@ def ran_command(name: str, arguments: JsonObject, output: str, *, ok: bool) -> R
 
 
 def ending_of(output: str) -> str:
-    """The end of what a command printed, with its exit code: enough to know how it went."""
+    """Return the end of a command's output with its exit code, which shows how the command went."""
     return output.rstrip()[-_ENDING_CHARS:]
 
 
 def commands_of(calls: Iterable[ToolCall], results: Iterable[ToolResult]) -> tuple[RanCommand, ...]:
-    """The commands that calls ran, each with the end of its result."""
+    """Return the commands that the calls ran, each with the end of its result."""
     pairs = zip(calls, results, strict=True)
     found = (ran_command(call.name, call.arguments, one.content, ok=not one.is_error) for call, one in pairs)
     return tuple(one for one in found if one)
 
 
 def interrupted(call: ToolCall) -> ToolResult:
-    """The result of a call that was cut short."""
+    """Return the result of an interrupted call."""
     return ToolResult(call.id, call.name, INTERRUPTED_RESULT, is_error=True)
 
 
@@ -348,24 +350,25 @@ def _characters(part: Part) -> int:
 
 _BYTES_PER_PART = 32
 IMAGE_BYTES = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
-"""A picture counts as so many bytes of text."""
+"""Size of an image, as bytes of text."""
 
 _MOST_BYTES_PER_TOKEN = 32
-"""No text has more. A provider that counts fewer tokens than that has not counted all that it was sent."""
+"""Upper bound for any text. A provider that reports fewer tokens has not counted all of its input."""
 
 _MOST_COUNTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """What a provider counted, when the conversation had so many bytes.
+    """A provider's token count at one length of the conversation.
 
     Attributes:
-        tokens: at most so many.
-        likely: the provider's own number, or what it would most likely be.
-        fixed_bytes: what the request had beside the conversation.
-        tokens_a_byte: at most so many.
-        rate: as many as there were.
+        tokens: upper bound of the total.
+        likely: the provider's own number, or the most likely one after a recalculation.
+        at_bytes: the length of the conversation.
+        fixed_bytes: the size of the rest of the request.
+        tokens_a_byte: upper bound of the tokens in a byte.
+        rate: the measured tokens in a byte.
     """
 
     tokens: int
@@ -377,19 +380,20 @@ class _Count:
 
 
 class InputMeter:
-    """Estimates from above how many tokens the next request reads.
+    """Estimates an upper bound of the tokens that the next request reads.
 
-    Once a reply is in, the provider's own count of the last request and of its reply stands for all that was
-    sent until then; only what was added since is estimated, by `BYTES_PER_TOKEN`, or by what that request
-    had a token if it was less.
+    After a reply, the provider's own count of that request and its reply replaces the estimate for everything
+    sent so far. Only later additions are estimated, at `BYTES_PER_TOKEN`, or at that request's bytes per
+    token if those are fewer.
 
-    A count holds for the model that was asked. The name of the one that answered is no such name: it may be an
-    alias, and a router gives it to one model today and to another tomorrow, which count the same words in
-    other ways. Of all that have answered for the model that is asked, the one with the highest estimate
-    counts; for one that never answered, all is estimated.
+    Counts are kept by the name of the model in the request. The name in the reply does not suffice: it may be
+    an alias, and a router may choose another model each time, whose counts of the same text differ. Of all
+    models that have answered under the requested name, the one with the highest estimate counts. A model that
+    never answered is estimated entirely.
 
     Attributes:
-        longest_reply: in tokens. There are servers that know of no limit, and models that are not known.
+        longest_reply: the longest reply so far, in tokens: some servers enforce no limit, and some models are
+            unknown.
     """
 
     def __init__(self) -> None:
@@ -398,16 +402,16 @@ class InputMeter:
         self._counts: dict[tuple[str, str], _Count] = {}
 
     def add(self, message: Message) -> None:
-        """A message joins the conversation."""
+        """Add the size of a message."""
         self._bytes += message_bytes(message)
 
     def measured(self, usage: Usage, asked: str, answered: str, fixed_bytes: int) -> None:
-        """A reply is in, and was added. A count that cannot be true leaves the estimate as it is.
+        """Record the provider's count of a reply that was added. Ignore an impossible count.
 
         Args:
-            asked: the model, as the program calls it.
-            answered: what the provider called it.
-            fixed_bytes: what every request has beside the conversation.
+            asked: the requested model, as the program names it.
+            answered: the model that the provider names.
+            fixed_bytes: the size of the request without the conversation.
         """
         self.longest_reply = max(self.longest_reply, usage.output_tokens)
         size = self._bytes + fixed_bytes
@@ -422,11 +426,11 @@ class InputMeter:
             del self._counts[next(iter(self._counts))]
 
     def begin_anew(self) -> None:
-        """The conversation is replaced: what is added from now on is all of it, until `measure_again`."""
+        """Start over with an empty conversation; call `re_estimate` when its messages are added."""
         self._bytes = 0
 
-    def measure_again(self) -> None:
-        """Estimate the new conversation in the place of what was counted of the old one, at the same rates."""
+    def re_estimate(self) -> None:
+        """Re-estimate all counts for the new conversation, at the measured rates."""
         for name, count in self._counts.items():
             size = self._bytes + count.fixed_bytes
             self._counts[name] = replace(
@@ -437,7 +441,7 @@ class InputMeter:
             )
 
     def likely_tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
-        """The tokens of the next request, neither from above nor from below; `more_bytes` as for `tokens`."""
+        """Return the most likely number of tokens of the next request; `more_bytes` as for `tokens`."""
         known = [count for (name, _answered), count in self._counts.items() if name == asked]
         if not known:
             return math.ceil((self._bytes + fixed_bytes + more_bytes) * self.rate(asked))
@@ -447,22 +451,26 @@ class InputMeter:
         )
 
     def rate(self, asked: str) -> float:
-        """How many tokens a byte of the conversation most likely has."""
+        """Return the most likely number of tokens in a byte of the conversation."""
         counts = [count.rate for (name, _answered), count in self._counts.items() if name == asked]
         return max(counts, default=1 / CHARACTERS_PER_TOKEN)
 
     def copy(self) -> InputMeter:
-        """The same, for a request beside the conversation."""
+        """Return a copy, for a request outside of the conversation."""
         made = InputMeter()
         made.longest_reply, made._bytes, made._counts = self.longest_reply, self._bytes, dict(self._counts)
         return made
 
     def has_count_of(self, asked: str) -> bool:
-        """Whether the provider of this model is one that counts."""
+        """Return whether a provider has reported counts for this model."""
         return any(name == asked for name, _answered in self._counts)
 
     def tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
-        """At most so many, with so many bytes more than the conversation has."""
+        """Return an upper bound of the next request's tokens.
+
+        Args:
+            more_bytes: the size of what is still to be added to the conversation.
+        """
         known = [count for (name, _answered), count in self._counts.items() if name == asked]
         if not known:
             rates = (count.tokens_a_byte for count in self._counts.values())
@@ -476,7 +484,7 @@ class InputMeter:
 
 
 def fixed_bytes(request: Request) -> int:
-    """The size of what every request of a session has beside the conversation: system prompt, tools, schema."""
+    """Return the size of a request without the conversation: system prompt, tools, schema."""
     tools = sum(
         size_of_text(tool.name)
         + size_of_text(tool.description)
@@ -489,7 +497,7 @@ def fixed_bytes(request: Request) -> int:
 
 
 def message_bytes(message: Message) -> int:
-    """The size of a message, pictures by what they cost in tokens."""
+    """Return the size of a message, with images at their token cost."""
     return sum(map(_part_bytes, message.parts)) + _BYTES_PER_PART * (len(message.parts) + 1)
 
 
@@ -509,23 +517,23 @@ def _part_bytes(part: Part) -> int:
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
-_PARTS = {
+_ALLOWED_PARTS = {
     Role.USER: Text | Image,
     Role.ASSISTANT: Text | Reasoning | ToolCall,
     Role.TOOL: ToolResult | Text,
 }
-"""What a message may be made of."""
+"""The kinds of parts that a message of each role may have."""
 
 
 def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
-    """The turns of a session, from its events in their order, as far as they go.
+    """Return the turns of a session from its events, in their order.
 
-    The messages are those that the model was sent and sent itself. Subagents' events do not count. What was
-    redacted in a journal stays redacted.
+    The messages are those that were exchanged with the model. Subagents' events do not count. Text that a
+    journal redacted stays redacted.
 
     Args:
-        events: of one run, from its journal; `MessageAdded` and `ReplyReceived` alone do as well.
-        at: the time that the turns bear, because events have none.
+        events: of one run, from its journal; `MessageAdded` and `ReplyReceived` alone suffice.
+        at: the time of all turns, because events have none.
     """
     turns: list[Turn] = []
     asked, ran = False, False  # since the last reply
@@ -533,10 +541,8 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
     commands: list[RanCommand] = []
     for event in events:
         match event:
-            case (
-                InputReceived() | ProcessingEnded()
-            ):  # a journal has only the second: what comes next is asked
-                asked = True
+            case InputReceived() | ProcessingEnded():
+                asked = True  # a journal has only the second: the next message is an input
             case ToolCallStarted(call_id):
                 begun[call_id] = event
             case ToolCallEnded(call_id, name, status, output):
@@ -552,7 +558,7 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
                 commands.clear()
             case Compacted(turns=keeps, summary=text, images=images):
                 shown = images_of(turns[: max(len(turns) - keeps, 0)])[:images] if images else ()
-                turns.append(Turn(TurnKind.SUMMARY, standing_for(text, shown), at, keeps=keeps))
+                turns.append(Turn(TurnKind.SUMMARY, summary_message(text, shown), at, keeps=keeps))
             case SteeringInjected() | LoopDetected():
                 if turns and turns[-1].kind is not TurnKind.ASSISTANT:
                     turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)
@@ -565,18 +571,18 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
 
 
 def images_of(turns: Iterable[Turn]) -> list[Image]:
-    """The images that people sent."""
+    """Return the images in the user turns."""
     said = (turn for turn in turns if turn.kind in {TurnKind.USER, TurnKind.STEERING})
     return [part for turn in said for part in turn.message.parts if isinstance(part, Image)]
 
 
-def standing_for(words: str, images: Iterable[Image]) -> Message:
-    """The message of a summary: its words, and images of the turns that it stands for."""
+def summary_message(words: str, images: Iterable[Image]) -> Message:
+    """Return the message of a summary: its text, and images of the turns that it replaces."""
     return Message(Role.USER, (Text(words), *images))
 
 
 def todos_of(events: Iterable[Event]) -> TodoList:
-    """The model's list at the end of a session, from its events in their order. Subagents' lists do not count."""
+    """Return the model's to-do list after these events. Subagents' lists do not count."""
     latest = TodosChanged(())
     for event in events:
         if isinstance(event, TodosChanged):
@@ -592,47 +598,47 @@ def _kind(message: Message, *, asked: bool, ran: bool) -> TurnKind:
     return TurnKind.TOOL_RESULTS if ran or message.role is Role.TOOL else TurnKind.SYSTEM
 
 
-def mended_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
-    """The same conversation in a form that every vendor takes.
+def repaired_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
+    """Return the turns in a form that every vendor accepts.
 
-    It begins with a user's words: what comes before them is left out. Each call has one result right behind
-    it: a missing one is answered as interrupted. Left out are results without their calls, parts that a
-    message of its role cannot have, and turns without content.
+    The conversation begins with a user's message: earlier turns are dropped. Each call is followed directly
+    by one result; a missing result becomes an interrupted one. Results without their calls, parts that a
+    message of its role cannot have, and turns without content are dropped.
 
     Args:
-        at: when calls were found to be interrupted.
+        at: the time of the results that are added.
     """
     kept: list[Turn] = []
     no_results = Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, ()), at)
-    for turn in map(_with_its_parts, turns):
+    for turn in map(_with_allowed_parts, turns):
         if not turn.message.parts or (not kept and turn.message.role is not Role.USER):
             continue
         calls = _open_calls(kept)
         if turn.message.role is Role.TOOL:
             if calls:
-                kept.append(_answered(turn, calls))
+                kept.append(_with_all_results(turn, calls))
             continue
         if calls:
-            kept.append(_answered(no_results, calls))
+            kept.append(_with_all_results(no_results, calls))
         kept.append(turn)
     if calls := _open_calls(kept):
-        kept.append(_answered(no_results, calls))
+        kept.append(_with_all_results(no_results, calls))
     return kept
 
 
-def _with_its_parts(turn: Turn) -> Turn:
-    allowed = _PARTS[turn.message.role]
+def _with_allowed_parts(turn: Turn) -> Turn:
+    allowed = _ALLOWED_PARTS[turn.message.role]
     parts = tuple(part for part in turn.message.parts if isinstance(part, allowed))
     return turn if parts == turn.message.parts else replace(turn, message=replace(turn.message, parts=parts))
 
 
 def _open_calls(kept: Sequence[Turn]) -> Turn | None:
-    """The last turn, if it has calls, which nothing answers yet."""
+    """Return the last turn if it has calls, which are still unanswered."""
     return kept[-1] if kept and kept[-1].tool_calls else None
 
 
-def _answered(turn: Turn, calls: Turn) -> Turn:
-    """These results in the order of the calls, with those that are missing; other parts come behind them."""
+def _with_all_results(turn: Turn, calls: Turn) -> Turn:
+    """Return the results in the order of the calls, with missing ones added; other parts follow."""
     results = {result.call_id: result for result in turn.results}
     each = tuple(results.get(call.id) or interrupted(call) for call in calls.tool_calls)
     others = tuple(part for part in turn.message.parts if not isinstance(part, ToolResult))

@@ -1,4 +1,4 @@
-"""The loop: ask the model, read its reply, run its calls, tell it the results, ask again."""
+"""The agent loop: ask the model, read its reply, run its calls, return the results, ask again."""
 
 from __future__ import annotations
 
@@ -55,37 +55,40 @@ if TYPE_CHECKING:
 BAD_REPLIES_IN_A_ROW = 3
 EMPTY_REPLIES_IN_A_ROW = 3
 IDLE_REPLIES_IN_A_ROW = 10
-"""Replies without a call that are asked to go on; a model that only talks would never end."""
+"""Replies without a call after which the loop ends, because a model that only talks would never end."""
 CONTEXT_WARNING_SHARE = 0.8
-"""From here on a request may be too long: 4 characters a token is wrong by a fifth for some code and languages, and
-so far do the vendors' counts of the same text differ."""
+"""Share of the context window above which the estimate can no longer rule out an overflow.
+
+At 4 characters a token the estimate is wrong by a fifth for some code and languages, and the vendors' counts
+of the same text differ by as much.
+"""
 
 _LIMITS_OF_ONE_INPUT = frozenset({"tool_rounds", "replies"})
-"""After these the next input may go on."""
+"""Limits that count for one input only: the next input may go on after them."""
 
 
 class EndKind(StrEnum):
-    """Why the loop is over."""
+    """The reason why the loop ended."""
 
     COMPLETED = "completed"
-    """The model answered in words and called nothing."""
+    """The model answered in text without a call."""
     AWAITING = "awaiting"
-    """The same, and its words are a question."""
+    """The model answered in text without a call, and the text is a question."""
     FINISH = "finish"
     QUESTION = "question"
     LIMIT = "limit"
     INTERRUPTED = "interrupted"
     OVERFLOW = "overflow"
-    """The conversation is longer than the model can read."""
+    """The conversation does not fit into the model's context window."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """How the loop ended.
+    """The end of the loop.
 
     Attributes:
-        text: the model's last words, the reason, the question, or the limit's detail.
-        limit: the name of the limit, as `LimitReached` has it; empty for every other kind of end.
+        text: the model's last text, the reason, the question, or the limit's detail.
+        limit: the name of the limit as in `LimitReached`; empty for every other kind of end.
     """
 
     kind: EndKind
@@ -95,10 +98,10 @@ class SessionEnd:
 
 @dataclass(slots=True)
 class Inputs:
-    """What is said to one session, and what the loop works on it with.
+    """The inputs of one session, and the state that the loop needs to process them.
 
     Attributes:
-        repetition: notices circles, in all inputs together; None does not look.
+        repetition: detects repeated calls across all inputs; None switches detection off.
         compaction: keeps the conversation short; None lets it grow.
     """
 
@@ -116,20 +119,20 @@ class Inputs:
         """Queue a message for the next round.
 
         Raises:
-            ConfigurationError: there are no words in it.
+            ConfigurationError: the message is empty.
         """
         self._steering.append(input_message(message).text)
 
     def follow_up(self, message: str) -> None:
-        """Queue a further task.
+        """Queue another input.
 
         Raises:
-            ConfigurationError: there are no words in it.
+            ConfigurationError: the message is empty.
         """
         self._follow_ups.append(input_message(message).text)
 
     def take_steering(self) -> list[str]:
-        """Take all messages for the next round out of their queue."""
+        """Return the messages for the next round, and empty their queue."""
         taken = list(self._steering)
         self._steering.clear()
         return taken
@@ -137,10 +140,10 @@ class Inputs:
     async def work_on(
         self, message: Message, runner: ToolRunner, next_request: Callable[[], NextRequest]
     ) -> SessionEnd:
-        """Work on an input, then on the follow-ups, as long as the model ends each by its own.
+        """Process an input, then the queued follow-ups, as long as the model itself ends each of them.
 
         Args:
-            next_request: how the model is asked in the next round.
+            next_request: returns the next request.
         """
         while True:
             self.emit(InputReceived(message.text))
@@ -148,7 +151,7 @@ class Inputs:
             try:
                 end = await run_loop(self, runner, next_request)
             finally:
-                self.budget.tool_rounds = 0  # also where somebody stops it: the next input has all its rounds
+                self.budget.tool_rounds = 0  # also after a cancellation: the next input has all its rounds
             is_done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH} or (
                 end.limit in _LIMITS_OF_ONE_INPUT and not self.budget.exceeded()
             )
@@ -157,7 +160,7 @@ class Inputs:
             message = Message.user(self._follow_ups.popleft())
 
     def change(self, config: SessionConfig) -> None:
-        """Take other limits from now on."""
+        """Apply other settings from now on."""
         self.budget.change(config.limits, config.wrap_up_share)
         if self.compaction:
             self.compaction.change(config.compaction)
@@ -167,16 +170,16 @@ class Inputs:
             self.repetition = Repetition(config.loop_detection_window)
 
     def interrupt(self) -> None:
-        """Answer the calls that were cut short."""
+        """Add results for the calls that were interrupted."""
         self.history.interrupt(self.clock.now())
 
     def fail(self, error: BaseException) -> None:
-        """Say that the session cannot go on with its input."""
+        """Emit the error that stops the processing of the input."""
         self.interrupt()
         self.emit(ErrorOccurred(type(error).__name__, str(error)))
 
     async def say_of_user(self, kind: TurnKind, message: Message) -> None:
-        """Add a message of the user's, with what is remembered and has to do with it."""
+        """Add a user message, together with the memories that match it."""
         recalled = ""
         try:
             with paid_by(SidePayments(self.budget, self.emit)):
@@ -184,38 +187,38 @@ class Inputs:
             recalled = self.host.clean("what was remembered", found).strip()
         except PullwrightError as error:
             self.emit(Warned(f"nothing was recalled: {error}"))
-        finally:  # also where somebody stops it: the message was said
-            self.say(kind, _with(message, recalled), recalled=len(recalled))
+        finally:  # also after a cancellation: the message belongs to the conversation
+            self.say(kind, _with_recalled(message, recalled), recalled=len(recalled))
 
     def say(
         self, kind: TurnKind, message: Message, ran: tuple[RanCommand, ...] = (), *, recalled: int = 0
     ) -> None:
-        """Add a message to the conversation that is not the model's.
+        """Add a message that does not come from the model.
 
         Args:
-            ran: the commands whose results it has.
-            recalled: how many characters at its end were remembered.
+            ran: the commands whose results the message contains.
+            recalled: the number of characters at the end of the message that come from memory.
         """
         self.history.add(Turn(kind, message, self.clock.now(), ran=ran, recalled=recalled))
         self.emit(MessageAdded(message, recalled))
 
 
 def input_message(user: object) -> Message:
-    """What somebody says to the model.
+    """Return an input as a message.
 
     Raises:
-        ConfigurationError: it is no text and no message, or there is nothing in it.
+        ConfigurationError: the input is neither text nor a message, or is empty.
     """
     message = Message.user(user) if isinstance(user, str) else user
     if not isinstance(message, Message):
-        raise ConfigurationError(f"say it as text or as a Message, not as {type(user).__name__}")
+        raise ConfigurationError(f"an input must be a text or a Message, not {type(user).__name__}")
     if not any(not isinstance(part, Text) or part.text.strip() for part in message.parts):
-        raise ConfigurationError("there is nothing in it: say in words what is to be done")
+        raise ConfigurationError("the input is empty: say what is to be done")
     return message
 
 
-def _with(message: Message, recalled: str) -> Message:
-    """The message with more text at its end."""
+def _with_recalled(message: Message, recalled: str) -> Message:
+    """Return the message with the recalled text appended."""
     if not recalled.strip():
         return message
     last = message.parts[-1]
@@ -228,18 +231,18 @@ async def run_loop(inputs: Inputs, runner: ToolRunner, next_request: Callable[[]
     """Run rounds until the model is done, a call ends the session, or a limit is reached.
 
     Args:
-        inputs: the conversation so far, which is appended to, and what is spent and asked on the way.
-        next_request: how to ask the model in the next round; it may change between rounds.
+        inputs: the conversation, which is extended, and the state that goes with it.
+        next_request: returns the next request; it may change between rounds.
 
     Raises:
         ModelError: the provider gave no answer.
-        BadReplyError: three replies in a row were not in the contract's form.
+        BadReplyError: three replies in a row did not have the contract's form.
     """
     return await _Loop(inputs, runner, next_request).run()
 
 
 class _Loop:
-    """One run of the loop: what it works on, and its counts in a row."""
+    """One run of the loop, with its counts of consecutive replies of each kind."""
 
     def __init__(self, inputs: Inputs, runner: ToolRunner, next_request: Callable[[], NextRequest]) -> None:
         self.inputs, self.runner, self.next_request = inputs, runner, next_request
@@ -250,7 +253,7 @@ class _Loop:
 
     async def run(self) -> SessionEnd:
         while True:
-            await asyncio.sleep(0)  # who reads the events can speak before the next request goes out
+            await asyncio.sleep(0)  # lets the reader of the events steer before the next request is sent
             await self._steer(self.inputs.take_steering())
             if self.host.stopped():
                 return SessionEnd(EndKind.INTERRUPTED, "interrupted")
@@ -266,7 +269,7 @@ class _Loop:
                 return end
 
     async def _round(self, request: NextRequest) -> SessionEnd | None:
-        """One request, if the limits allow it, and what follows from its reply; None to go on."""
+        """Send one request, if the limits allow it, and act on the reply. Return None if the loop goes on."""
         if self.inputs.compaction:
             await self.inputs.compaction.prepare(request)
         reservation = await self._authorize(request)
@@ -277,18 +280,18 @@ class _Loop:
         except NoRoomError:
             return None
         except ModelError as error:
-            return await self._refused(request, error)
+            return await self._handle_refusal(request, error)
         reading = request.contract.read(response, request.tools, round_number=self.budget.rounds)
         if _is_empty(response, reading) and response.finish is not FinishReason.PAUSE:
-            return await self._empty(request, response, reading)
+            return await self._handle_empty(request, response, reading)
         if isinstance(reading, Malformed):
-            return await self._malformed(request, response, reading)
+            return await self._handle_malformed(request, response, reading)
         return await self._act(request, response, reading)
 
     async def _authorize(self, request: NextRequest) -> Reservation | LimitReached:
-        """Set aside what the request may cost, while that fits, or else that of one turn to wrap up; else the limit.
+        """Reserve the cost of the request, or else of a last turn to wrap up; return the limit if none fits.
 
-        Waits as long as only the reservations of other sessions, whose requests are under way, leave no room.
+        Wait while there is no room only because of the reservations of other sessions' running requests.
         """
         budget = self.budget
         while True:
@@ -311,14 +314,14 @@ class _Loop:
             await budget.wait_for_release()
 
     def _authorize_last(self, request: NextRequest, limit: LimitReached) -> Reservation | LimitReached | None:
-        """Set aside the cost of the wrap-up turn; None if there may be room for it later."""
+        """Reserve the cost of the wrap-up turn; return None if there may be room for it later."""
         message = request.contract.answer((), self._wrap_up_words(request))
-        is_told = self.budget.wrapping_up is not None
-        more = 0 if is_told else message_bytes(message)
+        is_announced = self.budget.wrapping_up is not None
+        more = 0 if is_announced else message_bytes(message)
         room = reserve(self.budget, request.need(self.history, more), wrap_up=True)
         if not isinstance(room, Reservation):
             return None if room.passes else room.limit
-        if not is_told:
+        if not is_announced:
             self.budget.wrapping_up = limit
             self.emit(Warned(f"nearly at a limit ({limit.detail}): the model gets one last turn to wrap up"))
             self._tell(message)
@@ -342,28 +345,28 @@ class _Loop:
         ).reply()
 
     async def _act(self, request: NextRequest, response: Response, reading: Actions) -> SessionEnd | None:
-        """Do what a reply in good form says."""
+        """Act on a reply in the contract's form."""
         self.rejected = self.empty = 0
         called = len(reading.calls) + len(reading.withheld)
         self.emit(PlanAccepted(reading.plan, called, repaired=reading.repaired, cut_off=reading.cut_off))
         if self.inputs.compaction and reading.plan.strip():
             self.inputs.compaction.plan = reading.plan
         if not called:
-            return await self._without_calls(request, response, reading)
+            return await self._handle_text(request, response, reading)
         self.idle = 0
         if ending := await self._run_calls(request, reading):
             return SessionEnd(EndKind(ending.ending), ending.text)
-        self._look_for_circles(reading)
+        self._warn_of_repetition(reading)
         return None
 
     async def _run_calls(self, request: NextRequest, reading: Actions) -> Ends | None:
-        """Run what the reply calls; the model is told a result of each call, however they end."""
+        """Run the calls of the reply. The model gets a result for each call, however it ended."""
         reply = self.history.turns[-1]
         self.budget.tool_rounds += 1
 
         def answer(results: tuple[ToolResult, ...]) -> None:
             note = render("agent/cut_off") if reading.cut_off else ""
-            if self.history.turns[-1] is reply:  # a tool that did not stop in time was answered for
+            if self.history.turns[-1] is reply:  # else the interruption has added the results already
                 ran = commands_of((*reading.calls, *reading.withheld), results)
                 self.inputs.say(TurnKind.TOOL_RESULTS, request.contract.answer(results, note), ran)
 
@@ -376,13 +379,13 @@ class _Loop:
             parallel=request.parallel,
         )
 
-    async def _without_calls(
+    async def _handle_text(
         self, request: NextRequest, response: Response, reading: Actions
     ) -> SessionEnd | None:
-        """Handle a reply in words: it is the end, or a pause of the provider, or the model is asked to go on."""
+        """Handle a reply without calls: end, continue after a provider's pause, or ask the model to go on."""
         text, text_ends = response.text.strip(), request.contract.text_ends
         if response.finish is FinishReason.PAUSE:
-            return self._idle()  # the vendor wants the same conversation again, with what it said so far
+            return self._idle()  # the vendor wants the conversation again, including its partial reply
         _require_no_refusal(response)
         if not text_ends and await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, text)
@@ -402,19 +405,19 @@ class _Loop:
         return None
 
     def _idle(self) -> SessionEnd | None:
-        """Count a reply that neither ends the work nor calls anything; the end of the loop if there are too many."""
+        """Count a reply without calls that does not end the work; return an end once there are too many."""
         self.idle += 1
         if self.idle < IDLE_REPLIES_IN_A_ROW:
             return None
         return self._limit(LimitReached("replies", f"{self.idle} replies in a row had no tool call"))
 
-    async def _refused(self, request: NextRequest, error: ModelError) -> SessionEnd | None:
-        """Make the conversation shorter, or end, if it was too long for the model.
+    async def _handle_refusal(self, request: NextRequest, error: ModelError) -> SessionEnd | None:
+        """Compact or prune the conversation if it was too long for the model, or end.
 
-        A refusal without a reason that is known is taken for one of length once, where the window is nearly full.
+        A refusal without a known reason counts once as a refusal of the length, if the window is nearly full.
 
         Raises:
-            ModelError: the refusal itself, where length is not its reason.
+            ModelError: the refusal itself, if its reason is not the length.
         """
         if not isinstance(error, ContextLengthError):
             share = request.request_share(self.history)
@@ -423,8 +426,8 @@ class _Loop:
             self.guessed_overflow = True
             self.emit(
                 Warned(
-                    f"{error}: no reason that is known, and the request takes ~{share:.0%} of the context window;"
-                    " it is taken for too long"
+                    f"{error}: the reason is unknown, but the request takes ~{share:.0%} of the context window,"
+                    " so it counts as too long"
                 )
             )
         if self.inputs.compaction and await self.inputs.compaction.overflowed(request):
@@ -438,8 +441,10 @@ class _Loop:
         self.emit(Warned(text))
         return SessionEnd(EndKind.OVERFLOW, text)
 
-    async def _empty(self, request: NextRequest, response: Response, reading: ReadReply) -> SessionEnd | None:
-        """Handle a reply without words and calls: it is the end where all is done, else it is asked for again."""
+    async def _handle_empty(
+        self, request: NextRequest, response: Response, reading: ReadReply
+    ) -> SessionEnd | None:
+        """Handle an empty reply: end if all work is done, else ask again."""
         _require_no_refusal(response)
         if await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, "")
@@ -455,10 +460,10 @@ class _Loop:
             self._tell(contract.answer((), render("agent/cut_off") if cut_off else contract.go_on))
         return None
 
-    async def _malformed(
+    async def _handle_malformed(
         self, request: NextRequest, response: Response, reading: Malformed
     ) -> SessionEnd | None:
-        """Handle a reply that cannot be read. Where all is done, words that cannot be meant as a plan are the end."""
+        """Handle an unreadable reply. If all work is done, text that cannot be a plan ends the loop."""
         is_last = self.rejected + 1 >= BAD_REPLIES_IN_A_ROW
         if (is_last or "{" not in response.text) and await self.host.is_done():
             return SessionEnd(EndKind.COMPLETED, response.text.strip())
@@ -473,7 +478,7 @@ class _Loop:
         self._tell(request.contract.complain(reading.problems))
         return None
 
-    def _look_for_circles(self, reading: Actions) -> None:
+    def _warn_of_repetition(self, reading: Actions) -> None:
         repetition = self.inputs.repetition
         if repetition is None:
             return
@@ -490,7 +495,7 @@ class _Loop:
             self.emit(SteeringInjected(text))
 
     def _tell(self, message: Message) -> None:
-        """Add a message of the program."""
+        """Add a message from the program."""
         self.inputs.say(TurnKind.SYSTEM, message)
 
     def _limit(self, limit: LimitReached) -> SessionEnd:
@@ -499,12 +504,13 @@ class _Loop:
 
 
 def is_question(text: str) -> bool:
-    """Whether a reply ends with a question to the user. Marks and quotes around the end do not count."""
-    return text.rstrip(" \t\r\n*_`\"')]»”").endswith(("?", "\uff1f"))  # and the full-width one
+    """Return whether a reply ends with a question to the user, ignoring closing markup and quotes."""
+    full_width = "\uff1f"
+    return text.rstrip(" \t\r\n*_`\"')]»”").endswith(("?", full_width))
 
 
 def _is_empty(response: Response, reading: ReadReply) -> bool:
-    """Whether a reply says nothing and calls nothing."""
+    """Return whether a reply has neither text nor calls."""
     if isinstance(reading, Malformed):
         return not response.text.strip()
     return not (reading.calls or reading.withheld or reading.plan.strip())

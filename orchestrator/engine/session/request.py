@@ -1,4 +1,4 @@
-"""A request to the model: what is fixed in it, whether the budget allows it, and how it is sent and paid for."""
+"""Requests to the model: their fixed part, what they may need of the budget, and how they are sent."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.base import Tool
 
 OUTPUT_SHARE = 1 / 8
-"""Of the context window, that one answer of a tool may take in a session whose conversation is kept short."""
+"""Share of the context window for one tool output in a session whose conversation is compacted."""
 
 _SUBMIT = "submit"
-"""The tool by which alone a one-step session ends, where its profile has it."""
+"""The only tool that ends a one-step session, if its profile has it."""
 
 _IN_PROMPT = ("user_instructions", "max_subagent_depth")
-"""Settings from which the beginning of every request is made: changing it would undo the provider's cache."""
+"""Settings that determine the prefix of every request: a change would invalidate the provider's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextRequest:
-    """How the model is asked in the next round.
+    """The next request to the model, except its messages.
 
     Attributes:
-        fixed: the part of every request; its prefix's bytes never change.
+        fixed: the part that every request has; the bytes of its prefix never change.
         fixed_bytes: the size of that part, as `history.fixed_bytes` measures it.
-        context_window: how many tokens the model can read, if that is known.
-        reply_tokens: the longest reply where the request sets no limit.
+        context_window: tokens that the model can read, if known.
+        reply_tokens: the longest reply if the request sets no limit.
     """
 
     model: Model
@@ -83,11 +83,11 @@ class NextRequest:
     reply_tokens: int = DEFAULT_REPLY_TOKENS
 
     def need(self, history: History, more_bytes: int = 0, *, model: str | None = None) -> Need:
-        """What the next request may need at most.
+        """Return the most that the next request may need.
 
         Args:
-            more_bytes: what is added to the conversation before.
-            model: the name of the model that it goes to, where that is not the first one.
+            more_bytes: the size of what is added to the conversation before.
+            model: the name of the model that gets the request, if that is not the first one.
         """
         meter = history.meter
         tokens = meter.tokens(model or next_name(self.model), self.fixed_bytes, more_bytes)
@@ -95,16 +95,16 @@ class NextRequest:
         return Need(tokens, longest, self.price)
 
     def context_share(self, history: History) -> float:
-        """How full the model's context window is, at 4 characters a token; 0 where its size is not known."""
+        """Return how full the context window is, at 4 characters a token; 0 if its size is unknown."""
         if not self.context_window:
             return 0.0
         return (history.tokens + len(self.fixed.system) // CHARACTERS_PER_TOKEN) / self.context_window
 
     def request_share(self, history: History) -> float:
-        """How much of the context window the next request and the reply it allows take; 0 where that is unknown.
+        """Return the share of the context window that the request and its reply take; 0 if unknown.
 
-        What the provider has counted counts, and what came after is estimated from above; before its first count
-        all is estimated, at 4 characters a token.
+        Uses the provider's last count and an upper estimate of what was added since. Before the first count
+        everything is estimated, at 4 characters a token.
         """
         if not self.context_window:
             return 0.0
@@ -115,7 +115,7 @@ class NextRequest:
 
 
 def usual_contract(profile: Profile) -> Contract:
-    """Function calling; one call a step for a profile that wants it so."""
+    """Return the default contract: function calling, one call a step without parallel calls."""
     from orchestrator.engine.contracts.native import Native, SingleStep
 
     if profile.supports_parallel_tool_calls:
@@ -125,7 +125,7 @@ def usual_contract(profile: Profile) -> Contract:
 
 @dataclass(frozen=True, slots=True)
 class RequestTemplate:
-    """What is fixed once a session has started: prompt, tools and form, so that all requests begin alike."""
+    """The part of all requests that is fixed once a session has started: prompt, tools and contract."""
 
     fixed: Request
     runner: ToolRunner
@@ -134,15 +134,15 @@ class RequestTemplate:
     _fixed_bytes: int
 
     def next(self, model: Model, price: ReplyPrice, config: SessionConfig) -> NextRequest:
-        """How the next round asks, with what may change between two rounds."""
+        """Return the next request, with the settings that may change between two rounds."""
         profile = self._parts.profile
         own = profile.is_made_for(model)
         window = config.context_window or (profile.context_window_size if own else None)
-        # One answer must not fill the window, or nothing before it could be summed up.
+        # If one output filled the window, no room would be left to summarize what came before.
         most = int(window * CHARACTERS_PER_TOKEN * OUTPUT_SHARE) if window and config.compaction else None
         self.runner.limits = replace(config.output_limits, most_chars=most)
         temperature = config.temperature
-        # After a call failed, the likeliest reply was the wrong one.
+        # After a failed call the most likely reply was wrong, so the model may vary.
         if temperature is None and own and not self.runner.failures:
             temperature = profile.temperature
         fixed = replace(
@@ -166,10 +166,10 @@ class RequestTemplate:
         )
 
     def change(self, config: SessionConfig) -> None:
-        """Take other settings for the calls from now on.
+        """Apply other settings to later calls.
 
         Raises:
-            ConfigurationError: one differs that the system prompt or the tools shown were made from.
+            ConfigurationError: a setting differs from which the system prompt or the tools shown were built.
         """
         for name in _IN_PROMPT:
             if getattr(config, name) != getattr(self._parts.config, name):
@@ -184,12 +184,12 @@ class RequestTemplate:
 async def make_template(
     parts: SessionParts, model_name: str, emit: Emit, more_tools: Iterable[Tool], budget: Budget
 ) -> RequestTemplate:
-    """Build the system prompt and the tools. The environment is ready.
+    """Build the system prompt and the tools. The environment must be initialized.
 
     Args:
-        model_name: what the prompt calls the model.
-        more_tools: come after the profile's.
-        budget: counts the calls that are refused.
+        model_name: the model's name in the prompt.
+        more_tools: added after the profile's.
+        budget: counts refused calls.
     """
     profile, config, host = parts.profile, parts.config, parts.host
     tools = ToolRegistry.unchecked([*profile.tools, *more_tools])
@@ -242,12 +242,12 @@ async def _system(parts: SessionParts, model_name: str, shown: tuple[ToolDefinit
 
 @dataclass(slots=True)
 class SentRequest:
-    """A request on its way, and what was set aside for it.
+    """A request that is being sent, and its reservation.
 
     Attributes:
-        messages: what it shows of the history.
+        messages: the messages that it sends.
         asked: the name of the model that has it now.
-        is_counted: the attempt that failed last is counted already.
+        is_counted: whether the last failed attempt is counted already.
     """
 
     next: NextRequest
@@ -263,7 +263,7 @@ class SentRequest:
         self.asked = next_name(self.next.model)
 
     async def reply(self) -> Response:
-        """Send it, pay for the whole reply, and add that to the conversation.
+        """Send the request, pay for the whole reply, and add the reply to the conversation.
 
         Raises:
             ModelError: the provider gave no answer.
@@ -331,7 +331,7 @@ class SentRequest:
         self.reservation.received(text)
 
     def _retried(self, event: Waiting | Relaxed | Switched) -> None:
-        """An attempt failed, and the next one is made after a while, in another form, or elsewhere."""
+        """Handle a failed attempt that is repeated after a wait, in another form, or with another model."""
         if isinstance(event, Relaxed):
             self.emit(Warned(f"{event.error}; asked again {event.how}"))
             return
@@ -346,7 +346,7 @@ class SentRequest:
             self.reservation.renew(need)
 
     def _restarted(self) -> None:
-        """What was shown of the reply is void. The attempt is counted, if it was not when it failed."""
+        """Discard the received part of the reply, and count the attempt unless it is counted already."""
         if not self.is_counted:
             self._count(None)
             self.reservation.renew()
@@ -354,7 +354,7 @@ class SentRequest:
         self.emit(Warned("the stream broke; the reply is asked for again"))
 
     def _count(self, error: ModelError | None, seconds: float | None = None) -> None:
-        """Count an attempt that may be billed, and say so where a journal can tell it after a crash."""
+        """Count an attempt that may be billed, and emit it so that the journal shows it after a crash."""
         lost = self.reservation.failed(error)
         self.is_counted = lost is not None
         if lost is not None:

@@ -1,4 +1,4 @@
-"""A session: a conversation that a host program starts, watches, steers and ends."""
+"""A session: one conversation with a model that a host program starts, steers and ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from orchestrator.engine.session.compaction import Compaction
 from orchestrator.engine.session.config import Host, SessionConfig, SessionParts
 from orchestrator.engine.session.context import summary_plus_recent
 from orchestrator.engine.session.event_bus import STOP_SECONDS, SessionEventBus, stop
-from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, TurnKind, mended_turns
+from orchestrator.engine.session.history import INTERRUPTED_RESULT, History, TurnKind, repaired_turns
 from orchestrator.engine.session.loop import EndKind, Inputs, SessionEnd, input_message
 from orchestrator.engine.session.request import NextRequest, RequestTemplate, make_template, usual_contract
 from orchestrator.engine.session.subagents import (
@@ -56,11 +56,17 @@ if TYPE_CHECKING:
 
 
 SETTLE_SECONDS = 0.1
-"""How long work whose last event was read may take to be over."""
+"""Time that the work may take to finish after its last event was read."""
 
 _REASON_CHARS = 500
-_PASSING = (RateLimitError, OverloadedError, ConnectionFailedError, ProviderError, ContentFilterError)
-"""After these the same session may be asked again; after every other error it is closed."""
+_TRANSIENT_ERRORS = (
+    RateLimitError,
+    OverloadedError,
+    ConnectionFailedError,
+    ProviderError,
+    ContentFilterError,
+)
+"""Transient errors: the session accepts another input after them. Every other error closes the session."""
 
 _ENVIRONMENT = ("exec_command", "read_file", "write_file", "working_directory")
 
@@ -70,35 +76,37 @@ class Session:
 
     Example::
 
-        session = Session(profile=anthropic_profile(model="claude-sonnet-4-5"), environment=LocalEnvironment(path))
+        profile = anthropic_profile(model="claude-sonnet-4-5")
+        session = Session(profile=profile, environment=LocalEnvironment(path))
         async for event in session.submit("Fix the failing test in tests/test_api.py"):
             print(event.kind, event.event)
         await session.close()
 
     Args:
-        profile: tools and prompt; `profile.model` is asked unless `model` is given.
-        environment: where tools act.
-        model: asked in place of the profile's.
-        contract: how replies become calls; by default the vendor's function calling, one call a step
-            for a profile that wants it so.
+        profile: tools and system prompt; `profile.model` is used unless `model` is given.
+        environment: where the tools act.
+        model: replaces the profile's model.
+        contract: how replies become tool calls. The default is the vendor's function calling, with one call a
+            step if the profile does not support parallel calls.
         config: limits and settings.
-        host: what the program around does for the session.
-        clock: time.
-        session_id: names the session; a new UUID if it is None.
-        lineage: of a subagent: whose it is.
-        earlier: the turns that the conversation begins with, such as `history.history_of` gives them; what
-            no vendor would take is mended (`history.mended_turns`). What they cost does not count here.
+        host: callbacks and shared objects of the host program.
+        clock: source of the time.
+        session_id: the session's name; None creates a UUID.
+        lineage: the parent of a subagent's session.
+        earlier: turns of an earlier session, such as those from `history.history_of`. Turns that vendors
+            would refuse are repaired (`history.repaired_turns`). Their cost does not count against this
+            session.
 
     Attributes:
-        price: what a reply of the model cost; may be changed with the model.
+        price: computes the cost of a reply; set it when you set another model.
         history: the turns so far.
-        budget: what was spent, subagents included.
+        budget: the spending so far, subagents included.
 
     Raises:
-        ConfigurationError: there is no model, or an argument is of another kind.
+        ConfigurationError: there is no model, or an argument has the wrong type.
     """
 
-    def __init__(  # noqa: PLR0913  each by its name
+    def __init__(  # noqa: PLR0913  keyword-only
         self,
         *,
         profile: Profile,
@@ -121,7 +129,7 @@ class Session:
         self.model = chosen
         self.price: ReplyPrice = parts.host.price or profile.price or _unknown_price
         self._parts, config, host, clock = parts, parts.config, parts.host, parts.clock
-        self.history = History(mended_turns(earlier, clock.now()), summary_plus_recent)
+        self.history = History(repaired_turns(earlier, clock.now()), summary_plus_recent)
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._events = SessionEventBus(self.id, clock, host.emit)
         if lineage:
@@ -143,20 +151,20 @@ class Session:
 
     @property
     def state(self) -> SessionState:
-        """Where the session is in its life."""
+        """The state of the session, such as idle or processing."""
         return self._state
 
     @property
     def environment(self) -> ExecutionEnvironment:
-        """Where tools act."""
+        """The environment in which the tools act."""
         return self._parts.environment
 
     @property
     def model(self) -> Model:
-        """Who is asked. Another one is asked from the next request on; set its `price`, too.
+        """The model that answers. A new value takes effect with the next request; set its `price`, too.
 
         Raises:
-            ConfigurationError: when it is set: it is no object that answers, or the session is closed.
+            ConfigurationError: when set: the value is not a model, or the session is closed.
         """
         return self._model
 
@@ -169,18 +177,19 @@ class Session:
 
     @property
     def config(self) -> SessionConfig:
-        """Limits and settings. Replacing them counts from the next request and the next call on.
+        """Limits and settings. A new value takes effect with the next request and the next call.
 
-        Between two inputs, or while the session is at work::
+        It may be set between two inputs and while the session is processing one::
 
-            session.config = dataclasses.replace(session.config, default_command_timeout_ms=60_000, max_turns=40)
+            session.config = dataclasses.replace(session.config, default_command_timeout_ms=60_000,
+            max_turns=40)
 
-        A cap counts what was spent before it was set, too. `user_instructions` and `max_subagent_depth` are
-        fixed once the session has started, because the prompt is made from them.
+        A cap also counts the spending from before it was set. `user_instructions` and `max_subagent_depth`
+        cannot change once the session has started, because the system prompt is built from them.
 
         Raises:
-            ConfigurationError: when it is set: it is no `SessionConfig`, one of those two differs, a cap in USD
-                is set for a model whose price is unknown, or the session is closed.
+            ConfigurationError: when set: the value is no `SessionConfig`, one of those two settings differs,
+                it caps the cost in USD of a model whose price is unknown, or the session is closed.
         """
         return self._parts.config
 
@@ -199,7 +208,7 @@ class Session:
 
     @property
     def reasoning_effort(self) -> str | None:
-        """That of `config`, which setting it replaces."""
+        """The reasoning effort of `config`. Setting it replaces `config`."""
         return self.config.reasoning_effort
 
     @reasoning_effort.setter
@@ -207,18 +216,18 @@ class Session:
         self.config = replace(self.config, reasoning_effort=effort)
 
     async def submit(self, user: str | Message) -> AsyncGenerator[SessionEvent]:
-        """Ask for something; gives the events as they happen, until the session waits for input again.
+        """Send an input, and yield the events as they happen until the session waits for the next input.
 
-        Leaving the iteration early stops the work; the session can be asked again.
+        Leaving the iteration early stops the work. The session then accepts another input.
 
         Raises:
-            ConfigurationError: the session is closed, or at work.
-            PullwrightError: the model or the host failed; `ErrorOccurred` came before it. After an
-                error that does not pass by itself the session is closed.
+            ConfigurationError: the session is closed or is processing another input.
+            PullwrightError: the model or the host failed; `ErrorOccurred` was emitted before. The session is
+                closed unless the error is transient.
         """
-        await self._wait_for_left_work()
+        await self._wait_for_abandoned_work()
         work, events = self._begin(user), self._events.open()
-        # Of a closed session the last event is `SessionEnded`.
+        # A closed session ends the queue itself, after `SessionEnded`.
         work.add_done_callback(lambda _: None if self.is_closed else events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
@@ -232,12 +241,12 @@ class Session:
                 await stop(work)
 
     async def run(self, user: str | Message) -> SessionEnd:
-        """Ask for something and wait for the end; the events go to listeners.
+        """Send an input and wait for the end. Only listeners receive the events.
 
         Raises:
             ConfigurationError, PullwrightError: see `submit`.
         """
-        await self._wait_for_left_work()
+        await self._wait_for_abandoned_work()
         work = self._begin(user)
         try:
             return await work
@@ -248,84 +257,82 @@ class Session:
             return SessionEnd(EndKind.INTERRUPTED, "the session was closed")
 
     def steer(self, message: str) -> None:
-        """Say something between two rounds; while the session is idle, with the next input.
+        """Add a user message before the next request. An idle session adds it with the next input.
 
         Raises:
-            ConfigurationError: there are no words in it, or the session is closed.
+            ConfigurationError: the message is empty, or the session is closed.
         """
         self._check_open()
         self._inputs.steer(message)
 
     def keep_stopped_reply(self, text: str) -> None:
-        """Keep what came of a reply that was stopped, as something that the model has said.
+        """Add the received part of a stopped reply to the conversation as a message of the model.
 
         Args:
-            text: with a word about that, for the model.
+            text: the partial reply, with a note to the model that it was stopped.
 
         Raises:
-            ConfigurationError: the session is at work, or closed.
+            ConfigurationError: the session is processing an input, or is closed.
         """
         self._check_open()
         if self._state is SessionState.PROCESSING:
-            raise ConfigurationError("the session is at work: its reply may still come to its end")
+            raise ConfigurationError("the session is at work: wait for the end of its reply")
         self._inputs.say(TurnKind.ASSISTANT, Message.assistant(text))
 
     def follow_up(self, message: str) -> None:
-        """Ask for something more, once what was asked before is done.
+        """Queue another input, to be processed when the current one is done.
 
         Raises:
-            ConfigurationError: there are no words in it, or the session is closed.
+            ConfigurationError: the message is empty, or the session is closed.
         """
         self._check_open()
         self._inputs.follow_up(message)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Call this with every event from now on, also between inputs. It must not block or raise.
+        """Call `listener` with every later event, also between inputs. It must not block or raise.
 
         Raises:
-            ConfigurationError: it cannot be called, or the session is closed.
+            ConfigurationError: `listener` is not callable, or the session is closed.
         """
         self._check_open()
         check_callable("listener", listener)
         self._events.listen(listener)
 
     async def compact(self) -> bool:
-        """Put a summary in the place of all but the last reply now, between two inputs; whether it was.
+        """Replace everything before the last reply with a summary; return whether it was done.
+
+        Call it between two inputs.
 
         Raises:
-            ConfigurationError: the session is closed, or at work, or has no `compaction`.
+            ConfigurationError: the session is closed, is processing an input, or has no `compaction`.
         """
         self._check_open()
         if self._state is SessionState.PROCESSING:
-            raise ConfigurationError(
-                "the session is at work: its conversation is made shorter when it is too long"
-            )
+            raise ConfigurationError("the session is at work: call compact() between two inputs")
         if self.config.compaction is None:
-            raise ConfigurationError(
-                "the session never makes its conversation shorter: set config.compaction"
-            )
+            raise ConfigurationError("the session has no compaction: set config.compaction")
         template = self._template = self._template or await self._start()
         return await self._compaction.shorten(self._next_request(template))
 
     async def abort(self) -> None:
-        """Stop everything now: the reply that is coming in, commands, subagents. The session is closed.
+        """Stop the reply that is streaming, commands and subagents at once, and close the session.
 
-        Of a closed session it does nothing more, as `close` does.
+        Do nothing if the session is closed already, as `close` does.
         """
         await self._close("aborted", self._work)
 
     async def close(self) -> None:
-        """End the session; what still runs is stopped. A second time waits for the first."""
+        """End the session and stop what still runs. A second call waits for the first."""
         await self._close("closed", self._work)
 
     async def __aenter__(self) -> Self:
-        """The session itself."""
+        """Return the session itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the session."""
         await self.close()
 
     def _begin(self, user: str | Message) -> asyncio.Task[SessionEnd]:
@@ -339,17 +346,20 @@ class Session:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has come to its end: it takes nothing more."""
+        """Whether the session has ended. A closed session accepts nothing more."""
         return self._state is SessionState.CLOSED
 
     def _check_open(self) -> None:
         if self.is_closed:
             raise ConfigurationError("the session is closed: make a new one")
 
-    async def _wait_for_left_work(self) -> None:
-        """Wait for work that is being stopped because somebody left its events: they may ask anew at once."""
+    async def _wait_for_abandoned_work(self) -> None:
+        """Wait for work that is being cancelled because the caller left the iteration over its events.
+
+        The caller may send the next input at once.
+        """
         if self._state is SessionState.PROCESSING and self._work:
-            for _ in range(3):  # the event loop closes what was left when it comes to it
+            for _ in range(3):  # the event loop closes an abandoned generator in a later iteration
                 await asyncio.sleep(0)
             if self._work.cancelling():
                 await asyncio.wait([self._work], timeout=STOP_SECONDS)
@@ -361,26 +371,28 @@ class Session:
             template = self._template = self._template or await self._start()
             end = await self._inputs.work_on(message, template.runner, lambda: self._next_request(template))
             done = True
-        except _PASSING as error:
+        except _TRANSIENT_ERRORS as error:
             self._inputs.fail(error)
-            self._rest(SessionState.IDLE, str(error))
+            self._finish_processing(SessionState.IDLE, str(error))
             raise
         except asyncio.CancelledError:
             self._inputs.interrupt()
             if self._state is SessionState.PROCESSING:
-                self._rest(SessionState.IDLE, "interrupted")
+                self._finish_processing(SessionState.IDLE, "interrupted")
             raise
         finally:
-            # Whatever else went wrong, in the host's own code too: the session cannot go on.
+            # After any other error, also one of the host's code, the session cannot go on.
             if self._state is SessionState.PROCESSING and not done:
                 fault = sys.exc_info()[1]
                 await self._close(str(fault), error=fault)
         waits = end.kind in {EndKind.AWAITING, EndKind.QUESTION}
-        self._rest(SessionState.AWAITING_INPUT if waits else SessionState.IDLE, f"{end.kind}: {end.text}")
+        self._finish_processing(
+            SessionState.AWAITING_INPUT if waits else SessionState.IDLE, f"{end.kind}: {end.text}"
+        )
         return end
 
     async def _prepare_environment(self) -> None:
-        """Make the environment ready, once, if the session owns it."""
+        """Initialize the environment once, if the session owns it."""
         if self._parts.host.owns_environment and not self._is_environment_ready:
             self._is_environment_begun = True
             await self.environment.initialize()
@@ -406,13 +418,13 @@ class Session:
         return template
 
     def _next_request(self, template: RequestTemplate) -> NextRequest:
-        """How the next round asks; the models that were asked are closed at the end."""
+        """Return the next request, and note its model so that it is closed with the session."""
         is_parents = self._lineage is not None and self.model is self._lineage.model
         if not is_parents and not any(self.model is known for known in self._asked_models):
             self._asked_models.append(self.model)
         return template.next(self.model, self.price, self.config)
 
-    def _rest(self, state: SessionState, reason: str) -> None:
+    def _finish_processing(self, state: SessionState, reason: str) -> None:
         self._state = state
         self._events(ProcessingEnded(state, " ".join(reason.split())[:_REASON_CHARS]))
 
@@ -442,28 +454,30 @@ class Session:
     async def _close(
         self, reason: str, work: asyncio.Task[SessionEnd] | None = None, error: BaseException | None = None
     ) -> None:
-        """End once, in a task of its own, so that a tool that closes its session does not cut the end short.
+        """End the session once, in a task of its own, so that a tool may close its own session.
+
+        A tool that closes its session is cancelled by the end, which must not be cancelled with it.
 
         Args:
-            work: is stopped; None where it ends by itself.
-            error: why the session ends, if something went wrong.
+            work: the task to stop; None if it ends by itself.
+            error: the error that ends the session, if there is one.
         """
         self._state = SessionState.CLOSED
         if self._end_task is None:
             self._end_task = asyncio.create_task(self._end(reason, work, error))
             await asyncio.shield(self._end_task)
         else:
-            await asyncio.wait([self._end_task])  # who began it hears what went wrong
+            await asyncio.wait([self._end_task])  # only the first caller gets its error
 
     async def _end(
         self, reason: str, work: asyncio.Task[SessionEnd] | None, error: BaseException | None
     ) -> None:
-        """Steps 1 to 8 of Appendix B of the specification; what can be stopped at the same time is."""
+        """Run steps 1 to 8 of Appendix B of the specification; stop concurrently whatever can be stopped."""
         try:
             if error:
                 self._inputs.fail(error)
             await asyncio.gather(stop(work), self._subagents.close(), self._compaction.close())
-            if work and not work.done():  # a tool does not let itself be stopped
+            if work and not work.done():  # a tool ignores the cancellation
                 self._inputs.interrupt()
                 self._events.end_calls(INTERRUPTED_RESULT)
             await self._release()
@@ -475,7 +489,7 @@ class Session:
                 self._events.end()
 
     async def _release(self) -> None:
-        """Clean up the environment and close the models that were asked, also where one of them fails to."""
+        """Clean up the environment and close the models that were used, even if one of these steps fails."""
         try:
             if self._is_environment_begun:
                 self._is_environment_begun = False
@@ -486,7 +500,7 @@ class Session:
 
 
 def _unknown_price(_usage: Usage) -> float | None:
-    """Where nobody knows what the model costs."""
+    """Return None: the price of the model is unknown."""
     return None
 
 
@@ -498,7 +512,7 @@ def _checked_parts(  # noqa: PLR0913, PLR0917  the arguments of `Session`
     host: Host | None,
     clock: Clock | None,
 ) -> SessionParts:
-    """Put the arguments together, with the usual ones for those that are not given."""
+    """Check the arguments of `Session` and fill in the defaults."""
     check_kind("profile", profile, Profile, "a Profile, such as openai_profile() makes one")
     check_methods("environment", environment, _ENVIRONMENT, "an environment, such as LocalEnvironment(path)")
     for name, value, kind in (("config", config, SessionConfig), ("host", host, Host)):

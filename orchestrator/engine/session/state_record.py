@@ -1,4 +1,4 @@
-"""What a session has come to, as far as its events tell: a record for people who look into it.
+"""The state of a session, derived from its events: a record for people who inspect it.
 
 Its fields are those of section "StateManager" of the teaching agent specification.
 """
@@ -43,12 +43,12 @@ _STATUS: Mapping[CallStatus, str] = {
     CallStatus.FAILED: "error",
     CallStatus.INTERRUPTED: "error",
 }
-"""The specification's words. What did not run at all is not in the record."""
+"""The specification's words. Calls that did not run are not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAction:
-    """What the model did in a turn. `at` is in UTC."""
+    """An action of the model in a turn. `at` is in UTC."""
 
     at: datetime
     what: str
@@ -56,7 +56,7 @@ class RecordedAction:
 
 @dataclass(frozen=True, slots=True)
 class ToolEvent:
-    """A call that ran, or was refused: `status` is `ok`, `denied` or `error`. `at` is its end, in UTC."""
+    """A call that ran or was refused. `status` is `ok`, `denied` or `error`; `at` is its end, in UTC."""
 
     at: datetime
     name: str
@@ -66,12 +66,12 @@ class ToolEvent:
 
 @dataclass(frozen=True, slots=True)
 class ContextFigures:
-    """How large the conversation is.
+    """The size of the conversation.
 
     Attributes:
-        chat_turns: what people said, and replies without calls.
-        messages: all that the model is sent, those with calls and results too.
-        tokens: of the last request and its reply, as the provider counted them; estimated after it was made shorter.
+        chat_turns: user messages, and replies without calls.
+        messages: all messages sent to the model, those with calls and results included.
+        tokens: of the last request and its reply, as the provider counted them; estimated after a compaction.
     """
 
     chat_turns: int = 0
@@ -81,13 +81,15 @@ class ContextFigures:
 
 @dataclass(slots=True)
 class StateRecord:
-    """The state of one session, kept by taking its events in their order. Subagents have states of their own.
+    """The state of one session, updated with its events in their order. Subagents have separate states.
 
     Attributes:
-        hypothesis: what the model takes its task to be: what it last named so, or the last plan where it names none.
+        hypothesis: how the model understands its task: its last named hypothesis, or its last plan if it
+            names none.
         denials: calls that were refused.
-        summary: what stands for the beginning of the conversation; empty while it is whole.
-        todos: the model's list of what is to be done.
+        summary: the message that replaces the beginning of the conversation; empty while nothing was
+            replaced.
+        todos: the model's to-do list.
     """
 
     hypothesis: str = ""
@@ -102,7 +104,7 @@ class StateRecord:
     _running: dict[str, JsonObject] = field(default_factory=dict)
 
     def take(self, event: Event, at: datetime) -> None:
-        """Follow an event that happened at this time, in UTC."""
+        """Update the state with an event that happened at this time, in UTC."""
         match event:
             case InputReceived():
                 self._is_asked = True
@@ -120,7 +122,7 @@ class StateRecord:
                     self.context = replace(self.context, chat_turns=self.context.chat_turns + 1)
             case Compacted():
                 self.summary = event.summary
-                # One message stands for all that is gone.
+                # One message replaces all removed ones.
                 self.context = replace(self.context, messages=event.turns + 1, tokens=event.tokens_after)
             case TodosChanged():
                 self.todos = event.items
@@ -154,7 +156,7 @@ class StateRecord:
             self.denials += status == "denied"
 
     def to_json(self) -> dict[str, Any]:
-        """The record as a JSON object; times in ISO 8601."""
+        """Return the record as a JSON object; times are in ISO 8601."""
         return {
             "hypothesis": self.hypothesis,
             "actions": [{"at": _written(one.at), "action": one.what} for one in self.actions],
@@ -170,7 +172,7 @@ class StateRecord:
 
 
 def state_of(events: Iterable[tuple[Event, datetime]]) -> StateRecord:
-    """The state at the end of these events, each with its time."""
+    """Return the state after these events, each of which has its time."""
     state = StateRecord()
     for event, at in events:
         state.take(event, at)

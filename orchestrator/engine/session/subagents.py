@@ -1,7 +1,7 @@
-"""Sessions that a session starts for scoped tasks, and the tools by which a model works with them.
+"""Subagents: sessions that a session starts for delegated tasks, and the tools for them.
 
-Four tools start and steer them (section 7 of the coding agent loop specification). Two others start one in the
-background and ask for it (section 2.3.7 of the assistant specification).
+Four tools start and steer them (section 7 of the coding agent loop specification). Two others start one in
+the background and return its status (section 2.3.7 of the assistant specification).
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 
 MAX_SUBAGENTS = 16
-"""That a session may have open at the same time."""
+"""Subagents that a session may have open at the same time."""
 
 MAX_IN_BACKGROUND = 5
 BACKGROUND_SECONDS = 300.0
-"""Section 5.5 of the assistant specification: how many may work at the same time, and how long each."""
+"""Number of subagents at the same time, and time-out of each: section 5.5 of the assistant specification."""
 
 WAIT_SECONDS = 600.0
-"""How long one call of `wait` waits; the model may call it again."""
+"""Time that one call of `wait` waits at most; the model may call it again."""
 
 _GOOD_ENDS = frozenset({"completed", "awaiting", "finish"})
 
 
 class SubagentStatus(StrEnum):
-    """Where a subagent is."""
+    """The status of a subagent."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -64,7 +64,7 @@ class SubagentStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubagentResult:
-    """What became of a subagent's task. `output` is its last words."""
+    """The result of a subagent's task. `output` is its last text."""
 
     output: str
     success: bool
@@ -73,7 +73,7 @@ class SubagentResult:
 
 @dataclass(frozen=True, slots=True)
 class SubagentTask:
-    """What a subagent is started for. `max_turns` of 0 is no limit."""
+    """The task of a subagent. `max_turns` of 0 is no limit."""
 
     text: str
     working_dir: str | None = None
@@ -83,10 +83,12 @@ class SubagentTask:
 
 @dataclass(frozen=True, slots=True)
 class SubagentLimits:
-    """How many subagents a session may have at the same time, and how long each may work; None is as long as it takes.
+    """Limits on the subagents of a session.
 
     Attributes:
-        in_background: those that have ended do not count, and are closed.
+        most: subagents at the same time.
+        seconds: time-out of each; None is no time-out.
+        in_background: whether they work in the background. Then ended ones do not count, and are closed.
     """
 
     most: int = MAX_SUBAGENTS
@@ -95,7 +97,7 @@ class SubagentLimits:
 
     @classmethod
     def of(cls, profile: Profile, config: SessionConfig) -> Self:
-        """The limits of a profile's subagents under these settings."""
+        """Return the limits of a profile's subagents under these settings."""
         if not profile.subagents_in_background:
             return cls(config.max_subagents or MAX_SUBAGENTS)
         seconds = config.subagent_timeout_seconds or BACKGROUND_SECONDS
@@ -104,10 +106,10 @@ class SubagentLimits:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Whose child a session is: what it spends counts there, and its events go there.
+    """The parent of a session: it counts the child's spending and receives the child's events.
 
     Attributes:
-        model: the parent's, which the child does not close.
+        model: the parent's model, which the child does not close.
     """
 
     depth: int
@@ -118,20 +120,20 @@ class Lineage:
 
 @dataclass(slots=True)
 class Subagent:
-    """A subagent and the task that it works on."""
+    """A subagent's session and its current work."""
 
     session: Session
     work: asyncio.Task[SessionEnd]
 
     @property
     def status(self) -> SubagentStatus:
-        """Where it is."""
+        """The current status."""
         if not self.work.done():
             return SubagentStatus.RUNNING
         return SubagentStatus.COMPLETED if self.result().success else SubagentStatus.FAILED
 
     def result(self) -> SubagentResult:
-        """What became of it; it must not be running."""
+        """Return the result of the finished work. The subagent must not be running."""
         turns = self.session.budget.rounds
         if self.work.cancelled():
             return SubagentResult("It was stopped.", success=False, turns_used=turns)
@@ -146,8 +148,8 @@ class Subagents:
     """The subagents of one session.
 
     Args:
-        make: makes a session for a task; may raise `ToolError` where it cannot be met.
-        limits: gives those of now.
+        make: creates a session for a task; raises `ToolError` if the task's demands cannot be met.
+        limits: returns the current limits.
     """
 
     def __init__(
@@ -157,10 +159,10 @@ class Subagents:
         self.by_id: dict[str, Subagent] = {}
 
     def spawn(self, task: SubagentTask) -> Subagent:
-        """Start a subagent; it works from now on.
+        """Start a subagent, which works from now on.
 
         Raises:
-            ToolError: the task is empty, there are too many subagents, or the task cannot be met.
+            ToolError: the task is empty, there are too many subagents, or the task's demands cannot be met.
         """
         if not task.text.strip():
             raise ToolError("the task is empty: say in full what the subagent has to do")
@@ -181,7 +183,7 @@ class Subagents:
         return subagent
 
     def send(self, agent_id: str, message: str) -> str:
-        """Say something to a subagent: it reads it after its current round, or begins anew with it."""
+        """Send a message to a subagent, to read after its current round or as a new input."""
         subagent = self.find(agent_id)
         if subagent.session.state is SessionState.CLOSED:
             raise ToolError(f"{agent_id} has ended with an error: spawn another one")
@@ -192,13 +194,13 @@ class Subagents:
         return f"{agent_id} works on it."
 
     async def wait(self, agent_id: str) -> SubagentResult | None:
-        """What became of a subagent, once it is done; None if it still runs after `WAIT_SECONDS`."""
+        """Wait for a subagent's result; return None if it still runs after `WAIT_SECONDS`."""
         subagent = self.find(agent_id)
         await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
         return subagent.result() if subagent.work.done() else None
 
     async def close_one(self, agent_id: str) -> SubagentStatus:
-        """Stop a subagent and forget it; what its status was at the end."""
+        """Stop a subagent and forget it; return its final status."""
         subagent = self.find(agent_id)
         status = subagent.status
         await subagent.session.abort()
@@ -206,16 +208,16 @@ class Subagents:
         return SubagentStatus.FAILED if status is SubagentStatus.RUNNING else status
 
     async def close(self) -> None:
-        """Stop all."""
+        """Stop all subagents."""
         subagents = list(self.by_id.values())
         self.by_id.clear()
         await asyncio.gather(*(subagent.session.abort() for subagent in subagents))
 
     def find(self, agent_id: str) -> Subagent:
-        """The subagent of this id.
+        """Return the subagent with this id.
 
         Raises:
-            ToolError: there is none.
+            ToolError: there is no such subagent.
         """
         subagent = self.by_id.get(agent_id)
         if subagent is None:
@@ -224,20 +226,20 @@ class Subagents:
         return subagent
 
     def tools(self, *, other_models: bool) -> tuple[Tool, ...]:
-        """`spawn_agent`, `send_input`, `wait` and `close_agent`.
+        """Return `spawn_agent`, `send_input`, `wait` and `close_agent`.
 
         Args:
-            other_models: there is a way to models beside the session's own, and so the parameter for it.
+            other_models: whether `spawn_agent` has the parameter `model`.
         """
         return (_spawn_agent(self, other_models), _send_input(self), _wait(self), _close_agent(self))
 
     def background_tools(self) -> tuple[Tool, ...]:
-        """`subagent` and `subagent_status`."""
+        """Return `subagent` and `subagent_status`."""
         return _subagent(self), _subagent_status(self)
 
 
 async def _run_once(session: Session, task: str, seconds: float | None) -> SessionEnd:
-    """Work on a task for so many seconds at most, and close the session."""
+    """Run a task with this time-out, and close the session."""
     try:
         async with asyncio.timeout(seconds):
             return await session.run(task)
@@ -249,7 +251,7 @@ async def _run_once(session: Session, task: str, seconds: float | None) -> Sessi
 
 def _started(run: Coroutine[Any, Any, SessionEnd]) -> asyncio.Task[SessionEnd]:
     work = asyncio.create_task(run)
-    # Whether anybody waits for it or not, its error is taken note of.
+    # Retrieve the error even if nobody awaits the task, so that asyncio does not log it.
     work.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     return work
 
@@ -310,7 +312,7 @@ def _subagent(agents: Subagents) -> Tool:
             raise ToolError("the task is empty: say in full what the subagent has to do")
         given = {"task": arguments["task"], "context": (arguments.get("context") or "").strip()}
         subagent = agents.spawn(SubagentTask(render("agent/subagent_task", **given)))
-        return Ok(_told(subagent))
+        return Ok(_status_json(subagent))
 
     return Tool(define("subagent", {"task": _TEXT, "context": _TEXT}, ("task",)), execute)
 
@@ -320,32 +322,32 @@ def _subagent_status(agents: Subagents) -> Tool:
         subagent = agents.find(arguments["subagent_id"])
         if arguments.get("wait"):
             await asyncio.wait([subagent.work], timeout=WAIT_SECONDS)
-        return Ok(_told(subagent))
+        return Ok(_status_json(subagent))
 
     definition = define("subagent_status", {"subagent_id": _TEXT, "wait": FLAG}, ("subagent_id",))
     return Tool(definition, execute)
 
 
-def _told(subagent: Subagent) -> str:
-    """A subagent as section 2.3.7 of the assistant specification has it: a JSON object."""
+def _status_json(subagent: Subagent) -> str:
+    """Return a subagent as a JSON object (section 2.3.7 of the assistant specification)."""
     status = subagent.status
-    told = {"subagent_id": subagent.session.id, "status": status}
+    fields = {"subagent_id": subagent.session.id, "status": status}
     if status is SubagentStatus.RUNNING:
-        told["progress"] = f"{subagent.session.budget.rounds} replies so far"
+        fields["progress"] = f"{subagent.session.budget.rounds} replies so far"
     else:
-        told["result" if status is SubagentStatus.COMPLETED else "error"] = subagent.result().output
-    return json.dumps(told, ensure_ascii=False)
+        fields["result" if status is SubagentStatus.COMPLETED else "error"] = subagent.result().output
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def child_parts(
     parent: SessionParts, task: SubagentTask, price: ReplyPrice, reasoning_effort: str | None
 ) -> SessionParts:
-    """The same files, gate and contract, without the tools that publish something or end the session.
+    """Return the parent's parts without the tools that publish something or end the session.
 
-    In a folder of its own it has a ledger of its own; `take_over` brings it to the parent's.
+    A subagent in another folder has its own ledger; `take_over` merges it into the parent's.
 
     Raises:
-        PathRefusedError: the folder lies outside of the parent's.
+        PathRefusedError: the folder is outside of the parent's.
     """
     from orchestrator.engine.environments.wrappers import ScopedEnvironment
 
@@ -360,23 +362,23 @@ def child_parts(
         profile=replace(parent.profile, tools=tools),
         environment=environment,
         config=parent.config.for_subagent(task.max_turns, reasoning_effort, same_model=not task.model),
-        # The scope is the child's own: making it ready shows whether the folder is there.
+        # The child owns the scope: its initialization checks that the folder exists.
         host=replace(parent.host.for_subagent(ledger, price), owns_environment=is_scoped),
     )
 
 
 def take_over(parent: SessionParts, child: SessionParts, task: SubagentTask) -> None:
-    """Note in the parent's ledger what the child's tools did in a folder."""
+    """Merge what the child's tools did in a folder into the parent's ledger."""
     if child.host.ledger is not parent.host.ledger:
         folder = parent.environment.relative(task.working_dir or ".")
         parent.host.ledger.take_over(child.host.ledger, folder)
 
 
 def model_of_child(parent: SessionParts, name: str, budget: Budget) -> tuple[Model, ReplyPrice]:
-    """The model that a subagent is to run on.
+    """Return the model of a subagent, with its price.
 
     Raises:
-        ToolError: there is no way to another model, or its price is unknown where a cap in USD holds.
+        ToolError: other models are not available, or the price is unknown and a cap in USD applies.
     """
     other = parent.host.other_model or parent.profile.other_model
     if other is None:

@@ -1,4 +1,4 @@
-"""Anthropic Messages, the receiving half: whole replies and streams, from the vendor and from compatibles."""
+"""Anthropic Messages: decodes whole replies and streams, of the vendor and of compatible servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.engine.models.wire import (
     as_text,
     dicts,
     finish_with_calls,
-    made_up_id,
+    generated_id,
     read_arguments,
 )
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Piece, Request
 
 
-# Keys of `Reasoning.opaque`: what `anthropic` gives back with the next request.
-SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty where none came
-BLOCK = "anthropic_block"  # a whole block that we do not read, as it came: redacted thinking, work of the server's
-# tools, a compaction, the place where another model took over, and what the vendor adds later
+# Keys of `Reasoning.opaque`, whose values `encode` sends back with the next request.
+SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty if there was none
+BLOCK = "anthropic_block"  # a whole block that is not interpreted: redacted thinking, output of the server's
+# tools, a compaction, the change to another model, and later additions of the vendor
 
 _FINISH = {
     "end_turn": FinishReason.STOP,
@@ -62,13 +62,17 @@ class _Block:
         return "".join(self.texts)
 
     def whole(self) -> dict[str, Any]:
-        """The block as one that is not streamed would be."""
+        """Return the block as it would be without streaming."""
         if not self.json_pieces:
             return self.start
         return {**self.start, "input": read_arguments("".join(self.json_pieces))}
 
     def arguments(self, *, cut: bool) -> dict[str, Any]:
-        """What a call passes. A cut call that arrived whole may lack its end, so it is not to be run."""
+        """Return the arguments of a call.
+
+        A call at the end of a truncated reply may be incomplete even if it was sent whole, so it must not
+        run.
+        """
         if self.json_pieces:
             return read_arguments("".join(self.json_pieces))
         given = self.start.get("input")
@@ -78,7 +82,7 @@ class _Block:
 
 
 class MessagesDecoder(ReplyDecoder):
-    """Reads one reply."""
+    """Decodes one reply."""
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
         super().__init__(request, model=model, where=where)
@@ -121,7 +125,11 @@ class MessagesDecoder(ReplyDecoder):
         self._take_message(value)
 
     def _start(self, message: Mapping[str, Any]) -> list[Piece]:
-        """Take the beginning of the reply. A second one adds nothing, unless it is that of another reply."""
+        """Decode the beginning of the reply. A second one adds nothing.
+
+        Raises:
+            ConnectionFailedError: the second one belongs to another reply.
+        """
         if not self._begun:
             return self._take_message(message)
         if (other := as_text(message.get("id"))) and self._id and other != self._id:
@@ -131,7 +139,7 @@ class MessagesDecoder(ReplyDecoder):
         return []
 
     def _take_message(self, message: Mapping[str, Any]) -> list[Piece]:
-        """Take a whole reply, or the beginning of one."""
+        """Decode a whole reply, or the beginning of one."""
         self._begun = True
         self._take_names(message)
         self._count(message.get("usage"))
@@ -152,7 +160,7 @@ class MessagesDecoder(ReplyDecoder):
             self._explanation = as_text(details.get("explanation"))
 
     def _count(self, usage: object) -> None:
-        # The counts of a stream are totals so far: the last one holds. Some servers end with a prompt of zero.
+        # A stream's counts are totals, so the last one is used. Some servers end with a prompt count of zero.
         for name, value in usage.items() if isinstance(usage, dict) else ():
             if isinstance(value, int | float):
                 known = 0 if name == "output_tokens" else self._usage.get(name, 0)
@@ -165,9 +173,9 @@ class MessagesDecoder(ReplyDecoder):
     def _open(self, index: object, start: dict[str, Any]) -> list[Piece]:
         known = self._by_index.get(index) if isinstance(index, int) else None
         if known is not None and known.start == start and (start.get("id") or known.kind in _TEXTS):
-            return []  # announced twice
+            return []  # the block was announced twice
         self._begun = True
-        self._stop = ""  # what goes on after a stop reason needs another one, or the end mark
+        self._stop = ""  # content after a stop reason needs another one, or the end mark
         block = _Block(as_text(start.get("type")), start)
         block.signature = as_text(start.get("signature"))
         self._blocks.append(block)
@@ -182,7 +190,7 @@ class MessagesDecoder(ReplyDecoder):
         if block is None and self._blocks and not isinstance(index, int):
             block = self._blocks[-1]
         if wanted and (block is None or block.kind != wanted):
-            self._open(index, {"type": wanted})  # a server that does not announce its blocks
+            self._open(index, {"type": wanted})  # some servers do not announce blocks
             block = self._blocks[-1]
         if block is None:
             return []
@@ -204,7 +212,7 @@ class MessagesDecoder(ReplyDecoder):
         return [TextPiece(text) if block.kind == "text" else ReasoningPiece(text)]
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """What was held back (the reason of a refusal that says nothing else), and the whole reply."""
+        """Return the explanation of a refusal without text, which was held back, and the whole reply."""
         if not self._begun or not (self._stop or self.done):
             raise self._cut_off()
         parts = tuple(self._parts())
@@ -218,7 +226,7 @@ class MessagesDecoder(ReplyDecoder):
         return held, self._response(parts, finish, self._read_usage(), may_be_free=may_be_free)
 
     def _parts(self) -> Iterator[Part]:
-        said: list[str] = []  # citations cut a text into many blocks
+        said: list[str] = []  # citations split a text into many blocks
         for number, block in enumerate(self._blocks):
             if block.kind == "text":
                 said.append(block.text)
@@ -243,22 +251,22 @@ class MessagesDecoder(ReplyDecoder):
             name, arguments = as_text(block.start.get("name")), block.arguments(cut=cut)
             call_id = as_text(block.start.get("id"))
             is_used = any(one.start.get("id") == call_id for one in self._blocks[:number])
-            if not call_id or is_used:  # each call has a result of its own
-                call_id = made_up_id(number, self._id, name, arguments)
+            if not call_id or is_used:  # each call needs a separate result
+                call_id = generated_id(number, self._id, name, arguments)
             return ToolCall(call_id, name, arguments) if name or arguments else None
         return Reasoning("", {BLOCK: block.whole()}) if block.kind else None
 
     def _read_usage(self) -> Usage | None:
-        """What was counted; None where nothing was."""
+        """Return the token counts; None if nothing was counted."""
         usage = _usage(self._usage)
         for iteration in self._iterations:
-            if iteration.get("type") == "compaction":  # billed, and not in the totals
+            if iteration.get("type") == "compaction":  # billed, but not in the totals
                 usage += _usage(iteration)
         return usage if usage.total_tokens else None
 
 
 def _joined(start: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a delta that we do not read makes of a block's fields: texts grow, all else is replaced."""
+    """Return a block's fields after an unknown delta: texts are appended, all else is replaced."""
     fields = {name: value for name, value in delta.items() if name != "type"}
     return {
         name: as_text(start.get(name)) + value if isinstance(value, str) else value
@@ -267,7 +275,7 @@ def _joined(start: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any
 
 
 def _usage(counts: Mapping[str, Any]) -> Usage:
-    """The vendor's counts, whose `input_tokens` are those outside of the cache."""
+    """Return the vendor's counts, whose `input_tokens` exclude cached ones."""
     prompt, read, written, made, thought = (
         count_of(counts, name)
         for name in (

@@ -1,4 +1,4 @@
-"""Anthropic Messages, the sending half, for the vendor and for servers that speak its protocol.
+"""Anthropic Messages: encodes requests, for the vendor and for compatible servers.
 
 https://platform.claude.com/docs/en/api/messages
 """
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
 
 _VERSION = re.compile(r"claude-(?:[a-z]+-)*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _FAMILY = re.compile(r"fable|mythos|opus|sonnet|haiku")
-_NEWEST = (99, 0)  # a Claude without a number is newer than this file
+_NEWEST = (99, 0)  # a Claude without a version is newer than this file
 
 _OFF = frozenset(("none", "off", "disabled"))
 _LEVELS = ("low", "medium", "high", "xhigh", "max")
 _OTHER_WORDS = {"minimal": "low"}
 
-# The vendor names no budgets for its levels; these grow as its examples do. The least it takes is 1,024.
+# The vendor publishes no budgets for its levels; these follow its examples. Its minimum is 1,024.
 _LEAST_BUDGET_TOKENS = 1_024
 _BUDGET_TOKENS = {"low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 24_576}
 
 _UNKNOWN_OUTPUT_TOKENS = 8_192  # servers refuse a limit that does not fit into a small window
 _USUAL_OUTPUT_TOKENS = 32_000
-_DEEP_OUTPUT_TOKENS = 64_000  # what the vendor advises for the two highest levels of effort
+_DEEP_OUTPUT_TOKENS = 64_000  # the vendor's advice for the two highest levels of effort
 _LEAST_TOP_P_WITH_THINKING = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
-    """What one model takes.
+    """The features of one model.
 
     Attributes:
-        family: `opus` and so on; empty where the name has none.
-        version: major and minor number; None where the model is no Claude.
+        family: `opus` and so on; empty if the name has none.
+        version: major and minor number; None if the model is not a Claude.
     """
 
     family: str
@@ -67,7 +67,7 @@ class ModelTraits:
 
     @classmethod
     def of(cls, model: str) -> ModelTraits:
-        """Read a name, as the vendor or a reseller writes it (`anthropic/claude-opus-4.5`)."""
+        """Parse a name, as the vendor or a reseller writes it (`anthropic/claude-opus-4.5`)."""
         name = model.lower()
         if "claude" not in name:
             return cls("", None)
@@ -76,12 +76,12 @@ class ModelTraits:
         return cls(family[0] if family else "", version)
 
     def since(self, major: int, minor: int = 0) -> bool:
-        """Whether it is a Claude of this version or a later one."""
+        """Return whether it is a Claude of this version or a later one."""
         return self.version is not None and self.version >= (major, minor)
 
     @property
     def is_claude(self) -> bool:
-        """Whether the vendor's own rules hold."""
+        """Whether the vendor's own rules apply."""
         return self.version is not None
 
     @property
@@ -95,7 +95,7 @@ class ModelTraits:
         return not self.since(5, 1)
 
     def output_tokens(self, effort: str | None) -> int:
-        """The output limit where none is configured; the protocol demands one."""
+        """Return the output limit if none is configured; the protocol requires one."""
         if self.version is None:
             return _UNKNOWN_OUTPUT_TOKENS
         if self.version < (3, 7):
@@ -104,16 +104,16 @@ class ModelTraits:
         return _DEEP_OUTPUT_TOKENS if deep else _USUAL_OUTPUT_TOKENS
 
     def thinking(self, effort: str, max_tokens: int, *, may_budget: bool, forced: bool) -> dict[str, Any]:
-        """The fields that ask for this much reasoning.
+        """Return the fields that request this much reasoning.
 
-        Claude 4.6 and later get adaptive thinking and a level of effort; a level that the model lacks
-        becomes the next lower one. Earlier ones, and models of other makers, get a budget below the
-        output limit, at most half of it.
+        Claude 4.6 and later get adaptive thinking and a level of effort; an unsupported level becomes the
+        next lower one. Earlier ones, and models of other makers, get a budget below the output limit, at most
+        half of it.
 
         Args:
-            effort: one of the vendor's levels, `minimal`, or `none`; another word is passed on as a level.
+            effort: one of the vendor's levels, `minimal`, or `none`; another word is sent as a level.
             max_tokens: the output limit of the request.
-            may_budget: whether a budget can be had in this request.
+            may_budget: whether a budget is possible in this request.
             forced: whether the request demands a call, which excludes thinking.
         """
         level = _OTHER_WORDS.get(effort.lower(), effort.lower())
@@ -122,7 +122,7 @@ class ModelTraits:
         if self.since(4, 6):
             fields: dict[str, Any] = {"output_config": {"effort": self._level(level)}}
             if not forced:
-                # Later models leave the text out unless it is asked for; 4.6 has no such choice to make.
+                # Later models omit the text unless it is requested; 4.6 does not have this option.
                 shown = {"display": "summarized"} if self.since(4, 7) else {}
                 fields["thinking"] = {"type": "adaptive", **shown}
             return fields
@@ -143,17 +143,17 @@ class ModelTraits:
         if not self.is_claude:
             return {"thinking": {"type": "disabled"}}
         if not self.since(5):
-            return {}  # these think only when asked to
+            return {}  # these models reason only on request
         if self.family in {"sonnet", "haiku"} or (self.version == (5, 0) and self.family == "opus"):
             is_new_sonnet = self.family == "sonnet" and self.since(5, 1)
             return {"thinking": {"type": "between_tools" if is_new_sonnet else "disabled"}}
-        return {"output_config": {"effort": "low"}}  # the others always think
+        return {"output_config": {"effort": "low"}}  # the others always reason
 
     def sampling(self, temperature: float | None, top_p: float | None, thinking: object) -> dict[str, float]:
-        """Those of the configured sampling fields that the model takes.
+        """Return those of the configured sampling fields that the model accepts.
 
-        Claude 4.7 and later take none; with thinking, earlier ones take `top_p` from 0.95 only; and
-        from Claude 4 on it is one of the two.
+        Claude 4.7 and later accept none. With thinking, earlier ones accept only a `top_p` of at least 0.95.
+        From Claude 4 on only one of the two is accepted.
         """
         if self.since(4, 7):
             return {}
@@ -168,7 +168,7 @@ class ModelTraits:
         return chosen
 
 
-# From a mark the vendor looks back over 20 blocks for a cached prompt; some room for what it counts itself.
+# The vendor searches 20 blocks before a mark for a cached prompt; this leaves a margin for its own blocks.
 _LOOKED_BACK_BLOCKS = 16
 
 _MAX_NAME_CHARACTERS = 128
@@ -176,13 +176,13 @@ _MAX_NAME_CHARACTERS = 128
 
 @dataclass(frozen=True, slots=True)
 class _BlockEncoder:
-    """Makes blocks.
+    """Encodes parts as blocks.
 
     Attributes:
-        past_reasoning: give reasoning back.
-        unsigned_reasoning: also that which came without a signature, as other makers' models send it; the
-            vendor refuses it (a reply that was cut off has such).
-        carried: give back other blocks that we do not read.
+        past_reasoning: send reasoning back.
+        unsigned_reasoning: also send back reasoning without a signature, as other makers' models produce it.
+            The vendor refuses it (a reply that was cut off has such).
+        carried: send back other blocks that are not interpreted here.
     """
 
     past_reasoning: bool = True
@@ -190,11 +190,11 @@ class _BlockEncoder:
     unsigned_reasoning: bool = False
 
     def entry(self, message: Message, mark: object = None) -> Iterator[dict[str, Any]]:
-        """A message as an entry of the vendor's list; none where nothing is left to say."""
+        """Yield a message as an entry of the vendor's list; nothing if it has no content left."""
         parts = message.parts
-        if message.role is not Role.ASSISTANT:  # the vendor wants results before anything else
+        if message.role is not Role.ASSISTANT:  # the vendor requires results first
             results = [part for part in parts if isinstance(part, ToolResult)]
-            # It refuses pictures in a result that is an error: they follow.
+            # It refuses images in failed results, so they follow.
             pictures = [image for part in results if part.is_error for image in part.images]
             parts = (*results, *pictures, *(part for part in parts if not isinstance(part, ToolResult)))
         blocks = [block for part in parts if (block := self.block(part))]
@@ -205,7 +205,7 @@ class _BlockEncoder:
         yield {"role": "assistant" if message.role is Role.ASSISTANT else "user", "content": blocks}
 
     def block(self, part: Part) -> dict[str, Any]:
-        """A part as a block; empty where there is none for it (the vendor refuses blank texts)."""
+        """Return a part as a block; empty if it has none (the vendor refuses blank texts)."""
         match part:
             case Text():
                 return {"type": "text", "text": part.text} if part.text.strip() else {}
@@ -225,7 +225,7 @@ class _BlockEncoder:
                 return self._reasoning(part)
 
     def _reasoning(self, part: Reasoning) -> dict[str, Any]:
-        """Reasoning as it came; none that another protocol brought."""
+        """Return reasoning unchanged; empty if it comes from another protocol."""
         whole = part.opaque.get(BLOCK)
         if isinstance(whole, dict):
             is_reasoning = whole.get("type") == "redacted_thinking"
@@ -237,9 +237,9 @@ class _BlockEncoder:
 
 
 def _bridge(messages: Sequence[Message]) -> int | None:
-    """The message where the last request ended, if this one adds more blocks than the vendor looks back.
+    """Return the last message of the previous request, if more blocks follow it than the vendor looks back.
 
-    A mark there finds what the last request left in the cache. Only the end of the conversation is read.
+    A mark there finds what the previous request left in the cache. Only the end of the conversation is read.
     """
     added = 0
     for number in range(len(messages) - 1, 0, -1):
@@ -251,7 +251,7 @@ def _bridge(messages: Sequence[Message]) -> int | None:
 
 
 def _id(text: str) -> str:
-    """An id with the characters that the vendor takes: other vendors' have dots and colons."""
+    """Return an id with only the characters that the vendor accepts: other vendors' have dots and colons."""
     return plain_name(text, max(len(text), 1))
 
 
@@ -264,7 +264,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _id(result.call_id)}
     text = result.content
     if not text.strip() and result.is_error:
-        text = "failed"  # the vendor refuses an error that says nothing
+        text = "failed"  # the vendor refuses an empty error
     if result.images and not result.is_error:
         texts = [{"type": "text", "text": text}] if text.strip() else []
         block["content"] = [*texts, *(_image(image) for image in result.images)]
@@ -276,13 +276,13 @@ def _result(result: ToolResult) -> dict[str, Any]:
 SUFFIX = "/messages"
 
 API_VERSION = "2023-06-01"
-"""The version that every compatible server knows, and the last that takes `temperature` and `top_p`.
+"""The version that every compatible server knows, and the last that accepts `temperature` and `top_p`.
 
 https://platform.claude.com/docs/en/api/versioning
 """
 
 CACHE_MARK = {"type": "ephemeral"}
-"""Keeps the prompt up to here for five minutes.
+"""Caches the prompt up to here for five minutes.
 
 https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 """
@@ -292,7 +292,7 @@ _CHOICES = {ToolChoice.AUTO: "auto", ToolChoice.NONE: "none", ToolChoice.REQUIRE
 
 
 class Feature(StrEnum):
-    """What a request can do without, where a server refuses it."""
+    """An optional feature of a request, dropped if a server refuses it."""
 
     FORMAT = "format"
     CACHE = "cache"
@@ -308,7 +308,7 @@ def _words(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-# In this order: the first that the request uses and the error names is given up.
+# In this order: the first feature that the request uses and the error names is dropped.
 _REFUSALS = {
     Feature.CACHE: _words(r"cache.?control"),
     Feature.PAST_REASONING: _words(
@@ -320,7 +320,7 @@ _REFUSALS = {
     ),
     Feature.PARALLEL: _words(r"disable_parallel_tool_use|parallel.?tool"),
     Feature.FORCED_TOOLS: _words(r"tool_?choice"),
-    Feature.FORMAT: _words(  # the schema of a tool is none of ours to give up
+    Feature.FORMAT: _words(  # a tool's schema must not be dropped
         r"^(?!.*(input_schema|tools\.\d)).*(output_config.{0,3}format|output_format|json.?schema|\bschema"
         r"|grammar|structured)"
     ),
@@ -336,14 +336,14 @@ class AnthropicWire:
     """One model behind one Messages address.
 
     Attributes:
-        refused: what the server does not take, as it has turned out so far.
-        lowered: the limit of a reply and the levels of effort that it takes, where it refused others.
-        encoded: messages whose JSON is known already.
+        refused: the features that the server has refused.
+        lowered: the reply limit and levels of effort to send after refusals.
+        encoded: cache of the messages' JSON.
 
     Of a request's provider options for `anthropic`, `beta_headers` (a list of names) become the header
-    `anthropic-beta`; `cache_control` takes the place of the mark that keeps prompts in the cache, and null
-    turns the cache off; `tools` (the vendor's own) come after ours; the others go into the body as they are,
-    and win over what is made here.
+    `anthropic-beta`; `cache_control` replaces the mark that caches prompts, and null switches the cache off;
+    `tools` (the vendor's own) are appended to the request's; the others are added to the body unchanged, and
+    override the fields made here.
     """
 
     url: str
@@ -354,12 +354,12 @@ class AnthropicWire:
 
     @classmethod
     def at(cls, api_url: str, model: str) -> AnthropicWire:
-        """The wire for an address as a user configures it (see `endpoint`).
+        """Create the wire for an address that a user configured (see `endpoint`).
 
-        A path without a version gets `/v1` too, as the vendor's own clients do it.
+        A path without a version gets `/v1`, too, as in the vendor's own clients.
 
         Raises:
-            ConfigurationError: it is no http(s) address.
+            ConfigurationError: it is not an http(s) address.
         """
         url = endpoint(api_url, SUFFIX)
         is_whole = urlsplit(api_url.strip()).path.rstrip("/").endswith(SUFFIX)
@@ -368,14 +368,15 @@ class AnthropicWire:
         return cls(url, model)
 
     def credentials(self, api_key: str) -> Mapping[str, str]:
-        """The header that carries the key."""
+        """Return the header that carries the key."""
         return {"x-api-key": api_key}
 
     def encode(self, request: Request, *, stream: bool) -> WireRequest:
-        """Our request as Messages JSON.
+        """Encode a request as Messages JSON.
 
-        The head's `cache_control` makes the vendor mark the last block of every request by itself. So no
-        mark moves through the conversation, and a longer one's bytes begin with the shorter one's.
+        The head's `cache_control` makes the vendor mark the last block of every request by itself. So no mark
+        moves through the conversation, and the bytes of a longer conversation begin with those of a shorter
+        one.
         """
         options = dict(request.provider_options.get("anthropic", {}))
         betas = options.pop("beta_headers", None) or ()
@@ -424,9 +425,10 @@ class AnthropicWire:
         return head
 
     def _continues_without_reasoning(self, messages: Sequence[Message]) -> bool:
-        """Whether the last reply called tools without reasoning that goes back.
+        """Return whether the last reply called tools and has no reasoning that is sent back.
 
-        With a budget the vendor then refuses to go on: it wants such a reply to begin with its reasoning.
+        With a thinking budget the vendor refuses such a conversation: the reply must begin with its
+        reasoning.
         """
         last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
         if last is None or not any(isinstance(part, ToolCall) for part in last.parts):
@@ -463,11 +465,11 @@ class AnthropicWire:
         )
 
     def decoder(self, request: Request) -> MessagesDecoder:
-        """A reader for one reply."""
+        """Return a decoder for one reply."""
         return MessagesDecoder(request, model=self.model, where=host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> AnthropicWire | None:
-        """The wire without what the server refused (see `Feature`), if the request used it."""
+        """Return the wire without what the server refused (see `Feature`), if the request used it."""
         if not isinstance(error, InvalidRequestError | OverloadedError | ProviderError):
             return None
         said = str(error).partition(": ")[2]
@@ -507,7 +509,7 @@ class AnthropicWire:
 
 
 def _merge(head: dict[str, Any], options: Mapping[str, Any]) -> None:
-    """Add a user's fields; those of `output_config` beside ours."""
+    """Add a user's fields; merge those of `output_config`."""
     config, more = head.get("output_config", {}), options.get("output_config")
     head.update(options)
     if isinstance(more, dict):
@@ -515,5 +517,5 @@ def _merge(head: dict[str, Any], options: Mapping[str, Any]) -> None:
 
 
 def _tool(tool: ToolDefinition) -> dict[str, Any]:
-    schema = {"type": "object", **tool.parameters}  # a schema without a type is refused
+    schema = {"type": "object", **tool.parameters}  # the vendor refuses a schema without a type
     return {"name": tool.name, "description": tool.description, "input_schema": schema}

@@ -1,4 +1,4 @@
-"""Gemini's generateContent, the receiving half: whole replies and streams."""
+"""Gemini's generateContent: decodes whole replies and streams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.engine.models.wire import (
     as_text,
     dicts,
     finish_with_calls,
-    made_up_id,
+    generated_id,
     read_arguments,
     read_event,
 )
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 OPAQUE = "gemini"
-"""The key of `Reasoning.opaque` under which this protocol keeps an object with one of the next two keys."""
+"""The key of `Reasoning.opaque` for this protocol's object, which has one of the next two keys."""
 SIGNATURE = "signature"  # the thought signature of the text or call that follows
-PART = "part"  # a part that goes back as it came: a signed thought, a search that the server made
+PART = "part"  # a part that is sent back unchanged: a signed thought, a search by the server
 
 # https://ai.google.dev/api/generate-content#FinishReason
 _FINISH = {
@@ -55,7 +55,7 @@ _FINISH = {
 }
 _MISSING_SIGNATURE = "MISSING_THOUGHT_SIGNATURE"
 
-# Parts that the server makes while it uses its own tools; it wants them back.
+# Parts that the server creates when it uses its own tools; it needs them back.
 _SERVER_PARTS = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult")
 
 
@@ -65,7 +65,7 @@ class _Run:
 
     Attributes:
         call: the function call, if it is one.
-        raw: the part as it came, if it goes back so.
+        raw: the received part, if it is sent back unchanged.
     """
 
     is_thought: bool = False
@@ -81,10 +81,10 @@ class _Run:
 
 
 class GeminiDecoder(ReplyDecoder):
-    """Reads one reply.
+    """Decodes one reply.
 
-    The protocol has no end mark, and more may follow a finish reason: only the end of the stream is its end.
-    What follows needs a finish reason of its own, else the stream was cut off in it.
+    The protocol has no end mark, and more may follow a finish reason: a reply ends only with its stream.
+    Content after a finish reason needs another finish reason; otherwise the stream was cut off.
     """
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
@@ -95,17 +95,17 @@ class GeminiDecoder(ReplyDecoder):
         self._runs: list[_Run] = []
 
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Take one server-sent event."""
+        """Decode one server-sent event."""
         if not data.strip():
             return []
         chunk, known = read_event(data, self._where), len(self._runs)
         values = dicts(chunk if isinstance(chunk, list) else [chunk])
         pieces = [piece for value in values for piece in self._take_event(event, value)]
-        has_call = any(run.call is not None for run in self._runs[known:])  # they come whole
+        has_call = any(run.call is not None for run in self._runs[known:])  # calls are not split
         return [*pieces, *([CallPiece(data)] if has_call else [])]
 
     def read(self, body: bytes) -> Response:
-        """Read a whole reply, or the JSON list that a stream without `alt=sse` is."""
+        """Decode a whole reply, or the JSON list of a stream without `alt=sse`."""
         if body.lstrip()[:1] != b"[":
             return super().read(body)
         self.feed("", body.decode("utf-8", "replace"))
@@ -122,7 +122,7 @@ class GeminiDecoder(ReplyDecoder):
             raise self._no_reply("without a reply in it (no candidates)")
 
     def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
-        del event  # the vendor names none
+        del event  # the vendor's events have no names
         if chunk.get("error"):
             if self._finish:
                 return []  # the reply is complete
@@ -131,7 +131,7 @@ class GeminiDecoder(ReplyDecoder):
         self._model = as_text(chunk.get("modelVersion")) or self._model
         usage = chunk.get("usageMetadata")
         if isinstance(usage, dict) and usage:
-            self._usage = usage  # each has all counts so far
+            self._usage = usage  # each chunk has the totals so far
         candidates = [one for one in dicts(chunk.get("candidates")) if one.get("index") in (None, 0)]
         if not candidates:
             self._refuse_blocked(chunk.get("promptFeedback"))
@@ -176,16 +176,16 @@ class GeminiDecoder(ReplyDecoder):
         return [ReasoningPiece(text) if is_thought else TextPiece(text)]
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """Give the whole reply; nothing was held back."""
+        """Return the whole reply; nothing was held back."""
         if not self._has_candidate or not (self._finish or self.done):
             raise self._cut_off()
         parts = tuple(self._parts())
-        # A call of no known tool ends with a reason of its own.
+        # A call of an unknown tool has a separate finish reason.
         finish = finish_with_calls(_FINISH.get(self._finish or "STOP", FinishReason.OTHER), parts)
         return [], self._response(parts, finish, _read_usage(self._usage))
 
     def _parts(self) -> Iterator[Part]:
-        """Thoughts come before what was thought about, a signature directly before the part that it signs."""
+        """Yield the parts, each thought before its subject, each signature directly before what it signs."""
         thought = ""
         ids: set[str] = set()
         for run in self._runs:
@@ -205,20 +205,20 @@ class GeminiDecoder(ReplyDecoder):
             yield Reasoning(thought)
 
     def _call(self, call: Mapping[str, Any], ids: set[str]) -> ToolCall:
-        """A call; `ids` are those of the calls before it. The vendor gives ids only at times."""
+        """Return a call; `ids` are those of the calls before it. The vendor sends ids only sometimes."""
         name, arguments = as_text(call.get("name")), read_arguments(call.get("args"))
         given = as_text(call.get("id"))
         if not given or given in ids:
-            given = made_up_id(len(ids), self._id, name, arguments)
+            given = generated_id(len(ids), self._id, name, arguments)
         ids.add(given)
         return ToolCall(given, name, arguments)
 
 
 def _read_usage(usage: Mapping[str, Any]) -> Usage | None:
-    """The vendor's counts; None where nothing was counted.
+    """Return the vendor's counts; None if nothing was counted.
 
-    https://ai.google.dev/api/generate-content#UsageMetadata: thoughts are not among the candidates' tokens,
-    nor what the server's own tools read among the prompt's.
+    https://ai.google.dev/api/generate-content#UsageMetadata: the candidates' tokens exclude thoughts, and the
+    prompt's exclude the input of the server's own tools.
     """
     prompt = count_of(usage, "promptTokenCount") + count_of(usage, "toolUsePromptTokenCount")
     thoughts = count_of(usage, "thoughtsTokenCount")

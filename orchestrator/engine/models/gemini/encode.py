@@ -1,4 +1,4 @@
-"""Gemini's generateContent and streamGenerateContent, the sending half.
+"""Gemini's generateContent and streamGenerateContent: encodes requests.
 
 https://ai.google.dev/api/generate-content
 """
@@ -29,38 +29,41 @@ if TYPE_CHECKING:
 
 _NUMBERED = re.compile(r"gemini-(\d+)(?:\.(\d+))?(?![\d.])")
 
-_LEVELS = {"none": "MINIMAL", "max": "XHIGH"}  # a Gemini 3 cannot be kept from thinking
+_LEVELS = {"none": "MINIMAL", "max": "XHIGH"}  # thinking cannot be switched off in Gemini 3
 
 # The vendor's own mapping of effort words: https://ai.google.dev/gemini-api/docs/openai
 _BUDGET_TOKENS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 _MOST_TOKENS = 24_576
 _MOST_TOKENS_PRO = 32_768
-_LEAST_TOKENS_PRO = 128  # 2.5 Pro cannot be kept from thinking
+_LEAST_TOKENS_PRO = 128  # thinking cannot be switched off in 2.5 Pro
 _DYNAMIC = -1
 
 
 class Levels(Enum):
-    """How many different levels a model takes."""
+    """The thinking levels that a model supports."""
 
     ALL = "all"
     TWO = "low and high"  # every model with levels has these
     NONE = "none"
 
     def fewer(self, model: str) -> Levels:
-        """What is left to try after a refusal."""
+        """Return the levels to try after a refusal."""
         return Levels.TWO if self is Levels.ALL and generation_of(model) >= (3, 0) else Levels.NONE
 
 
 def generation_of(model: str) -> tuple[int, int]:
-    """The numbers in a model's name; (3, 0), the rules of today, where there are none (`gemini-flash-latest`)."""
+    """Return the version in a model's name; (3, 0), today's rules, if there is none.
+
+    `gemini-flash-latest` is such a name.
+    """
     found = _NUMBERED.search(model.lower())
     return (int(found[1]), int(found[2] or 0)) if found else (3, 0)
 
 
 def thinking_config(effort: str | None, model: str, levels: Levels) -> dict[str, Any]:
-    """The vendor's `thinkingConfig` for an effort word; empty where nothing is to be sent.
+    """Return the vendor's `thinkingConfig` for an effort word; empty if nothing is to be sent.
 
-    A word that is not in the table goes out as it is, or asks an older model to decide by itself.
+    An unknown word is sent unchanged, or makes an older model decide by itself.
     """
     if effort is None or levels is Levels.NONE or generation_of(model) < (2, 5):
         return {}
@@ -84,25 +87,25 @@ def _budget(word: str, *, is_pro: bool) -> int:
 DEFAULT_PATH = "/v1beta"
 
 DUMMY_SIGNATURE = "skip_thought_signature_validator"
-"""Stands in for the signature of a call that another model made. Gemini 3 refuses a call without one.
+"""Replaces the signature of a call that another model made. Gemini 3 refuses a call without one.
 
 https://ai.google.dev/gemini-api/docs/thought-signatures (questions and answers)
 """
 
 _MAX_NAME_CHARACTERS = 128
-"""Of a function: https://ai.google.dev/api/caching#FunctionDeclaration"""
+"""Length of a function's name: https://ai.google.dev/api/caching#FunctionDeclaration"""
 
 _METHOD = re.compile(r"/(models|tunedModels)/[^/]+:(generateContent|streamGenerateContent)$")
 _CALLING = "functionCallingConfig"
 _MODES = {ToolChoice.AUTO: "AUTO", ToolChoice.NONE: "NONE", ToolChoice.REQUIRED: "ANY"}
 
-# Pictures that Gemini 3 takes inside a function's response; others, and older models, have them beside it.
+# Images that Gemini 3 accepts inside a function's response. Other images, and all for older models, follow it.
 # https://ai.google.dev/gemini-api/docs/function-calling (multimodal function responses)
 _RESPONSE_PICTURES = {"image/png", "image/jpeg", "image/webp"}
 
 _SCHEMA_WORDS = re.compile(
     r"response.?(json.?)?schema|response.?mime.?type|json.?(mode|schema)|structured output|too many states"
-    r"|^request contains an invalid argument",  # what it says of a schema too, without naming it
+    r"|^request contains an invalid argument",  # also sent for a schema, without naming it
     re.IGNORECASE,
 )
 _THINKING_WORDS = re.compile(r"think|include.?thoughts", re.IGNORECASE)
@@ -114,15 +117,15 @@ class GeminiWire:
 
     Attributes:
         address: the model's address, without the method.
-        query: what the user's address had after a question mark.
-        levels: how much of `reasoning_effort` the model has taken so far.
-        output_schemas: whether the server takes a schema for the reply.
-        refused: other settings that it does not take, as it has turned out so far.
-        encoded: messages whose JSON is known already.
+        query: the query of the user's address.
+        levels: the thinking levels that the model has not refused.
+        output_schemas: whether the server accepts a schema for the reply.
+        refused: other settings that the server has refused.
+        encoded: cache of the messages' JSON.
 
-    Of a request's provider options, those of `gemini` count: `safety_settings` (the vendor's list) and
-    `grounding` (true: the model may search the web) have a meaning here. The others go into the body;
-    objects are merged with what is there, and lists are appended.
+    Of a request's provider options for `gemini`, `safety_settings` (the vendor's list) and `grounding` (true:
+    the model may search the web) are interpreted here. The others are added to the body; objects are merged
+    and lists are appended.
 
     The protocol has no field for `parallel_tool_calls`: it is not sent.
     """
@@ -137,12 +140,12 @@ class GeminiWire:
 
     @classmethod
     def at(cls, api_url: str, model: str) -> GeminiWire:
-        """The wire for an address as a user configures it: the part before `/models`, or a whole method's.
+        """Create the wire for a configured address: the part before `/models`, or a whole method's address.
 
         An address without a path gets `/v1beta`.
 
         Raises:
-            ConfigurationError: it is no http(s) address, or there is a key in it.
+            ConfigurationError: it is not an http(s) address, or contains a key.
         """
         scheme, host, path, query, _ = urlsplit(endpoint(api_url, ""))
         if any(name == "key" for name, _ in parse_qsl(query, keep_blank_values=True)):
@@ -156,7 +159,7 @@ class GeminiWire:
 
     @property
     def url(self) -> str:
-        """Where requests for a whole reply go."""
+        """The address of requests for a whole reply."""
         return self._method("generateContent", self.query)
 
     def _method(self, name: str, *queries: str) -> str:
@@ -165,15 +168,15 @@ class GeminiWire:
 
     @property
     def _is_new(self) -> bool:
-        """Whether the rules of Gemini 3 hold."""
+        """Whether the rules of Gemini 3 apply."""
         return generation_of(self.model) >= (3, 0)
 
     def credentials(self, api_key: str) -> Mapping[str, str]:
-        """The header that carries the key."""
+        """Return the header that carries the key."""
         return {"x-goog-api-key": api_key}
 
     def encode(self, request: Request, *, stream: bool) -> WireRequest:
-        """Our request as Gemini's JSON."""
+        """Encode a request as Gemini's JSON."""
         head: dict[str, Any] = {}
         if request.system:
             head["systemInstruction"] = {"parts": [{"text": request.system}]}
@@ -203,7 +206,7 @@ class GeminiWire:
         return config
 
     def _numbers(self, request: Request) -> dict[str, Any]:
-        """The settings that a model may refuse and that a request can do without."""
+        """Return the optional settings that a model may refuse."""
         return {
             "maxOutputTokens": self.refused.limit(request.max_output_tokens),
             "temperature": request.temperature,
@@ -224,17 +227,17 @@ class GeminiWire:
         if request.provider_options.get("gemini", {}).get("grounding"):
             tools.append({"googleSearch": {}})
             if request.tools and self._is_new:
-                config["includeServerSideToolInvocations"] = True  # demanded where both kinds are given
+                config["includeServerSideToolInvocations"] = True  # required if there are both kinds of tools
         fields = {"tools": tools, "toolConfig": config}
         return {name: value for name, value in fields.items() if value}
 
     def _entries(self, message: Message) -> Iterator[dict[str, Any]]:
-        """A message as entries of the vendor's list; none where nothing is said."""
+        """Yield a message as entries of the vendor's list; nothing if it has no content."""
         if message.role is Role.ASSISTANT:
             said = list(_model_parts(message, needs_signature=self._is_new))
             groups = [("model", said)]
         else:
-            # Results stand alone: a text beside them would begin a new turn in the vendor's eyes.
+            # Results are separate, because the vendor treats a text beside them as a new turn.
             results = [part for part in message.parts if isinstance(part, ToolResult)]
             groups = [
                 ("user", [entry for part in results for entry in self._result(part)]),
@@ -256,11 +259,14 @@ class GeminiWire:
         yield from (_picture(image) for image in result.images if image not in inside)
 
     def decoder(self, request: Request) -> GeminiDecoder:
-        """A reader for one reply."""
+        """Return a decoder for one reply."""
         return GeminiDecoder(request, model=self.model, where=host_of(self.address))
 
     def relax(self, request: Request, error: ModelError) -> GeminiWire | None:
-        """The wire without what the server refused: a thinking level, all of thinking, a reply's schema, a setting."""
+        """Return the wire without what the server refused.
+
+        That is a thinking level, all of thinking, the reply's schema, or a setting.
+        """
         if not isinstance(error, InvalidRequestError):
             return None
         said = str(error).partition(": ")[2]
@@ -304,7 +310,10 @@ def _user_parts(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _model_parts(message: Message, *, needs_signature: bool) -> Iterator[dict[str, Any]]:
-    """What a model said. Its thoughts stay here, as in the vendor's own agent; their signatures go back."""
+    """Yield the parts of a model's message.
+
+    Its thoughts are not sent back, as in the vendor's own agent; their signatures are.
+    """
     signature = ""
     for part in message.parts:
         if isinstance(part, Reasoning):

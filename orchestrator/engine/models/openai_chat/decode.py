@@ -1,4 +1,4 @@
-"""Chat Completions, the receiving half: whole replies and streams, from the vendor and from compatibles."""
+"""Chat Completions: decodes whole replies and streams, of the vendor and of compatible servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.engine.models.wire import (
     as_text,
     dicts,
     finish_with_calls,
-    made_up_id,
+    generated_id,
     read_arguments,
     read_json,
 )
@@ -28,20 +28,18 @@ if TYPE_CHECKING:
 
 
 _OPEN, _CLOSE = "<think>", "</think>"
-_MOST_BLANK_CHARACTERS = (
-    10_000  # before or behind the thoughts; held back they are read again with each piece
-)
+_MOST_BLANK_CHARACTERS = 10_000  # around the thoughts; held-back text is scanned again with each piece
 
 
 class ThinkSplitter:
-    """Takes a leading `<think>` block, which servers without a field for it leave in the text, out of it."""
+    """Separates a leading `<think>` block, which servers without a field for it leave in the text."""
 
     def __init__(self) -> None:
         self._state = "start"  # start -> thinking -> after -> text, or start -> text
         self._held = ""
 
     def feed(self, text: str) -> list[Piece]:
-        """The pieces that are certain; what may be the beginning of a tag is held back."""
+        """Return the certain pieces; hold back what may be the beginning of a tag."""
         if self._state == "text":
             return [TextPiece(text)]
         self._held += text
@@ -73,7 +71,7 @@ class ThinkSplitter:
         return [TextPiece(text)] if text else []
 
     def finish(self) -> list[Piece]:
-        """What was held back."""
+        """Return what was held back."""
         if self._state == "thinking":
             return [ReasoningPiece(self._held)] if self._held else []
         return [] if self._state == "after" else self._release()
@@ -97,14 +95,14 @@ class _CallPieces:
     by_index: dict[int, _Call] = field(default_factory=dict)
 
     def take_whole(self, message: Mapping[str, Any]) -> str:
-        """Take the calls of a whole message: each entry is a call of its own. Gives what `take` gives."""
+        """Add the calls of a whole message: each entry is a separate call. Return the same as `take`."""
         entries = dicts(message.get("tool_calls"))
         return self.take(
             {**message, "tool_calls": [{**entry, "index": n} for n, entry in enumerate(entries)]}
         )
 
     def take(self, delta: Mapping[str, Any]) -> str:
-        """Take the pieces that a chunk of a stream has. Gives the text of their arguments."""
+        """Add the pieces of calls in a chunk of a stream; return the text of their arguments."""
         pieces = dicts(delta.get("tool_calls"))
         legacy = delta.get("function_call")
         if isinstance(legacy, dict) and (legacy.get("name") or self.calls) and not pieces:
@@ -131,14 +129,14 @@ class _CallPieces:
         call.extra = piece.get("extra_content") or call.extra
 
     def _current(self, index: object, call_id: str, name: str) -> _Call:
-        """The call that a piece belongs to: by index, else by id, else the last; or a new one.
+        """Return the call that a piece belongs to: by index, else by id, else the last; or a new one.
 
-        A piece with another id, or with a name after complete arguments, begins a new call even
-        under a known index: some servers send each call whole, all with index 0.
+        A piece with another id, or with a name after complete arguments, begins a new call even under a known
+        index: some servers send each call whole, all with index 0.
         """
         same_id = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
         if isinstance(index, int):
-            # An index that counts pieces: the id says whose piece it is.
+            # Some servers count pieces by the index; then the id identifies the call.
             known = self.by_index.get(index) or (None if name else same_id)
         else:
             known = same_id or (self.calls[-1] if self.calls else None)
@@ -154,17 +152,16 @@ class _CallPieces:
         return call
 
     def finish(self, reply_id: str | None) -> tuple[list[ToolCall], dict[str, Any]]:
-        """The calls, and what servers want back with each of them, by id."""
+        """Return the calls, and what servers want back with each of them, by id."""
         calls: list[ToolCall] = []
         extras: dict[str, Any] = {}
         for number, call in enumerate(self.calls):
             if not call.name and not call.arguments:
                 continue
             arguments = read_arguments(call.arguments)
-            is_new = bool(call.id) and all(
-                call.id != known.id for known in calls
-            )  # each has a result of its own
-            call_id = call.id if is_new else made_up_id(number, reply_id, call.name, call.arguments)
+            # Each call needs a separate result.
+            is_new = bool(call.id) and all(call.id != known.id for known in calls)
+            call_id = call.id if is_new else generated_id(number, reply_id, call.name, call.arguments)
             calls.append(ToolCall(call_id, call.name, arguments))
             if call.extra:
                 extras[call_id] = call.extra
@@ -178,8 +175,8 @@ def _is_complete(arguments: object) -> bool:
         return False
 
 
-# Keys of `Reasoning.opaque`: what `openai_chat` gives back with the next request.
-REASONING_FIELD = "field"  # the name of the field that the text came in
+# Keys of `Reasoning.opaque`, whose values `encode` sends back with the next request.
+REASONING_FIELD = "field"  # the name of the text's field
 REASONING_DETAILS = "reasoning_details"  # OpenRouter's list, signatures included
 EXTRA_CONTENT = "extra_content"  # Gemini's thought signatures, by the id of the call
 
@@ -202,7 +199,7 @@ _BUSY_FINISHES = {"insufficient_system_resource", "error"}
 
 
 class ChatDecoder(ReplyDecoder):
-    """Reads one reply."""
+    """Decodes one reply."""
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
         super().__init__(request, model=model, where=where)
@@ -238,17 +235,17 @@ class ChatDecoder(ReplyDecoder):
         usage = chunk.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None)
         pieces: list[Piece] = []
         repeats = self._has_choice
-        for choice in self._meant(dicts(chunk.get("choices"))):
+        for choice in self._reply_choices(dicts(chunk.get("choices"))):
             usage = usage or choice.get("usage")
             pieces += self._take_choice(choice, repeats=repeats)
         self._usage = usage if isinstance(usage, dict) else self._usage
         return pieces
 
-    def _meant(self, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The choices that are the reply: one is asked for, so a lone one is meant whatever its index.
+    def _reply_choices(self, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the choices that make up the reply.
 
-        Some servers count chunks or calls there (z.ai in October 2025), others split one reply into several
-        choices without an index.
+        One choice is requested, so a single one counts whatever its index: some servers count chunks or calls
+        there (z.ai in October 2025). Others split one reply into several choices without an index.
         """
         number = self._request.provider_options.get("openai", {}).get("n") or 1
         if len(choices) == 1 and number == 1:
@@ -274,7 +271,7 @@ class ChatDecoder(ReplyDecoder):
             made = self._calls.take(delta)
         self._has_choice = True
         pieces = [*self._take_text(delta), *([CallPiece(made)] if made else [])]
-        # What goes on after a finish reason needs another one, or the end mark.
+        # Content after a finish reason needs another one, or the end mark.
         self._finish = finish or (None if pieces else self._finish)
         return pieces
 
@@ -285,7 +282,7 @@ class ChatDecoder(ReplyDecoder):
             if isinstance(thought, str) and thought:
                 self._opaque.setdefault(REASONING_FIELD, name)
                 pieces.append(ReasoningPiece(thought))
-                break  # some servers send the same words under both names
+                break  # some servers send the same text under both names
         self._details.take(delta.get("reasoning_details"))
         for piece in _content_pieces(delta.get("content")):
             pieces += self._splitter.feed(piece.text) if isinstance(piece, TextPiece) else [piece]
@@ -301,7 +298,7 @@ class ChatDecoder(ReplyDecoder):
             (self._text if isinstance(piece, TextPiece) else self._reasoning).append(piece.text)
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """What was held back, and the whole reply."""
+        """Return what was held back, and the whole reply."""
         if not self._has_choice or not (self._finish or self.done):
             raise self._cut_off()
         held = self._splitter.finish()
@@ -322,14 +319,14 @@ class ChatDecoder(ReplyDecoder):
         yield from calls
 
     def _finish_reason(self, parts: tuple[Part, ...]) -> FinishReason:
-        # A whole reply, or a stream with its end mark, may lack the reason and is complete all the same.
+        # A whole reply, or a stream with its end mark, is complete even without a reason.
         finish = finish_with_calls(_FINISH.get(self._finish or "stop", FinishReason.OTHER), parts)
         refused = self._refusal and finish in {FinishReason.STOP, FinishReason.OTHER}
         return FinishReason.REFUSAL if refused else finish
 
 
 def _is_error(value: Mapping[str, Any]) -> bool:
-    """Whether it is an error, in the forms of OpenAI, vLLM, MiniMax and z.ai."""
+    """Return whether a value is an error, in the forms of OpenAI, vLLM, MiniMax and z.ai."""
     status = value.get("base_resp")
     if isinstance(status, dict) and status.get("status_code") and not value.get("choices"):
         return True
@@ -338,7 +335,10 @@ def _is_error(value: Mapping[str, Any]) -> bool:
 
 
 def _content_pieces(content: object) -> Iterator[Piece]:
-    """Text is a string, or a list of parts, some of which may be thoughts (as Mistral sends them)."""
+    """Yield the pieces of a content field.
+
+    It is a string, or a list of parts, some of which may be thoughts (as Mistral sends them).
+    """
     if isinstance(content, str) and content:
         yield TextPiece(content)
     for part in dicts(content):

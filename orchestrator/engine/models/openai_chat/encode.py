@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions, the sending half, as the vendor and every compatible server speak it.
+"""OpenAI Chat Completions: encodes requests, for the vendor and for compatible servers.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 
 SUFFIX = "/chat/completions"
 
-# The vendor's host and its reasoning models know the newer name of the output limit only;
-# many compatible servers know the older one only.
+# The vendor's host and its reasoning models know only the newer name of the output limit;
+# many compatible servers know only the older one.
 _NEW_LIMIT = "max_completion_tokens"
 _OLD_LIMIT = "max_tokens"
 _VENDOR_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
 _NEW_LIMIT_MODELS = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
 
-# The vendor refuses what is longer, and other characters in names; other servers may use ids for more.
+# The vendor refuses longer ids and names, and other characters in names. Other servers may need whole ids.
 _MAX_ID_CHARACTERS = 40
 _MAX_NAME_CHARACTERS = 64
 
-# They go with tools only, and come after them.
+# Sent only with tools, and after them.
 _CALLING = ("tool_choice", "parallel_tool_calls")
 
 _SCHEMA_WORDS = re.compile(r"response.?format|json.?schema|grammar|structured.?output|guided", re.IGNORECASE)
@@ -68,15 +68,16 @@ class ChatWire:
     """One model behind one Chat Completions address.
 
     Attributes:
-        limit_field: the name under which the output limit is sent.
-        output_schemas: whether the server takes `response_format`.
-        stream_usage: whether the server takes `stream_options`.
-        demanding: whether the server constrains a reply only to a schema that requires every property, and
-            refuses long ids and unusual names of calls.
-        refused: other fields that the server does not take, as it has turned out so far.
-        encoded: messages whose JSON is known already.
+        limit_field: the field name of the output limit.
+        output_schemas: whether the server accepts `response_format`.
+        stream_usage: whether the server accepts `stream_options`.
+        demanding: whether the server accepts only schemas that require every property, and refuses long ids
+            and unusual names of calls.
+        refused: other fields that the server has refused.
+        encoded: cache of the messages' JSON.
 
-    Of a request's provider options, those of `openai` go into the body as they are; `tools` come after ours.
+    A request's provider options for `openai` are added to the body unchanged; `tools` are appended to the
+    request's.
     """
 
     url: str
@@ -90,10 +91,10 @@ class ChatWire:
 
     @classmethod
     def at(cls, api_url: str, model: str) -> ChatWire:
-        """The wire for an address as a user configures it (see `endpoint`).
+        """Create the wire for an address that a user configured (see `endpoint`).
 
         Raises:
-            ConfigurationError: it is no http(s) address.
+            ConfigurationError: it is not an http(s) address.
         """
         url = endpoint(api_url, SUFFIX)
         host = host_of(url).partition(":")[0].lower()
@@ -102,13 +103,13 @@ class ChatWire:
         return cls(url, model, _NEW_LIMIT if is_new else _OLD_LIMIT, demanding=is_vendor)
 
     def credentials(self, api_key: str) -> Mapping[str, str]:
-        """The header that carries the key."""
+        """Return the header that carries the key."""
         return {"authorization": f"Bearer {api_key}"}
 
     def encode(self, request: Request, *, stream: bool) -> WireRequest:
-        """Our request as Chat Completions JSON.
+        """Encode a request as Chat Completions JSON.
 
-        The messages come last, so that a longer conversation's bytes begin with the shorter one's.
+        The messages come last, so that the bytes of a longer conversation begin with those of a shorter one.
         """
         head: dict[str, Any] = {"model": self.model}
         if stream:
@@ -133,7 +134,7 @@ class ChatWire:
         return WireRequest(self.url, {"accept": accept}, head, "messages", entries, self.encoded)
 
     def _optional(self, request: Request) -> dict[str, Any]:
-        """The fields that a server may refuse and that a request can do without."""
+        """Return the optional fields that a server may refuse."""
         choice = request.tool_choice.value if request.tool_choice is not None else None
         return {
             self.limit_field: self.refused.limit(request.max_output_tokens),
@@ -145,11 +146,14 @@ class ChatWire:
         }
 
     def decoder(self, request: Request) -> ChatDecoder:
-        """A reader for one reply."""
+        """Return a decoder for one reply."""
         return ChatDecoder(request, model=self.model, where=host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> ChatWire | None:
-        """The wire without what the server refused: schema, usage in streams, a name of the limit, other fields."""
+        """Return the wire without what the server refused.
+
+        That is the schema, usage in streams, a name of the limit, or another field.
+        """
         if not isinstance(error, InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError):
             return None
         said = str(error).partition(": ")[2]
@@ -178,7 +182,7 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
 
 
 def _entries(message: Message, *, strict: bool) -> list[dict[str, Any]]:
-    """A message as entries of the vendor's list: each tool result is one of its own."""
+    """Return a message as entries of the vendor's list: each tool result is a separate one."""
     if message.role is Role.ASSISTANT:
         return [_assistant(message, strict=strict)]
     # The protocol has no flag for failed calls: the result's text says that it is an error.
@@ -187,7 +191,7 @@ def _entries(message: Message, *, strict: bool) -> list[dict[str, Any]]:
         for part in message.parts
         if isinstance(part, ToolResult)
     ]
-    # Nor has it a place for pictures in a result: they follow as the user's.
+    # It has no images in results either: they follow as the user's.
     pictures = [image for part in message.parts if isinstance(part, ToolResult) for image in part.images]
     others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
     if not others and results:
@@ -196,7 +200,7 @@ def _entries(message: Message, *, strict: bool) -> list[dict[str, Any]]:
 
 
 def _user_content(parts: Iterable[Text | Image]) -> str | list[dict[str, Any]]:
-    """Plain text stays a string, because some servers take nothing else."""
+    """Return a user message's content: plain text as a string, as some servers accept nothing else."""
     listed = list(parts)
     if all(isinstance(part, Text) for part in listed):
         return "".join(part.text for part in listed if isinstance(part, Text))
@@ -236,9 +240,9 @@ def _id(call_id: str, *, strict: bool) -> str:
 
 
 def _carried_reasoning(parts: Iterable[Part], entry: dict[str, Any]) -> JsonObject:
-    """Give reasoning back under the names it came with; return what belongs to the calls, by id.
+    """Add reasoning under its original field names; return what belongs to the calls, by id.
 
-    Only beside tool calls: there some models need it, elsewhere some servers reject it.
+    It is sent only beside tool calls: there some models need it, elsewhere some servers reject it.
     """
     extras: dict[str, Any] = {}
     for part in parts:

@@ -1,4 +1,4 @@
-"""OpenAI Responses, the receiving half: whole replies and streams, from the vendor and from compatibles.
+"""OpenAI Responses: decodes whole replies and streams, of the vendor and of compatible servers.
 
 https://platform.openai.com/docs/api-reference/responses-streaming
 """
@@ -13,7 +13,7 @@ from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.usage import openai_usage
-from orchestrator.engine.models.wire import ReplyDecoder, as_text, dicts, made_up_id, read_arguments
+from orchestrator.engine.models.wire import ReplyDecoder, as_text, dicts, generated_id, read_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Piece, Request
 
 
-# Keys of `Reasoning.opaque`: what `openai_responses_input` gives back with the next request.
-ITEM = "openai_responses_item"  # the reasoning item as it came, or none
+# Keys of `Reasoning.opaque`, whose values `encode` sends back with the next request.
+ITEM = "openai_responses_item"  # the reasoning item as received, or none
 FOLLOWING = "openai_responses_following"  # ids and phases of the items up to the next reasoning item
 
 MESSAGE = "message"
@@ -38,9 +38,9 @@ class Item:
     """One output item that is being received.
 
     Attributes:
-        raw: the item as an event showed it last.
-        pieces: arguments as they were streamed, or text as the caller was given it.
-        source: of a reasoning item, the event and part that its latest piece came from.
+        raw: the item in its latest event.
+        pieces: the streamed arguments, or the text that was given to the caller.
+        source: of a reasoning item: the event and part of its latest piece.
     """
 
     kind: str
@@ -63,17 +63,17 @@ class Item:
         if self.kind == MESSAGE:
             plain = self.raw.get("content")
             return plain if isinstance(plain, str) else "".join(content)
-        # Some servers send the same words as text and as summary.
+        # Some servers send the same text as content and as summary.
         summary = [_part_text(part) for part in dicts(self.raw.get("summary"))]
         return _PARAGRAPH.join(filter(None, content)) or _PARAGRAPH.join(filter(None, summary))
 
     def add(self, text: str) -> str:
-        """Take a piece of text; give what the caller is to see."""
+        """Add a piece of text; return the text for the caller."""
         self.pieces.append(text)
         return text
 
     def add_thought(self, text: str, event: str, part: object) -> str:
-        """The same for reasoning, whose parts are paragraphs. Of text and summary the first wins."""
+        """Add a piece of reasoning, whose parts are paragraphs. Of text and summary the first one is used."""
         if self.source is not None and self.source[0] != event:
             return ""
         begins = self.source is not None and self.source[1] != part
@@ -81,14 +81,14 @@ class Item:
         return self.add(_PARAGRAPH + text if begins else text)
 
     def rest(self) -> str:
-        """What the finished item has beyond its pieces: some servers send text only at the end."""
+        """Return the text of the finished item after its pieces: some servers send text only at the end."""
         text, given = self.text, "".join(self.pieces)
         return self.add(text[len(given) :]) if text != given and text.startswith(given) else ""
 
     def finish(self, raw: Mapping[str, Any]) -> None:
-        """Take the item as it is at its end. A second end changes nothing."""
+        """Store the item's final state. A second end changes nothing."""
         if not self.done:
-            # A reasoning item goes back as it came; of others a sparse end leaves what was announced.
+            # A reasoning item is sent back unchanged. In other items a sparse end keeps the announced fields.
             self.raw = raw if self.kind == REASONING else {**self.raw, **raw}
             self.done = True
         if any(part.get("refusal") for part in dicts(self.raw.get("content"))):
@@ -97,20 +97,20 @@ class Item:
 
 @dataclass(slots=True)
 class Items:
-    """All output items of a reply that mean something to us, in the order of the reply."""
+    """The known output items of a reply, in the order of the reply."""
 
     listed: list[Item] = field(default_factory=list)
 
     def begin(self, kind: str, index: object, raw: Mapping[str, Any]) -> None:
-        """An item was announced. Announced twice it is one item."""
+        """Add an announced item. An item that is announced twice is added once."""
         known = self._known(kind, index, _ids(raw))
         if known is None or known.done:
             self.listed.append(Item(kind, index, raw))
 
     def find(self, kind: str, event: Mapping[str, Any]) -> Item:
-        """The item that an event is about; a new one where none was announced.
+        """Return the item of an event, or a new one if none was announced.
 
-        Some servers have no indexes, others make up another id in each event: what fits best decides.
+        Some servers have no indexes, others use another id in each event, so the best match is used.
         """
         raw = event.get("item")
         ids = _ids(raw) if isinstance(raw, dict) else {as_text(event.get("item_id"))} - {""}
@@ -131,7 +131,7 @@ class Items:
         return by_id or next(by_index, None)
 
     def take_output(self, output: object) -> None:
-        """Take the list that a whole reply has. Where the items were streamed, it repeats them."""
+        """Add the items of a whole reply. If the items were streamed, it repeats them."""
         ordered: list[Item] = []
         for raw in dicts(output):
             kind = as_text(raw.get("type"))
@@ -145,7 +145,7 @@ class Items:
         self.listed = ordered + [item for item in self.listed if not any(item is one for one in ordered)]
 
     def parts(self, reply_id: str | None) -> list[Part]:
-        """The reply's parts, in order."""
+        """Return the reply's parts, in order."""
         parts: list[Part] = []
         for number, item in enumerate(self.listed):
             if item.kind == REASONING:
@@ -161,8 +161,8 @@ class Items:
 
 
 def _reasoning(item: Item, later: Sequence[Item]) -> Iterator[Reasoning]:
-    # Without its content the vendor would look for the item in its store, where nothing is; and it
-    # refuses an item that nothing follows.
+    # Without its content the vendor would look for the item in its store, where it is missing.
+    # The vendor also refuses an item that nothing follows.
     has_content = item.raw.get("encrypted_content") or dicts(item.raw.get("content"))
     is_followed = any(_says(one) for one in later)
     carried = item.done and bool(has_content) and is_followed
@@ -187,7 +187,7 @@ def _following(items: Sequence[Item]) -> Iterator[dict[str, Any]]:
 
 
 def _place(item: Item) -> dict[str, Any]:
-    """What the vendor wants to see again of a message or a call, besides what it says."""
+    """Return what the vendor wants back of a message or a call in addition to its content."""
     names = ("id", "call_id") if item.kind == CALL else ("id", "phase")
     return {"type": item.kind, **{name: item.raw[name] for name in names if as_text(item.raw.get(name))}}
 
@@ -199,7 +199,7 @@ def _call(item: Item, number: int, reply_id: str | None) -> Iterator[ToolCall]:
     if name or arguments:
         call_id = as_text(item.raw.get("call_id")) or as_text(item.raw.get("id"))
         yield ToolCall(
-            call_id or made_up_id(number, reply_id, name, arguments), name, read_arguments(arguments)
+            call_id or generated_id(number, reply_id, name, arguments), name, read_arguments(arguments)
         )
 
 
@@ -208,7 +208,7 @@ def _part_text(part: Mapping[str, Any]) -> str:
 
 
 def _ids(raw: Mapping[str, Any]) -> set[str]:
-    # Some servers name a call by its `call_id` in the events about it.
+    # Some servers use the `call_id` as the item's id in events.
     return {as_text(raw.get("id")), as_text(raw.get("call_id"))} - {""}
 
 
@@ -230,7 +230,7 @@ _THOUGHTS = {"response.reasoning_summary_text", "response.reasoning_text", "resp
 _ARGUMENTS = "response.function_call_arguments"
 _KINDS = {MESSAGE, REASONING, CALL}
 
-# The counts have other names than in Chat Completions, and the same meaning.
+# The counts have other names than in Chat Completions, but the same meaning.
 _COUNTS = {
     "input_tokens": "prompt_tokens",
     "output_tokens": "completion_tokens",
@@ -241,7 +241,7 @@ _COUNTS = {
 
 
 class ResponsesDecoder(ReplyDecoder):
-    """Reads one reply."""
+    """Decodes one reply."""
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
         super().__init__(request, model=model, where=where)
@@ -273,7 +273,7 @@ class ResponsesDecoder(ReplyDecoder):
         self._take_whole(value)
 
     def _take_whole(self, response: Mapping[str, Any], *, ending: str = "") -> list[Piece]:
-        """Take a whole reply, or the last event of a stream, which repeats it."""
+        """Decode a whole reply, or the last event of a stream, which repeats it."""
         self._take_names(response)
         self._status = as_text(response.get("status")) or ending
         details = response.get("incomplete_details")
@@ -332,7 +332,7 @@ class ResponsesDecoder(ReplyDecoder):
         return _rest(item)
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """Nothing held back, and the whole reply."""
+        """Return the whole reply; nothing was held back."""
         if not self.done or not (self._status or self._items.listed):
             raise self._cut_off()
         parts = self._items.parts(self._id)
@@ -343,7 +343,7 @@ class ResponsesDecoder(ReplyDecoder):
             return _INCOMPLETE.get(self._reason, FinishReason.OTHER)
         limit = self._request.max_output_tokens
         if self._is_bare and self._usage is not None and limit and self._usage.output_tokens >= limit:
-            return FinishReason.LENGTH  # llama.cpp calls a reply complete that ran into the limit
+            return FinishReason.LENGTH  # llama.cpp marks a reply that reached the limit as complete
         if any(isinstance(part, ToolCall) for part in parts):
             return FinishReason.TOOL_CALLS
         if any(item.refused for item in self._items.listed):

@@ -1,4 +1,4 @@
-"""OpenAI Responses without state at the vendor, the sending half.
+"""OpenAI Responses without state at the vendor: encodes requests.
 
 https://platform.openai.com/docs/api-reference/responses
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Request
 
 
-# The vendor refuses what is longer, and other characters in names.
+# The vendor refuses longer ids and names, and other characters in names.
 _MAX_ID_CHARACTERS = 64
 _MAX_NAME_CHARACTERS = 64
 
@@ -50,7 +50,7 @@ _MAX_NAME_CHARACTERS = 64
 def _items(
     message: Message, *, reasoning: bool = True, result_images: bool = True, strict: bool = False
 ) -> list[dict[str, Any]]:
-    """A message as items: each text, call, result and piece of reasoning is one of its own."""
+    """Return a message as items: each text, call, result and piece of reasoning is a separate one."""
     if message.role is Role.ASSISTANT:
         return list(_assistant(message, reasoning=reasoning, strict=strict))
     results = [part for part in message.parts if isinstance(part, ToolResult)]
@@ -73,7 +73,7 @@ def _result(result: ToolResult, *, images: bool, strict: bool) -> dict[str, Any]
 
 
 def _content(parts: list[Text | Image]) -> str | list[dict[str, Any]]:
-    """Plain text stays a string, because some servers take nothing else."""
+    """Return content parts: plain text as a string, because some servers accept nothing else."""
     if all(isinstance(part, Text) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, Text))
     return [_content_part(part) for part in parts]
@@ -94,7 +94,7 @@ def _assistant(message: Message, *, reasoning: bool, strict: bool) -> Iterator[d
             item = part.opaque.get(ITEM)
             if item is not None and reasoning:
                 yield dict(item)
-            else:  # an id would refer to the reasoning that is not there
+            else:  # an id would refer to the missing reasoning
                 places = [_without_id(place) for place in places]
         elif isinstance(part, Text) and part.text:
             place = next((place for place in places if place.get("type") == MESSAGE), {})
@@ -109,7 +109,7 @@ def _without_id(place: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
-    # Never a plain string: llama.cpp takes that for a user's message.
+    # Never a plain string, which llama.cpp treats as a user's message.
     content = [{"type": "output_text", "text": text, "annotations": []}]
     item: dict[str, Any] = {"type": MESSAGE, "role": "assistant", "status": "completed", "content": content}
     return {**item, **{name: place[name] for name in ("id", "phase") if name in place}}
@@ -136,12 +136,12 @@ SUFFIX = "/responses"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 
 _VENDOR_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
-# These refuse a request for encrypted reasoning, because they do not reason.
+# Models without reasoning refuse a request for encrypted reasoning.
 _NOT_REASONING = re.compile(r"(.*/)?(ft:)?(openai\.)?(gpt-[34]|chatgpt|gpt-[\d.]+-chat)", re.IGNORECASE)
 
 
 class Extra(StrEnum):
-    """What a request has where the server takes it, and can do without."""
+    """An optional part of a request, dropped if a server refuses it."""
 
     PAST_REASONING = "past reasoning"
     ENCRYPTED_REASONING = "encrypted reasoning"
@@ -152,7 +152,7 @@ class Extra(StrEnum):
     SCHEMA = "schema"
 
 
-# They go with tools only, and come after them.
+# Sent only with tools, and after them.
 _CALLING = ("tool_choice", "parallel_tool_calls")
 _EFFORT = "reasoning.effort"
 
@@ -164,8 +164,8 @@ _REFUSES_REASONING = (
     r"|input\[\d+\]\.(encrypted_content|summary)"
 )
 
-# How servers refuse them, in the order in which the words are looked for. The names of fields alone say
-# nothing: a failing server asks its users to "include the request ID".
+# Texts of refusals, in the order of the search. The name of a field alone is not enough:
+# a failing server asks its users to "include the request ID".
 _REFUSALS = (
     (Extra.PAST_REASONING, _REFUSES_REASONING),
     (Extra.ENCRYPTED_REASONING, rf"encrypted.content|\(in include|{_REFUSES}.*\binclude\b"),
@@ -184,15 +184,14 @@ class ResponsesWire:
     """One model behind one Responses address.
 
     Attributes:
-        demanding: whether the server constrains a reply only to a schema that requires every property, and
-            refuses long ids and unusual names of calls.
-        extras: what the server takes, as far as is known.
-        refused: other fields that it does not take, as it has turned out so far.
-        encoded: messages whose JSON is known already.
+        demanding: whether the server accepts only schemas that require every property, and refuses long ids
+            and unusual names of calls.
+        extras: the optional parts that the server has not refused.
+        refused: other fields that the server has refused.
+        encoded: cache of the messages' JSON.
 
-    Of a request's provider options, those of `openai` go into the body as they are. Where a
-    field is an object on both sides (`reasoning`, `text`), the two are merged; lists (`tools`,
-    `include`) come after ours.
+    A request's provider options for `openai` are added to the body. If a field is an object on both sides
+    (`reasoning`, `text`), the two are merged; lists (`tools`, `include`) are appended.
     """
 
     url: str
@@ -204,25 +203,25 @@ class ResponsesWire:
 
     @classmethod
     def at(cls, api_url: str, model: str) -> ResponsesWire:
-        """The wire for an address as a user configures it (see `endpoint`).
+        """Create the wire for an address that a user configured (see `endpoint`).
 
         Raises:
-            ConfigurationError: it is no http(s) address.
+            ConfigurationError: it is not an http(s) address.
         """
         url = endpoint(api_url, SUFFIX)
         is_vendor = _VENDOR_HOSTS.fullmatch(host_of(url).partition(":")[0].lower()) is not None
-        # Elsewhere strict mode of tools means other things, or nothing.
+        # On other servers the strict mode of tools has another meaning, or none.
         missing = set() if is_vendor else {Extra.STRICT_TOOLS}
         if _NOT_REASONING.match(model):
             missing.add(Extra.ENCRYPTED_REASONING)
         return cls(url, model, demanding=is_vendor, extras=_ALL - missing)
 
     def credentials(self, api_key: str) -> Mapping[str, str]:
-        """The header that carries the key."""
+        """Return the header that carries the key."""
         return {"authorization": f"Bearer {api_key}"}
 
     def encode(self, request: Request, *, stream: bool) -> WireRequest:
-        """Our request as Responses JSON. The `input` comes last."""
+        """Encode a request as Responses JSON. The `input` comes last."""
         head: dict[str, Any] = {"model": self.model}
         if stream:
             head["stream"] = True
@@ -259,7 +258,7 @@ class ResponsesWire:
         return {"effort": effort, **({"summary": "auto"} if summary else {})}
 
     def _optional(self, request: Request) -> dict[str, Any]:
-        """The fields that a server may refuse and that a request can do without."""
+        """Return the optional fields that a server may refuse."""
         choice = request.tool_choice.value if request.tool_choice is not None else None
         return {
             "max_output_tokens": self.refused.limit(request.max_output_tokens),
@@ -271,7 +270,7 @@ class ResponsesWire:
         }
 
     def _tool(self, tool: ToolDefinition) -> dict[str, Any]:
-        # Said in any case: where it is left out, the vendor makes the schema strict itself.
+        # Always sent: if it is missing, the vendor makes the schema strict itself.
         strict = Extra.STRICT_TOOLS in self.extras and allows_strict(tool.parameters)
         return {
             "type": "function",
@@ -282,11 +281,11 @@ class ResponsesWire:
         }
 
     def decoder(self, request: Request) -> ResponsesDecoder:
-        """A reader for one reply."""
+        """Return a decoder for one reply."""
         return ResponsesDecoder(request, model=self.model, where=host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> ResponsesWire | None:
-        """The wire without the extra that the server refused, if this request has it."""
+        """Return the wire without the extra that the server refused, if this request has it."""
         # Not found: the vendor looked for past reasoning in its store.
         kinds = InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError
         if not isinstance(error, kinds):
@@ -294,7 +293,7 @@ class ResponsesWire:
         said = str(error).partition(": ")[2]
         for extra, words in _REFUSALS:
             if extra in self.extras and self._sends(extra, request) and re.search(words, said, re.IGNORECASE):
-                # The messages' JSON may have been made with it.
+                # The cached JSON of messages may contain the extra.
                 return replace(self, extras=self.extras - {extra}, encoded=EncodedMessages())
         sent = self.refused.kept(self._optional(request))
         users = request.provider_options.get("openai", {})

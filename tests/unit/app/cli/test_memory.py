@@ -120,7 +120,7 @@ def test_a_memory_is_shown_edited_and_forgotten(filled: Path, run: Run) -> None:
     assert "Use fakes" in run("search", "fakes")[1]
     assert run("edit", "1", "colour", "red") == (
         FAILED,
-        "pullwright: 'colour' is no field of a memory: content, type, source, importance, expires_at\n",
+        "pullwright: 'colour' is not a field of a memory; use one of: content, type, source, importance, expires_at\n",
     )
     assert run("edit", "1", "type", "order")[0] == FAILED
     status, text = run("forget", "1", "2", "9")

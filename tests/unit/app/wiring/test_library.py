@@ -73,7 +73,7 @@ def test_what_is_loaded_late_is_what_type_checkers_see() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    loaded = {name: f"orchestrator.{home}" for name, home in vars(orchestrator)["_HOMES"].items()}
+    loaded = {name: f"orchestrator.{home}" for name, home in vars(orchestrator)["_MODULES"].items()}
     assert seen == loaded
     assert {*seen, "__version__"} == set(orchestrator.__all__)
 

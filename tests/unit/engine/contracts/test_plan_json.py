@@ -102,7 +102,7 @@ def test_what_could_be_read_in_two_ways_is_refused_with_its_place(text: str, cau
         read_tolerantly(text.replace("¦", ""), 0)
     assert cause in str(caught.value)
     assert caught.value.place == text.index("¦")
-    assert caught.value.mendable
+    assert caught.value.repairable
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_could_be_read_in_two_ways_is_refused_with_its_place(text: str, cau
 def test_what_no_other_writing_mends(text: str, words: str) -> None:
     with pytest.raises(BrokenJsonError, match=words) as caught:
         read_tolerantly(text, 0)
-    assert not caught.value.mendable
+    assert not caught.value.repairable
 
 
 @table(

@@ -120,8 +120,8 @@ def test_a_file_may_have_blocks_of_its_own() -> None:
     [
         ("There is no bug.", "gcd.py", FinishReason.STOP, "no code block"),
         (f"```python\n{GCD}", "gcd.py", FinishReason.LENGTH, "cut off before the file ended"),
-        (block(GCD), "", FinishReason.STOP, "nothing says which file"),
-        (block(""), "gcd.py", FinishReason.STOP, "nothing says which file"),
+        (block(GCD), "", FinishReason.STOP, "the code block names no file"),
+        (block(""), "gcd.py", FinishReason.STOP, "the code block names no file"),
     ],
 )
 def test_what_is_no_whole_file_is_asked_for_again(

@@ -113,7 +113,7 @@ while True:
 @pytest.mark.slow(reason="a server that says 64 MB")
 async def test_a_server_that_says_what_nobody_asked_for_is_ended(opened: Opened) -> None:
     flooding = McpServer("one", ServerProgram(sys.executable, ("-c", FLOOD)))
-    with pytest.raises(McpError, match="more than 64 MiB that nobody asked for"):
+    with pytest.raises(McpError, match="more than 64 MiB without a request"):
         await opened(flooding)
 
 
@@ -123,7 +123,7 @@ async def test_a_server_that_says_what_nobody_asked_for_is_ended(opened: Opened)
         (ServerProgram("no-such-server-anywhere"), "no-such-server-anywhere: not found"),
         (
             ServerProgram(sys.executable, ("-c", "raise SystemExit('the key is missing')")),
-            "it said last: the key is missing",
+            "its last output: the key is missing",
         ),
         (ServerProgram(sys.executable, ("-c", "print('hello'); print('{}'); print('[1]')")), "closed"),
     ],
@@ -156,7 +156,7 @@ async def test_a_call_that_never_ends_is_given_up_and_the_server_is_used_on(open
 
 async def test_a_server_that_dies_in_a_call_says_its_last_words(opened: Opened) -> None:
     connection = await opened(server(tool("exit", exit="out of memory")))
-    with pytest.raises(McpError, match="it said last: out of memory"):
+    with pytest.raises(McpError, match="its last output: out of memory"):
         await connection.call("exit", {})
     with pytest.raises(McpError, match="out of memory"):
         await connection.call("exit", {})

@@ -168,8 +168,8 @@ def test_a_servers_words_stand_between_markers_wherever_they_are(definition: Mcp
 @table(
     ("definition", "why"),
     [
-        (one(parameters={"type": "object", "properties": {ORDER: {"type": "string"}}}), "no plain name"),
-        (one(parameters={"type": "object", "properties": {}, "$defs": {ORDER: {}}}), "no plain name"),
+        (one(parameters={"type": "object", "properties": {ORDER: {"type": "string"}}}), "not a plain name"),
+        (one(parameters={"type": "object", "properties": {}, "$defs": {ORDER: {}}}), "not a plain name"),
         (one(description="x" * MAX_DEFINITION_CHARS), "more than 40,000"),
     ],
 )

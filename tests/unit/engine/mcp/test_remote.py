@@ -49,7 +49,7 @@ async def test_a_call_over_http(kind: str) -> None:
     [
         ("huge", "an answer of more than 8 MiB"),
         ("huge-events", "8388608|more than"),
-        ("packed", "packs its answers"),
+        ("packed", "compresses its answers"),
         ("status", "500|Server returned an error|Internal"),
     ],
 )
@@ -77,7 +77,7 @@ async def test_a_server_that_is_not_there_is_named_in_one_line() -> None:
 
 
 async def test_a_sign_in_at_a_browser_needs_a_person() -> None:
-    with pytest.raises(McpError, match="wants a person to sign in"):
+    with pytest.raises(McpError, match="a person has to sign in"):
         async with connected(ServerAddress("http://127.0.0.1:1/mcp", login=BrowserLogin())):
             pass
 

@@ -81,14 +81,14 @@ async def test_a_server_that_is_busy_is_asked_again() -> None:
     ("status", "body", "error", "message"),
     [
         (401, {"error": {"message": f"wrong key {KEY}"}}, AuthenticationError, "wrong key"),
-        (200, b"<html>", ProviderError, "something else than JSON"),
+        (200, b"<html>", ProviderError, "did not answer with JSON"),
         (200, [], ProviderError, "0 vectors for 1 texts"),
         (200, {"data": []}, ProviderError, "0 vectors for 1 texts"),
         (200, {"data": [{"index": 1, "embedding": [1.0]}]}, ProviderError, "1 vectors for 1 texts"),
-        (200, {"data": [{"index": 0, "embedding": "AAAA"}]}, ProviderError, "no list of numbers"),
-        (200, {"data": [{"index": 0, "embedding": [True]}]}, ProviderError, "no list of numbers"),
-        (200, {"data": [{"index": 0, "embedding": [0.0]}]}, ProviderError, "of no use"),
-        (200, {"data": [{"index": 0, "embedding": [10**400]}]}, ProviderError, "of no use"),
+        (200, {"data": [{"index": 0, "embedding": "AAAA"}]}, ProviderError, "not a list of numbers"),
+        (200, {"data": [{"index": 0, "embedding": [True]}]}, ProviderError, "not a list of numbers"),
+        (200, {"data": [{"index": 0, "embedding": [0.0]}]}, ProviderError, "sent an invalid vector"),
+        (200, {"data": [{"index": 0, "embedding": [10**400]}]}, ProviderError, "sent an invalid vector"),
     ],
 )
 async def test_a_reply_without_vectors_is_one_clear_error(

@@ -85,7 +85,7 @@ def test_without_the_extra_one_line_names_it() -> None:
 
 
 def test_another_file_in_the_place_of_the_model_is_refused() -> None:
-    with pytest.raises(ModelNotFoundError, match="not the one that this program knows"):
+    with pytest.raises(ModelNotFoundError, match="does not have the expected hash"):
         offline._check(b"other weights", offline.MODEL_SHA256, "model.onnx")
 
 

@@ -142,7 +142,7 @@ def test_an_index_is_not_made_twice_for_two_models(store: MemoryStore) -> None:
 
 @table("name", ["", "a b", "../x", "x" * 65, "é", ".hidden"])
 def test_a_name_of_an_index_is_plain(store: MemoryStore, name: str) -> None:
-    with pytest.raises(MemoryStoreError, match="is no name for an index"):
+    with pytest.raises(MemoryStoreError, match="is not a valid name of an index"):
         store.create_index(name, "m", 3, NOW)
 
 
@@ -315,7 +315,7 @@ def test_an_export_is_read_back_as_it_was(store: MemoryStore, tmp_path: Path) ->
     ["", "[]", "{}", "null", "[" * 100_000, '{"content": 1}', '{"content": "x", "created_at": "yesterday"}'],
 )
 def test_a_line_that_is_no_memory_is_refused(line: str) -> None:
-    with pytest.raises(MemoryStoreError, match="no line of an export"):
+    with pytest.raises(MemoryStoreError, match="not a line of an export"):
         from_json(line)
 
 

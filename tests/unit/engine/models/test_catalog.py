@@ -410,7 +410,7 @@ def test_a_misspelt_provider_is_refused_and_the_name_can_still_be_said(
     with pytest.raises(ConfigurationError) as refused:
         model_at(Provider.OPENAI_CHAT, text, official=official)
     assert f"did you mean {near}? Known are openai, openai-chat" in str(refused.value)
-    assert f"is written openai-chat:{text}" in str(refused.value)
+    assert f"is the whole name of the model, write openai-chat:{text}" in str(refused.value)
     assert parse_model(f"openai-chat:{text}").name == text
 
 

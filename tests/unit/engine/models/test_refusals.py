@@ -239,7 +239,7 @@ async def test_the_same_refusal_again_is_raised() -> None:
 def test_what_changed_in_words() -> None:
     assert changed_fields({"a": 1, "b": 2}, {"a": 1}) == "without b"
     assert changed_fields({"a": 1, "b": [2]}, {"a": 3, "b": [4]}) == "with a=3, another b"
-    assert changed_fields({"a": 1}, {"a": 1}) == "without what it refuses of the conversation so far"
+    assert changed_fields({"a": 1}, {"a": 1}) == "without the refused parts of the conversation"
 
 
 WIRES: list[Wire] = [

@@ -68,7 +68,7 @@ async def told_last(folder: Path, tool: Tool, *, sees: bool = True) -> ToolResul
 async def test_what_is_no_outcome_is_told(tmp_path: Path, outcome: Any) -> None:
     result = await told_last(tmp_path, broken(outcome))
     assert result.is_error
-    assert "mine broke: TypeError: it gave back" in result.content
+    assert "mine broke: TypeError: it returned" in result.content
 
 
 async def test_a_model_that_reads_no_images_is_told_that_there_is_one(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from orchestrator.core.fence import fenced
 from orchestrator.engine.session.compacted_message import (
     LEAST_BYTES,
     WEIGHTS,
-    Known,
+    KnownFacts,
     block_within,
     blocks_within,
     fair_shares,
@@ -36,7 +36,7 @@ TEXTS = st.builds(
 )
 LINES = TEXTS.map(lambda text: " ".join(text.split()) or "x")
 KNOWN = st.builds(
-    Known,
+    KnownFacts,
     task=TEXTS,
     orders=st.lists(TEXTS, max_size=9),
     files=st.lists(st.tuples(TEXTS, st.just("1 lines, 5 bytes")), max_size=9),
@@ -51,7 +51,7 @@ KNOWN = st.builds(
     images=st.integers(0, 9),
     images_left_out=st.integers(0, 9),
 )
-LARGE = Known(
+LARGE = KnownFacts(
     task="Do it. " * 5_000,
     orders=["Mind this. " * 900] * 40,
     files=[(f"folder/file{number}.py", "9 lines, 90 bytes") for number in range(400)],
@@ -74,12 +74,12 @@ def size(text: str) -> int:
 @example(LARGE, 12_000)
 @example(LARGE, 160_000)
 @example(LARGE, 0)
-def test_it_is_never_longer_than_its_room(known: Known, room: int) -> None:
+def test_it_is_never_longer_than_its_room(known: KnownFacts, room: int) -> None:
     assert size(message_within(known, room)) <= max(room, HEADINGS_BYTES + LEAST_BYTES)
 
 
 @given(KNOWN)
-def test_what_fits_is_whole(known: Known) -> None:
+def test_what_fits_is_whole(known: KnownFacts) -> None:
     text = message_within(known, 10**9)
     said = [known.task, *known.orders, known.plan, known.summary]
     assert all(fenced(part) in text for part in said if part.strip())
@@ -120,7 +120,7 @@ def test_a_short_order_is_whole_beside_many_long_ones() -> None:
 
 def test_of_too_many_orders_the_newest_are_told_and_the_others_counted() -> None:
     orders = [f"order number {number} of many, in some words that take room" for number in range(900)]
-    text = message_within(Known(orders=orders), 6_000)
+    text = message_within(KnownFacts(orders=orders), 6_000)
     told = re.findall(r"order number (\d+) of", text)
     assert told == [str(number) for number in range(900 - len(told), 900)]
     assert f"[{900 - len(told)} older ones are left out.]" in text
@@ -179,14 +179,14 @@ def test_nobody_gets_less_than_its_share_and_all_together_no_more_than_there_is(
     ],
 )
 def test_it_says_which_images_it_has(change: dict[str, Any], words: str) -> None:
-    text = message_within(replace(Known(task="Do it"), **change), 9_000)
+    text = message_within(replace(KnownFacts(task="Do it"), **change), 9_000)
     assert words in text
     assert ("image" in text) is bool(words)
 
 
 def test_markdown_of_the_program_that_is_cut_closes_nothing() -> None:
     rules = "Instructions:\n\n```\n" + "Never mock.\n" * 900 + "```\n"
-    text = message_within(Known(more=rules, summary="## Goal\nThe end"), 4_000)
+    text = message_within(KnownFacts(more=rules, summary="## Goal\nThe end"), 4_000)
     fences: Sequence[str] = FENCE.findall(text)
     assert len(fences[0]) > 3
     assert fences.count(fences[0]) == 2

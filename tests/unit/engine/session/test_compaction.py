@@ -39,8 +39,8 @@ from orchestrator.engine.session.history import (
     Turn,
     TurnKind,
     history_of,
-    mended_turns,
     message_bytes,
+    repaired_turns,
 )
 from orchestrator.engine.session.loop import EndKind
 from tests.tables import table
@@ -329,7 +329,7 @@ async def test_a_model_that_fails_leaves_the_conversation_alone_until_it_must(tm
     shorter = told.of(Compacted)
     assert all("no room is left for a reply" in one.reason for one in shorter)
     assert all(one.tokens_after <= WINDOW * 0.25 for one in shorter)
-    assert "the conversation's summary could not be had: gone" in told.of(Warned)[0].message
+    assert "the conversation could not be summarized: gone" in told.of(Warned)[0].message
 
 
 async def test_an_overflow_of_an_unknown_window_is_overcome_and_remembered(tmp_path: Path) -> None:
@@ -688,7 +688,7 @@ async def test_another_machine_goes_on_with_the_shorter_conversation(tmp_path: P
     session, told, _end = await work(tmp_path, model, contract=CONTRACTS[name]())
     written = [encode_event(event) for event in conversation(told.events)]
     events = [decode_event(json.loads(json.dumps(one))) for one in written]
-    turns = mended_turns(history_of([one for one in events if not isinstance(one, UnknownRecord)]), NOW)
+    turns = repaired_turns(history_of([one for one in events if not isinstance(one, UnknownRecord)]), NOW)
     taken = History(turns, summary_plus_recent)
     assert list(taken.context(Native())) == list(session.history.context(Native()))
     assert [turn.kind for turn in taken.turns] == [turn.kind for turn in session.history.turns]

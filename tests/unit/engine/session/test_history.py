@@ -36,8 +36,8 @@ from orchestrator.engine.session.history import (
     Turn,
     TurnKind,
     history_of,
-    mended_turns,
     message_bytes,
+    repaired_turns,
 )
 from orchestrator.engine.session.session import Session
 from tests.unit.engine.session.stage import ScriptedModel, profile, says, session_in
@@ -164,8 +164,8 @@ async def test_wherever_a_session_is_cut_the_next_one_asks_with_the_same_message
         turns = history_of(events[:cut], AT)
         messages = [sent(turn.message) for turn in turns]
         assert messages[: len(whole)] == whole[: len(messages)], f"cut at {cut}"
-        mended = mended_turns(turns, AT)
-        assert mended_turns(mended, AT) == mended
+        mended = repaired_turns(turns, AT)
+        assert repaired_turns(mended, AT) == mended
         assert_valid([turn.message for turn in mended])
         lengths.append(len(messages))
     assert lengths[-1] >= len(whole)
@@ -234,7 +234,7 @@ def test_somebody_elses_record_makes_no_message_that_a_vendor_refuses() -> None:
         Message(Role.ASSISTANT, (result, Image(b"x", "image/png"))),
         Message(Role.TOOL, (call, result)),
     ]
-    turns = mended_turns(history_of(map(MessageAdded, odd)), AT)
+    turns = repaired_turns(history_of(map(MessageAdded, odd)), AT)
     assert [turn.message for turn in turns] == [Message.user("x")]
 
 
@@ -271,9 +271,9 @@ _TURNS = st.lists(
 
 @given(_TURNS)
 def test_every_list_of_turns_becomes_sound_and_a_sound_one_stays(turns: list[Turn]) -> None:
-    mended = mended_turns(turns, AT)
+    mended = repaired_turns(turns, AT)
     assert_valid([turn.message for turn in mended])
-    assert mended_turns(mended, AT) == mended
+    assert repaired_turns(mended, AT) == mended
     words = [turn for turn in turns if turn.message.role is Role.USER]
     assert [turn for turn in mended if turn.message.role is Role.USER] == words, "no words are lost"
 

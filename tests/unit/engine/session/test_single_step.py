@@ -278,7 +278,7 @@ async def test_a_refusal_without_a_reason_near_the_window_is_taken_for_too_long_
         assert session.history.turns[-2].message == SUBMIT.message
     assert lengths(model)[-1] < lengths(model)[-2]
     warned = [event.event.message for event in events if isinstance(event.event, Warned)]
-    assert any("it is taken for too long" in words and str(refused) in words for words in warned)
+    assert any("so it counts as too long" in words and str(refused) in words for words in warned)
 
     async with one_step(tmp_path, *steps, refused, refused, context_window_size=NEAR) as (session, model):
         with pytest.raises(type(refused)) as caught:

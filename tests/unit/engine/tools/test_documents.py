@@ -72,7 +72,9 @@ async def test_what_is_refused(context: ToolContext, tmp_path: Path, memory: Lon
     assert "another index name" in await failure(process_pdf_document(memory), context, **of_memories)
     (tmp_path / "a.pdf").write_bytes(pdf(["text"]))
     no_name = {"file_path": "a.pdf", "index_name": "no name"}
-    assert "is no name for an index" in await failure(process_pdf_document(memory), context, **no_name)
+    assert "is not a valid name of an index" in await failure(
+        process_pdf_document(memory), context, **no_name
+    )
     assert memory.indices() == ()
 
 

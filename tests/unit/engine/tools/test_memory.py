@@ -136,7 +136,7 @@ async def test_a_model_that_nobody_watches_does_not_forget_what_a_person_said(
         )
         its = await memory.remember("Ruff is used", author=Author.MODEL)
         refused = await call(memory, context, "forget_memory", memory_id=mine.memory.id)
-        assert "only a person removes it" in refused["failed"]
+        assert "only a person may remove it" in refused["failed"]
         assert "forgotten" in await call(memory, context, "forget_memory", memory_id=its.memory.id)
         assert [one.id for one in memory.store.listed(MEMORIES)] == [mine.memory.id]
 
@@ -148,7 +148,7 @@ async def test_secrets_are_not_stored_and_nothing_empty_or_endless_is(
         stored = await call(memory, context, "remember", content=f"The key is {SECRET}", source=SECRET)
         assert SECRET not in json.dumps(stored)
         assert "empty" in (await call(memory, context, "remember", content="  \n"))["failed"]
-        assert "say it shorter" in (await call(memory, context, "remember", content="x " * 3_000))["failed"]
+        assert "shorten it" in (await call(memory, context, "remember", content="x " * 3_000))["failed"]
         assert len(memory.store.listed(MEMORIES)) == 1
 
 

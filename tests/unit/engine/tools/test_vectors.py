@@ -143,7 +143,7 @@ async def test_every_mistake_is_one_clear_line(call: Caller) -> None:
         (await call("add_text", text="words"), "has vectors of given (2 numbers)"),
         (await call("get_vector", "texts", vector_id=99), "there is no vector 99 in 'texts'"),
         (await call("get_vector", vector_id=1), "there is no vector 1 in 'docs'"),
-        (await call("add_text", "../x", text="words"), "is no name for an index"),
+        (await call("add_text", "../x", text="words"), "is not a valid name of an index"),
         (await call("add_text", text=" "), "the text is empty"),
     ):
         assert words in said
