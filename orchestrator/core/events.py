@@ -433,11 +433,13 @@ class TurnStarted:
     Attributes:
         tokens: the most that it may take, which is set aside for it. None in journals of older versions.
         usd: the same in US dollars; None where the price is unknown.
+        model: the name of the model that is asked first. Empty in journals of older versions.
     """
 
     round: int
     tokens: int | None = None
     usd: float | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

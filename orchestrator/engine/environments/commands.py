@@ -56,17 +56,18 @@ _HARMLESS = frozenset(
     | VERSIONS
 )
 
-# Ours and git's steer programs; the others lead to an agent that signs in for any program.
+# Ours and git's steer programs, and OpenTelemetry's would have a repository's own tests send to our collector; the
+# others lead to an agent that signs in for any program.
 _WITHHELD = re.compile(
-    r"(?:PULLWRIGHT|GIT)_.*|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
+    r"(?:PULLWRIGHT|GIT|OTEL)_.*|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
 )
 
 
 def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
     """Choose which of this program's variables a command gets.
 
-    The filter takes out secrets (`orchestrator.core.secret_names`), everything of ours and of git's, and the socket of
-    an agent that holds keys. It does not stop a hostile command from finding them elsewhere.
+    The filter takes out secrets (`orchestrator.core.redaction`), everything of ours, of git's and of OpenTelemetry's,
+    and the socket of an agent that holds keys. It does not stop a hostile command from finding them elsewhere.
     """
     match policy:
         case EnvPolicy.ALL:

@@ -1,0 +1,573 @@
+"""Spans made of the program's events, and how they are sent. Only `tracing` imports this module, and only if asked.
+
+Names are those of OpenTelemetry's semantic conventions for generative AI, version 1.41.1:
+https://github.com/open-telemetry/semantic-conventions/tree/v1.41.1/docs/gen-ai
+What they have no name for is called `pullwright.*`. A span has numbers, names of this program's own, and names of models
+and repositories: no text that a person, a model, a tool or a server wrote, and no path. By OpenTelemetry's specification
+its API raises nothing at run time: https://opentelemetry.io/docs/specs/otel/error-handling/
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from weakref import WeakSet
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+
+from orchestrator import __version__
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.words import short_line
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import (
+    EMBEDDING_AGENT,
+    SUMMARY_AGENT,
+    CallStatus,
+    CycleEnded,
+    CycleStarted,
+    ErrorOccurred,
+    ForeignToolsOffered,
+    Guarded,
+    InputReceived,
+    LimitReached,
+    PhaseEntered,
+    ProcessingEnded,
+    Proposed,
+    ReasoningDelta,
+    ReplyReceived,
+    Resumed,
+    SessionEnded,
+    SubagentEvent,
+    TaskTaken,
+    TextDelta,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolOutputDelta,
+    TurnStarted,
+    WaitStarted,
+    Warned,
+)
+from orchestrator.core.prompts import prompts_folder
+from orchestrator.core.repositories import OWNER_AND_NAME, PROGRAM, repository_key
+from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
+from orchestrator.engine.policy.secrets import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import Span, Tracer
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Event
+
+CLOSE_SECONDS = 5.0
+"""How long the end of the program waits for the collector to take the last spans."""
+
+_SCHEMA = "https://opentelemetry.io/schemas/1.41.1"
+_OTHER = "_OTHER"
+"""The conventions' value for what has no name of its own."""
+
+_SAFE = re.compile(r"[A-Za-z0-9_./:@+-]{1,128}")
+_PROVIDERS = {
+    Provider.OPENAI: "openai",
+    Provider.OPENAI_CHAT: "openai",
+    Provider.OPENAI_RESPONSES: "openai",
+    Provider.ANTHROPIC: "anthropic",
+    Provider.GEMINI: "gcp.gemini",
+}
+"""What the conventions call a provider. They mean the form of its interface, whoever serves the model."""
+
+_PORTS = {"http": 80, "https": 443}
+_SPAWNING = frozenset({"spawn_agent", "subagent"})
+_PIECES = (TextDelta, ReasoningDelta, ToolOutputDelta)
+_UNKEPT = "found"
+"""The outcome of a look that found a task, which another cycle works on: it leaves no journal, and no span."""
+
+
+class Tracing:
+    """What sends the spans of this process. No global provider is set: other libraries' spans are not sent.
+
+    Args:
+        collector: what a person is told that it is called.
+        environ: its secrets are in no span.
+        tell: shows a person one line, from a thread in which events happen, or at the end.
+
+    Raises:
+        ConfigurationError: a variable of OpenTelemetry makes no sense.
+    """
+
+    def __init__(
+        self, collector: str, environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]
+    ) -> None:
+        self._collector, self._clock, self._tell = collector, clock, tell
+        self._redactor = Redactor(secret_values(environ))
+        self._lock = threading.Lock()
+        self._problem, self._is_told = "", False
+        self._followed: WeakSet[CycleSpans] = WeakSet()
+        self.own_tools = frozenset(_own_tools())
+        self._log = _LastMessage()
+        logger = logging.getLogger("opentelemetry")
+        self._propagated, logger.propagate = logger.propagate, False  # it would write to standard error
+        logger.addHandler(self._log)
+        try:
+            self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+            watched = _WatchedExporter(OTLPSpanExporter(), self._lost)
+            self._provider.add_span_processor(BatchSpanProcessor(watched))
+        except (ValueError, RuntimeError, ImportError) as error:
+            self._let_logs_pass()
+            said = short_line(self._redactor.redact(str(error)))
+            raise ConfigurationError(
+                f"a variable of OpenTelemetry (OTEL_...) makes no sense: {said}"
+            ) from None
+        self.tracer = self._provider.get_tracer(PROGRAM, __version__, _SCHEMA)
+
+    def follow(self, api_url: str) -> CycleSpans:
+        """Return a listener to the events of one program after another of its cycles or conversations.
+
+        Args:
+            api_url: where its model is asked; empty where no server is.
+        """
+        spans = CycleSpans(self, api_url)
+        self._followed.add(spans)
+        return spans
+
+    def now(self) -> int:
+        """Return the time in nanoseconds, as spans have it."""
+        return int(self._clock.now().timestamp() * 1_000_000) * 1_000
+
+    def word(self, text: str) -> str:
+        """Return a name as it is; what may be no name, or holds a secret, is `_OTHER`."""
+        return text if _SAFE.fullmatch(text) and not self._redactor.holds_secret(text) else _OTHER
+
+    def tell_problem(self) -> None:
+        """Tell once, if the collector did not take spans."""
+        if not self._problem or self._is_told:
+            return
+        with self._lock:
+            if self._is_told:
+                return
+            self._is_told = True
+        self._tell(
+            f"traces do not reach {self._collector}, and the work goes on without them: {self._problem}"
+        )
+
+    def close(self) -> None:
+        """End what is under way, and send what is left, for `CLOSE_SECONDS` at most."""
+        for spans in list(self._followed):
+            spans.end()
+        # The provider's own limit is 30 s, and its exporter may take as long again.
+        sending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        sending.start()
+        sending.join(CLOSE_SECONDS)
+        if sending.is_alive() and not self._problem:
+            self._problem = f"no answer within {CLOSE_SECONDS:g} seconds"
+        self.tell_problem()
+        self._let_logs_pass()
+
+    def _lost(self, _spans: Sequence[ReadableSpan]) -> None:
+        """Note why spans were lost. Runs in the exporter's thread."""
+        said = self._redactor.redact(self._log.text or "the reason is not known")
+        self._problem = self._problem or short_line(said)
+
+    def _let_logs_pass(self) -> None:
+        logger = logging.getLogger("opentelemetry")
+        logger.removeHandler(self._log)
+        logger.propagate = self._propagated
+
+
+class _LastMessage(logging.Handler):
+    """Keeps the last message of OpenTelemetry's own log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.text = record.getMessage()
+
+
+class _WatchedExporter(SpanExporter):
+    """An exporter that says which spans the collector did not take."""
+
+    def __init__(self, exporter: SpanExporter, lost: Callable[[Sequence[ReadableSpan]], None]) -> None:
+        self._exporter, self._lost = exporter, lost
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send spans."""
+        result = self._exporter.export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            self._lost(spans)
+        return result
+
+    def shutdown(self) -> None:
+        """Stop sending."""
+        self._exporter.shutdown()
+
+
+def _resource() -> Resource:
+    """Return what the standard variables say of this process, and its name if they do not."""
+    resource = Resource.create({SERVICE_VERSION: __version__})
+    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: PROGRAM}))
+    return resource
+
+
+def _own_tools() -> set[str]:
+    """Return the names of this program's tools: each has a file of words, named like it or like a variant of it."""
+    return {path.stem for path in (prompts_folder() / "tools").rglob("*.md")} | {"apply_patch"}
+
+
+class CycleSpans:
+    """An `Emit` that makes spans of the events of cycles, or of conversations, one after another.
+
+    A cycle is one trace. Of a conversation each reply is one, as the whole may be open for days.
+    """
+
+    def __init__(self, tracing: Tracing, api_url: str) -> None:
+        self._tracing, self._api_url = tracing, api_url
+        self._names: dict[str, dict[str, Any]] = {}
+        self._foreign_tools: set[str] = set()
+        self._first_provider: Provider | None = None
+        self._root: Span | None = None
+        self.model = self.run = ""
+        self.spawner: _SessionSpans | None = None
+        self._main = _SessionSpans(self, None)
+
+    def __call__(self, event: Event) -> None:
+        """Take an event."""
+        if isinstance(event, _PIECES):
+            return
+        match event:
+            case CycleStarted():
+                self._begin(event)
+            case CycleEnded(result):
+                self._finish(result)
+            case PhaseEntered(phase):
+                self._note("phase", {"pullwright.phase": phase.value})
+            case TaskTaken(key=key):
+                self._set("pullwright.task", self._tracing.word(key))
+            case Resumed(run=run):
+                self._set("pullwright.resumed_from", self._tracing.word(run))
+            case Proposed(number=number):
+                self._set("vcs.change.id", str(number))
+            case ForeignToolsOffered(tools=tools):
+                self._foreign_tools.update(tool.name for tool in tools)
+            case _:
+                self._main.take(event)
+        self._tracing.tell_problem()
+
+    def end(self) -> None:
+        """End all spans that are open: the program ends."""
+        self._main.close(everything=True)
+        if self._root is not None:
+            self.stop(self._root, "cancelled")
+            self._root = None
+
+    def start(  # noqa: PLR0913  the fields of a span, given by name
+        self,
+        name: str,
+        parent: Span | None,
+        attributes: Mapping[str, Any],
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        at: int | None = None,
+    ) -> Span:
+        """Start a span; without a parent it begins a trace."""
+        from opentelemetry.context import Context
+
+        around: Context = Context() if parent is None else set_span_in_context(parent, Context())
+        return self._tracing.tracer.start_span(
+            name, around, kind, attributes, start_time=at or self._tracing.now()
+        )
+
+    def stop(self, span: Span, error: str = "", *, at: int | None = None) -> None:
+        """End a span. `error` is the name of a kind of error."""
+        if error:
+            span.set_attribute("error.type", error)
+            span.set_status(StatusCode.ERROR)
+        span.end(at or self._tracing.now())
+
+    def now(self) -> int:
+        """Return the time, as spans have it."""
+        return self._tracing.now()
+
+    def invocation(self, agent: str, parent: Span | None) -> Span:
+        """Start the span of an agent's work on one input, or on a whole cycle.
+
+        Args:
+            agent: the id of a subagent; empty for the program itself.
+        """
+        name = "subagent" if agent else PROGRAM
+        own = (
+            {"gen_ai.agent.id": self._tracing.word(agent)} if agent else {"gen_ai.agent.version": __version__}
+        )
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": name,
+            "gen_ai.conversation.id": self.run,
+            **own,
+            **self.asked("" if agent else self.model),
+        }
+        return self.start(f"invoke_agent {name}", parent, attributes)
+
+    def asked(self, model: str) -> dict[str, Any]:
+        """Return which model is asked, and where, as attributes."""
+        found = self._names.get(model)
+        if found is None:
+            found = self._names[model] = self._asked(model)
+        return found
+
+    def word(self, text: str) -> str:
+        """Return a name as it is, if it may be shown."""
+        return self._tracing.word(text)
+
+    def tool(self, name: str) -> str:
+        """Return the name of a tool that exists; a model may call another, and write anything as its name."""
+        if name in self._tracing.own_tools:
+            return name
+        return self._tracing.word(name) if name in self._foreign_tools else _OTHER
+
+    def _begin(self, event: CycleStarted) -> None:
+        self.end()
+        self.run, self.model = self._tracing.word(event.run), event.model
+        self._first_provider = _provider(event.model)
+        self._names.clear()
+        self.spawner = None
+        talks = event.door in {"chat", "ask"}
+        self._root = None if talks else self.invocation("", None)
+        self._main = _SessionSpans(self, self._root)
+        host, _, name = repository_key(event.repository).partition("/")
+        if self._root and host and OWNER_AND_NAME.fullmatch(name):
+            self._root.set_attribute("vcs.repository.url.full", f"https://{host}/{name}")
+        if event.contract:
+            self._set("pullwright.contract", self._tracing.word(event.contract))
+
+    def _finish(self, result: Mapping[str, Any]) -> None:
+        error = self._main.error
+        self._main.close(everything=True)
+        root, self._root = self._root, None
+        outcome = str(result.get("outcome", _OTHER))
+        if root is None or outcome == _UNKEPT:
+            return
+        root.set_attribute("pullwright.outcome", self._tracing.word(outcome))
+        for key in ("rounds", "usd"):
+            if isinstance(value := result.get(key), int | float):
+                root.set_attribute(f"pullwright.{key}", value)
+        self.stop(root, (error or _OTHER) if outcome == "failed" else "")
+
+    def _set(self, key: str, value: str) -> None:
+        if self._root is not None:
+            self._root.set_attribute(key, value)
+
+    def _note(self, name: str, attributes: Mapping[str, str]) -> None:
+        if self._root is not None:
+            self._root.add_event(name, attributes, self._tracing.now())
+
+    def _asked(self, model: str) -> dict[str, Any]:
+        provider = _provider(model or self.model)
+        known = _PROVIDERS.get(provider, provider.value) if provider else PROGRAM
+        found: dict[str, Any] = {"gen_ai.provider.name": known}
+        if model:
+            name = model.partition(":")[2] if provider else model
+            found["gen_ai.request.model"] = self._tracing.word(name)
+        if self._api_url and provider:
+            first = provider is self._first_provider
+            parts = urlsplit(self._api_url if first else OFFICIAL_URLS.get(provider, ""))
+            if parts.hostname:
+                found["server.address"] = parts.hostname
+                found["server.port"] = parts.port or _PORTS.get(parts.scheme, 0)
+        return found
+
+
+def _provider(model: str) -> Provider | None:
+    """Return the provider in a model's name; None where there is none, as in prepared replies."""
+    prefix, colon, _ = model.partition(":")
+    return Provider(prefix) if colon and prefix in set(Provider) else None
+
+
+@dataclass(slots=True)
+class _SessionSpans:
+    """The spans of one session: an invocation an input, its rounds, and the requests and calls in each.
+
+    Attributes:
+        cycle: what it is part of.
+        whole: the cycle's span, which is its only invocation and ends with the cycle; None has one an input.
+        above: the session that started it.
+        agent: its id, if it is a subagent's.
+        is_beside: its requests are beside a conversation, as those for its summary: no round, no invocation.
+        error: the last error that ended an input.
+    """
+
+    cycle: CycleSpans
+    whole: Span | None
+    above: _SessionSpans | None = None
+    agent: str = ""
+    is_beside: bool = False
+    error: str = ""
+    _invocation: Span | None = None
+    _round: Span | None = None
+    _request: Span | None = None
+    _calls: list[tuple[str, Span]] = field(default_factory=list)
+    _children: dict[str, _SessionSpans] = field(default_factory=dict)
+    _last: int = 0
+
+    @property
+    def current(self) -> Span | None:
+        """What a new span of this session, or of one that it starts, is part of."""
+        own = self._round or self._invocation or self.whole
+        return own or (self.above.current if self.above else None)
+
+    def take(self, event: Event) -> None:
+        """Take an event of the session."""
+        match event:
+            case SubagentEvent(agent, inner):
+                self._take_of(agent, inner)
+            case InputReceived() if self.whole is None and not self.is_beside:
+                self._end_invocation()
+                self._invocation = self.cycle.invocation(self.agent, self.current)
+            case TurnStarted():
+                self._begin_round(event)
+            case ReplyReceived():
+                self._replied(event)
+            case WaitStarted(seconds=seconds):
+                if self._request is not None:
+                    self._request.add_event("retry", {"pullwright.wait_seconds": seconds}, self.cycle.now())
+            case ToolCallStarted(call_id, name):
+                self._begin_call(call_id, name)
+            case ToolCallEnded(call_id, _, status):
+                self._end_call(call_id, status)
+            case ErrorOccurred(kind):
+                self.error = self.cycle.word(kind)
+                self._end_request(self.error)
+            case Guarded(defence=defence):
+                self._note("guarded", {"pullwright.defence": defence.value})
+            case LimitReached(limit=limit):
+                self._note("limit", {"pullwright.limit": self.cycle.word(limit)})
+            case Warned():
+                # Also said where no summary could be had, of which nothing else tells.
+                if summary := self._children.get(SUMMARY_AGENT):
+                    summary.close()
+            case ProcessingEnded() | SessionEnded():
+                self.close()
+            case _:
+                pass
+
+    def close(self, *, everything: bool = False) -> None:
+        """End what is open of the input, and with `everything` of the sessions that this one started."""
+        if everything:
+            for child in self._children.values():
+                child.close(everything=True)
+            self._children.clear()
+        self._end_request("cancelled")
+        for _, span in self._calls:
+            self.cycle.stop(span, CallStatus.INTERRUPTED.value)
+        self._calls.clear()
+        self._end_round()
+        self._end_invocation()
+
+    def _take_of(self, agent: str, event: Event) -> None:
+        """Take an event of a session that this one started."""
+        child = self._children.get(agent)
+        if child is None:
+            is_beside = agent in {SUMMARY_AGENT, EMBEDDING_AGENT}
+            # Events of a subagent's subagent come here, too, and do not say who started it.
+            above = self if is_beside else self.cycle.spawner or self
+            child = _SessionSpans(self.cycle, None, above, agent, is_beside)
+            self._children[agent] = child
+        child.take(event)
+        if isinstance(event, SessionEnded):
+            child.close(everything=True)
+            del self._children[agent]
+
+    def _begin_round(self, event: TurnStarted) -> None:
+        self._end_request(_OTHER)
+        self._end_round()
+        if not self.is_beside:
+            self._round = self.cycle.start("round", self.current, {"pullwright.round": event.round})
+        asked = self.cycle.asked(event.model)
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.conversation.id": self.cycle.run,
+            **asked,
+            **({"pullwright.purpose": self.agent} if self.is_beside else {}),
+        }
+        name = f"chat {asked.get('gen_ai.request.model', '')}".rstrip()
+        self._request = self.cycle.start(name, self.current, attributes, kind=SpanKind.CLIENT)
+
+    def _replied(self, event: ReplyReceived) -> None:
+        if self._request is None:
+            if self.agent != EMBEDDING_AGENT:
+                return
+            # Told once it is over, so the span has no length.
+            asked = self.cycle.asked(event.model)
+            name = f"embeddings {asked.get('gen_ai.request.model', '')}".rstrip()
+            attributes = {"gen_ai.operation.name": "embeddings", **asked}
+            self._request = self.cycle.start(name, self.current, attributes, kind=SpanKind.CLIENT)
+        usage = event.usage
+        found: dict[str, Any] = {
+            "gen_ai.response.model": self.cycle.word(event.model),
+            "gen_ai.response.finish_reasons": (event.finish.value,),
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+        }
+        counted = {
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_input_tokens,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+            "pullwright.usd": event.usd,
+        }
+        found |= {key: value for key, value in counted.items() if value}
+        self._request.set_attributes(found)
+        self._end_request()
+
+    def _end_request(self, error: str = "") -> None:
+        if self._request is not None:
+            self._last = self.cycle.now()
+            self.cycle.stop(self._request, error, at=self._last)
+            self._request = None
+
+    def _begin_call(self, call_id: str, name: str) -> None:
+        if name in _SPAWNING:
+            self.cycle.spawner = self
+        shown = self.cycle.tool(name)
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": shown,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": self.cycle.word(call_id),
+        }
+        self._calls.append((call_id, self.cycle.start(f"execute_tool {shown}", self.current, attributes)))
+
+    def _end_call(self, call_id: str, status: CallStatus) -> None:
+        found = next((call for call in self._calls if call[0] == call_id), None)
+        if found is not None:
+            self._calls.remove(found)
+            self._last = self.cycle.now()
+            self.cycle.stop(found[1], "" if status is CallStatus.OK else status.value, at=self._last)
+
+    def _end_round(self) -> None:
+        """End the round with the last thing that was done in it: what follows is no part of it."""
+        if self._round is not None:
+            self.cycle.stop(self._round, at=self._last or None)
+            self._round = None
+
+    def _end_invocation(self) -> None:
+        if self._invocation is not None:
+            self.cycle.stop(self._invocation, self.error)
+            self._invocation, self.error = None, ""
+
+    def _note(self, name: str, attributes: Mapping[str, str]) -> None:
+        span = self.current
+        if span is not None:
+            span.add_event(name, attributes, self.cycle.now())
