@@ -192,7 +192,8 @@ def parts_to_hide(name: str, value: str) -> list[str]:
     found = [text] if (is_secret_name(name) or _KEY_FILE.search(text)) and not is_ordinary(text) else []
     if _COLLECTOR_HEADERS.fullmatch(name):
         for header in text.split(","):
-            part = header.partition("=")[2].strip()
+            name_of_it, equals, value_of_it = header.partition("=")
+            part = (value_of_it if equals else name_of_it).strip()
             # Behind the scheme, as in `Basic dXNlcjpwYXNz`.
             forms = (part, unquote(part), unquote(part).rpartition(" ")[2])
             found += [form for form in forms if not is_ordinary(form)]

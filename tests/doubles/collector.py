@@ -16,11 +16,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.doubles.loopback import Loopback, LoopbackHandler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-_UNPACKED = {"gzip": gzip.decompress, "deflate": zlib.decompress}
+_UNPACKED: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Collector(Loopback):
         status: what it answers.
         hangs: it never answers.
         bodies: what arrived, unpacked.
-        paths: where.
+        headers: of each request.
     """
 
     def __init__(self, *, status: int = 200, hangs: bool = False) -> None:

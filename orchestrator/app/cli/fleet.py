@@ -9,7 +9,6 @@ import random
 import re
 import signal
 import socket
-import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -111,7 +110,7 @@ def _opened(url: str) -> Iterator[FleetStore]:
 class FleetRun:
     """One worker of a fleet, from its start to its end."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  what a person gave, and what is shared with others
+    def __init__(
         self,
         file: FleetFile,
         options: argparse.Namespace,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -26,7 +27,6 @@ from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from orchestrator import __version__
 from orchestrator.app.config.keys import secret_values
 from orchestrator.app.words import short_line
-from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
     EMBEDDING_AGENT,
     SUMMARY_AGENT,
@@ -63,9 +63,8 @@ from orchestrator.engine.policy.secrets import Redactor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Span
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
@@ -87,6 +86,7 @@ _PROVIDERS = {
 }
 """What the conventions call a provider. They mean the form of its interface, whoever serves the model."""
 
+_SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] ([A-Za-z ]+)")
 _PORTS = {"http": 80, "https": 443}
 _SPAWNING = frozenset({"spawn_agent", "subagent"})
 _PIECES = (TextDelta, ReasoningDelta, ToolOutputDelta)
@@ -100,10 +100,10 @@ class Tracing:
     Args:
         collector: what a person is told that it is called.
         environ: its secrets are in no span.
-        tell: shows a person one line, from a thread in which events happen, or at the end.
+        tell: shows a person one line, from a thread in which events happen, or at the beginning or the end.
 
     Raises:
-        ConfigurationError: a variable of OpenTelemetry makes no sense.
+        ValueError, RuntimeError: a variable of OpenTelemetry makes no sense.
     """
 
     def __init__(
@@ -115,20 +115,16 @@ class Tracing:
         self._problem, self._is_told = "", False
         self._followed: WeakSet[CycleSpans] = WeakSet()
         self.own_tools = frozenset(_own_tools())
-        self._log = _LastMessage()
-        logger = logging.getLogger("opentelemetry")
-        self._propagated, logger.propagate = logger.propagate, False  # it would write to standard error
-        logger.addHandler(self._log)
+        self._log = _LibraryLog()
         try:
             self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
             watched = _WatchedExporter(OTLPSpanExporter(), self._lost)
             self._provider.add_span_processor(BatchSpanProcessor(watched))
-        except (ValueError, RuntimeError, ImportError) as error:
-            self._let_logs_pass()
-            said = short_line(self._redactor.redact(str(error)))
-            raise ConfigurationError(
-                f"a variable of OpenTelemetry (OTEL_...) makes no sense: {said}"
-            ) from None
+        except BaseException:
+            self._log.close()
+            raise
+        if self._log.first:
+            tell(f"OpenTelemetry: {short_line(self._redactor.redact(self._log.first))}")
         self.tracer = self._provider.get_tracer(PROGRAM, __version__, _SCHEMA)
 
     def follow(self, api_url: str) -> CycleSpans:
@@ -138,7 +134,8 @@ class Tracing:
             api_url: where its model is asked; empty where no server is.
         """
         spans = CycleSpans(self, api_url)
-        self._followed.add(spans)
+        with self._lock:
+            self._followed.add(spans)
         return spans
 
     def now(self) -> int:
@@ -151,63 +148,81 @@ class Tracing:
 
     def tell_problem(self) -> None:
         """Tell once, if the collector did not take spans."""
-        if not self._problem or self._is_told:
+        if not self._problem:
             return
         with self._lock:
-            if self._is_told:
-                return
-            self._is_told = True
-        self._tell(
-            f"traces do not reach {self._collector}, and the work goes on without them: {self._problem}"
-        )
+            is_first, self._is_told = not self._is_told, True
+        if is_first:
+            self._tell(
+                f"traces do not reach {self._collector}, and the work goes on without them: {self._problem}"
+            )
 
-    def close(self) -> None:
-        """End what is under way, and send what is left, for `CLOSE_SECONDS` at most."""
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """End what is under way, and send what is left, for so many seconds at most."""
         for spans in list(self._followed):
             spans.end()
         # The provider's own limit is 30 s, and its exporter may take as long again.
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
-        sending.join(CLOSE_SECONDS)
-        if sending.is_alive() and not self._problem:
-            self._problem = f"no answer within {CLOSE_SECONDS:g} seconds"
+        sending.join(seconds)
+        if sending.is_alive():
+            self._lost(f"no answer within {seconds:g} seconds")
         self.tell_problem()
-        self._let_logs_pass()
+        self._log.close()
 
-    def _lost(self, _spans: Sequence[ReadableSpan]) -> None:
-        """Note why spans were lost. Runs in the exporter's thread."""
-        said = self._redactor.redact(self._log.text or "the reason is not known")
-        self._problem = self._problem or short_line(said)
+    def _lost(self, otherwise: str = "it does not take them") -> None:
+        """Note why spans were lost, also in the exporter's thread.
 
-    def _let_logs_pass(self) -> None:
-        logger = logging.getLogger("opentelemetry")
-        logger.removeHandler(self._log)
-        logger.propagate = self._propagated
+        Args:
+            otherwise: the reason, if the library has not said one.
+        """
+        self._problem = self._problem or self._log.reason or otherwise
 
 
-class _LastMessage(logging.Handler):
-    """Keeps the last message of OpenTelemetry's own log."""
+class _LibraryLog(logging.Handler):
+    """Takes what OpenTelemetry's library logs, which would go to standard error.
+
+    Attributes:
+        first: the first message.
+        reason: why spans were not taken. Not in the library's words: they have the address, which may be secret.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.text = ""
+        self.first = self.reason = ""
+        self._logger = logging.getLogger("opentelemetry")
+        self._propagated, self._logger.propagate = self._logger.propagate, False
+        self._logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
-        self.text = record.getMessage()
+        """Take a message."""
+        self.first = self.first or record.getMessage()
+        for value in record.args if isinstance(record.args, tuple) else ():
+            if isinstance(value, int):
+                self.reason = f"it answers with status {value}"
+                break
+            if isinstance(value, Exception):
+                found = _SYSTEM_ERROR.search(str(value))
+                self.reason = found[1].lower() if found else type(value).__name__
+
+    def close(self) -> None:
+        """Let messages go where they went before."""
+        self._logger.removeHandler(self)
+        self._logger.propagate = self._propagated
+        super().close()
 
 
 class _WatchedExporter(SpanExporter):
-    """An exporter that says which spans the collector did not take."""
+    """An exporter that tells when the collector did not take spans."""
 
-    def __init__(self, exporter: SpanExporter, lost: Callable[[Sequence[ReadableSpan]], None]) -> None:
+    def __init__(self, exporter: SpanExporter, lost: Callable[[], None]) -> None:
         self._exporter, self._lost = exporter, lost
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans."""
         result = self._exporter.export(spans)
         if result is not SpanExportResult.SUCCESS:
-            self._lost(spans)
+            self._lost()
         return result
 
     def shutdown(self) -> None:
@@ -274,7 +289,7 @@ class CycleSpans:
             self.stop(self._root, "cancelled")
             self._root = None
 
-    def start(  # noqa: PLR0913  the fields of a span, given by name
+    def start(
         self,
         name: str,
         parent: Span | None,
@@ -284,9 +299,7 @@ class CycleSpans:
         at: int | None = None,
     ) -> Span:
         """Start a span; without a parent it begins a trace."""
-        from opentelemetry.context import Context
-
-        around: Context = Context() if parent is None else set_span_in_context(parent, Context())
+        around = Context() if parent is None else set_span_in_context(parent, Context())
         return self._tracing.tracer.start_span(
             name, around, kind, attributes, start_time=at or self._tracing.now()
         )
@@ -428,7 +441,7 @@ class _SessionSpans:
         own = self._round or self._invocation or self.whole
         return own or (self.above.current if self.above else None)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: Event) -> None:  # noqa: C901, PLR0912  one case an event
         """Take an event of the session."""
         match event:
             case SubagentEvent(agent, inner):

@@ -67,11 +67,14 @@ def open_tracing(environ: Mapping[str, str], clock: Clock, tell: Callable[[str],
             break
     try:
         from orchestrator.app.wiring.spans import Tracing
+
+        return Tracing(collector, environ, clock, tell)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{variable} asks for traces, which need the package {error.name}: {_INSTALL}, or set {_DISABLED}=true"
         ) from None
-    return Tracing(collector, environ, clock, tell)
+    except (ValueError, RuntimeError) as error:  # what the library raises; some variables are read on import
+        raise ConfigurationError(f"a variable of OpenTelemetry (OTEL_...) makes no sense: {error}") from None
 
 
 def _is_off(environ: Mapping[str, str]) -> bool:
