@@ -470,7 +470,7 @@ class _SessionSpans:
             case Warned():
                 # Also said where no summary could be had, of which nothing else tells.
                 if summary := self._children.get(SUMMARY_AGENT):
-                    summary.close()
+                    summary._end_request(_OTHER)  # noqa: SLF001  of the same class
             case ProcessingEnded() | SessionEnded():
                 self.close()
             case _:
