@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import socket
 import sys
 from contextlib import suppress
@@ -26,6 +27,7 @@ from tests.scenarios.stage import FILES, FINISH, FIX, FIX_IT, PROPOSE, add_commi
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.doubles.model_server import RecordedRequest, Step
     from tests.scenarios.stage import Stage
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -171,10 +173,32 @@ def test_each_reply_of_a_conversation_is_a_trace_of_its_own(
     named = {"service.name": "bot-of-the-team", "deployment.environment.name": "office"}
     assert collector.resource.items() >= named.items()
 
-    collector.requests.clear()
-    stage.script(reply("Yes."))
-    assert stage.command("ask", *model, "Is it?").code == 0
-    assert [one.shape for one in collector.roots] == [("invoke_agent pullwright", rounds[1:])]
+
+def test_what_a_subagent_does_is_part_of_the_call_that_started_it(
+    stage: Stage, repository: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+
+    def answer(request: RecordedRequest) -> Step:
+        """The subagent reads a file; the other one waits for it."""
+        said = request.body["messages"]
+        read = calls(("read_file", {"file_path": "calc.py"}))
+        if TASK in str(said[1]):
+            return read if len(said) == len(("system", "task")) else reply("It subtracts.")
+        found = re.search(r"agent_id: ([\w-]+)", str(said))
+        return (
+            calls(("wait", {"agent_id": found[1]})) if found and "success" not in str(said) else reply("Yes.")
+        )
+
+    stage.script(calls(("spawn_agent", {"task": TASK})), *[answer] * 4)
+    model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url, "--profile", "openai"]
+    assert stage.command("ask", *model, "Is it right?").code == 0
+    (trace,) = collector.roots
+    request, last = "chat scripted-1", ("round", ["chat scripted-1"])
+    subagent = ("invoke_agent subagent", [("round", [request, "execute_tool read_file"]), last])
+    first, *others = [one.shape for one in trace.children]
+    assert first == ("round", [request, ("execute_tool spawn_agent", [subagent])])
+    assert others == [("round", [request, "execute_tool wait"]), last]
 
 
 def test_the_cycles_of_a_worker_are_traces_of_one_process(

@@ -89,6 +89,8 @@ _PROVIDERS = {
 _SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] ([A-Za-z ]+)")
 _PORTS = {"http": 80, "https": 443}
 _SPAWNING = frozenset({"spawn_agent", "subagent"})
+_SPAWNED = re.compile(r"(?:agent_id: |\{\"subagent_id\": \")([0-9a-f-]{36})")
+"""How the outputs of these tools begin: with the id of the session that was started."""
 _PIECES = (TextDelta, ReasoningDelta, ToolOutputDelta)
 _UNKEPT = "found"
 """The outcome of a look that found a task, which another cycle works on: it leaves no journal, and no span."""
@@ -162,7 +164,7 @@ class Tracing:
         for spans in list(self._followed):
             spans.end()
         # The provider's own limit is 30 s, and its exporter may take as long again.
-        sending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         sending.start()
         sending.join(seconds)
         if sending.is_alive():
@@ -256,7 +258,8 @@ class CycleSpans:
         self._first_provider: Provider | None = None
         self._root: Span | None = None
         self.model = self.run = ""
-        self.spawner: _SessionSpans | None = None
+        self.spawning: Span | None = None
+        self.spawned: dict[str, Span] = {}
         self._main = _SessionSpans(self, None)
 
     def __call__(self, event: Event) -> None:
@@ -356,7 +359,8 @@ class CycleSpans:
         self.run, self.model = self._tracing.word(event.run), event.model
         self._first_provider = _provider(event.model)
         self._names.clear()
-        self.spawner = None
+        self.spawning = None
+        self.spawned.clear()
         talks = event.door in {"chat", "ask"}
         self._root = None if talks else self.invocation("", None)
         self._main = _SessionSpans(self, self._root)
@@ -416,7 +420,7 @@ class _SessionSpans:
     Attributes:
         cycle: what it is part of.
         whole: the cycle's span, which is its only invocation and ends with the cycle; None has one an input.
-        above: the session that started it.
+        above: where what is not in an invocation of its own belongs.
         agent: its id, if it is a subagent's.
         is_beside: its requests are beside a conversation, as those for its summary: no round, no invocation.
         error: the last error that ended an input.
@@ -424,7 +428,7 @@ class _SessionSpans:
 
     cycle: CycleSpans
     whole: Span | None
-    above: _SessionSpans | None = None
+    above: Callable[[], Span | None] = lambda: None
     agent: str = ""
     is_beside: bool = False
     error: str = ""
@@ -438,8 +442,7 @@ class _SessionSpans:
     @property
     def current(self) -> Span | None:
         """What a new span of this session, or of one that it starts, is part of."""
-        own = self._round or self._invocation or self.whole
-        return own or (self.above.current if self.above else None)
+        return self._round or self._invocation or self.whole or self.above()
 
     def take(self, event: Event) -> None:  # noqa: C901, PLR0912  one case an event
         """Take an event of the session."""
@@ -458,8 +461,8 @@ class _SessionSpans:
                     self._request.add_event("retry", {"pullwright.wait_seconds": seconds}, self.cycle.now())
             case ToolCallStarted(call_id, name):
                 self._begin_call(call_id, name)
-            case ToolCallEnded(call_id, _, status):
-                self._end_call(call_id, status)
+            case ToolCallEnded():
+                self._end_call(event)
             case ErrorOccurred(kind):
                 self.error = self.cycle.word(kind)
                 self._end_request(self.error)
@@ -494,9 +497,9 @@ class _SessionSpans:
         child = self._children.get(agent)
         if child is None:
             is_beside = agent in {SUMMARY_AGENT, EMBEDDING_AGENT}
-            # Events of a subagent's subagent come here, too, and do not say who started it.
-            above = self if is_beside else self.cycle.spawner or self
-            child = _SessionSpans(self.cycle, None, above, agent, is_beside)
+            # Events of a subagent's subagent come here, too, and do not say who started it. The call does.
+            call = None if is_beside else self.cycle.spawned.pop(agent, self.cycle.spawning)
+            child = _SessionSpans(self.cycle, None, lambda: call or self.current, agent, is_beside)
             self._children[agent] = child
         child.take(event)
         if isinstance(event, SessionEnded):
@@ -551,8 +554,6 @@ class _SessionSpans:
             self._request = None
 
     def _begin_call(self, call_id: str, name: str) -> None:
-        if name in _SPAWNING:
-            self.cycle.spawner = self
         shown = self.cycle.tool(name)
         attributes = {
             "gen_ai.operation.name": "execute_tool",
@@ -560,14 +561,20 @@ class _SessionSpans:
             "gen_ai.tool.type": "function",
             "gen_ai.tool.call.id": self.cycle.word(call_id),
         }
-        self._calls.append((call_id, self.cycle.start(f"execute_tool {shown}", self.current, attributes)))
+        span = self.cycle.start(f"execute_tool {shown}", self.current, attributes)
+        self._calls.append((call_id, span))
+        if name in _SPAWNING:
+            self.cycle.spawning = span
 
-    def _end_call(self, call_id: str, status: CallStatus) -> None:
-        found = next((call for call in self._calls if call[0] == call_id), None)
-        if found is not None:
-            self._calls.remove(found)
-            self._last = self.cycle.now()
-            self.cycle.stop(found[1], "" if status is CallStatus.OK else status.value, at=self._last)
+    def _end_call(self, event: ToolCallEnded) -> None:
+        found = next((call for call in self._calls if call[0] == event.call_id), None)
+        if found is None:
+            return
+        self._calls.remove(found)
+        self._last = self.cycle.now()
+        if event.name in _SPAWNING and (spawned := _SPAWNED.match(event.output)):
+            self.cycle.spawned[spawned[1]] = found[1]
+        self.cycle.stop(found[1], "" if event.status is CallStatus.OK else event.status.value, at=self._last)
 
     def _end_round(self) -> None:
         """End the round with the last thing that was done in it: what follows is no part of it."""
