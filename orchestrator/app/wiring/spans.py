@@ -120,8 +120,8 @@ class Tracing:
         self._log = _LibraryLog()
         try:
             self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-            watched = _WatchedExporter(OTLPSpanExporter(), self._lost)
-            self._provider.add_span_processor(BatchSpanProcessor(watched))
+            self._exporter = _WatchedExporter(OTLPSpanExporter(), self._lost)
+            self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         except BaseException:
             self._log.close()
             raise
@@ -169,8 +169,10 @@ class Tracing:
         sending.join(seconds)
         if sending.is_alive():
             self._lost(f"no answer within {seconds:g} seconds")
+            self._exporter.shutdown()  # no further try; the library's log stays taken as long as it may write
+        else:
+            self._log.close()
         self.tell_problem()
-        self._log.close()
 
     def _lost(self, otherwise: str = "it does not take them") -> None:
         """Note why spans were lost, also in the exporter's thread.
