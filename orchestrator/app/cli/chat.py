@@ -142,7 +142,7 @@ class Chat:
         return status
 
     def close_traces(self) -> None:
-        """Send what is left of the traces, if any are sent."""
+        """Send the remaining traces, if traces are sent."""
         if self._traces is not None:
             self._traces.close()
 

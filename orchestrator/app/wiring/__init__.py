@@ -32,7 +32,7 @@ class BuildContext:
 
     Attributes:
         environ: the variables of the environment, which hold secrets.
-        tracing: what sends the traces of this process; None where none are sent.
+        tracing: sends the traces of this process; None if none are sent.
     """
 
     loaded: Loaded

@@ -522,7 +522,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         person: who MCP servers may show a page and ask; None where nobody is there.
         run: the cycle whose task is taken up, with its repository; None where the conversation is about none.
         dry_run: what is proposed is shown, and not pushed.
-        tracing: what sends the traces of this process; None where none are sent.
+        tracing: sends the traces of this process; None if none are sent.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.

@@ -94,7 +94,7 @@ class EventBus:
         self._journal, self._stop, self.error = journal, stop, None
 
     def trace(self, tracing: Tracing | None, chosen: ChosenModel) -> None:
-        """Make spans of events from now on, if traces are sent."""
+        """Make spans from the events that follow, if traces are sent."""
         self._spans = tracing.follow(chosen.api_url) if tracing is not None else None
 
     def forget(self) -> None:
@@ -254,7 +254,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
 
     Args:
         stop: how a person asks for the end, and how long is waited for others; None is a new one that waits.
-        tracing: what sends the traces of this process; None where none are sent.
+        tracing: sends the traces of this process; None if none are sent.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.

@@ -1,10 +1,10 @@
-"""Spans made of the program's events, and how they are sent. Only `tracing` imports this module, and only if asked.
+"""Makes spans from the program's events, and sends them. Only `tracing` imports this module, when traces are asked for.
 
-Names are those of OpenTelemetry's semantic conventions for generative AI, version 1.41.1:
+Names follow OpenTelemetry's semantic conventions for generative AI, version 1.41.1:
 https://github.com/open-telemetry/semantic-conventions/tree/v1.41.1/docs/gen-ai
-What they have no name for is called `pullwright.*`. A span has numbers, names of this program's own, and names of models
-and repositories: no text that a person, a model, a tool or a server wrote, and no path. By OpenTelemetry's specification
-its API raises nothing at run time: https://opentelemetry.io/docs/specs/otel/error-handling/
+Attributes that the conventions do not define begin with `pullwright.`. A span contains numbers, names that this program
+defines, and the names of models, servers and repositories. It contains no path, and no text of a person, a model or a
+tool. OpenTelemetry's API raises no errors at run time: https://opentelemetry.io/docs/specs/otel/error-handling/
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ _OTHER = "_OTHER"
 """The conventions' value for what has no name of its own."""
 
 _SAFE = re.compile(r"[A-Za-z0-9_./:@+-]{1,128}")
+_PATH_STARTS = ("/", "~", ".")
 _PROVIDERS = {
     Provider.OPENAI: "openai",
     Provider.OPENAI_CHAT: "openai",
@@ -97,15 +98,15 @@ _UNKEPT = "found"
 
 
 class Tracing:
-    """What sends the spans of this process. No global provider is set: other libraries' spans are not sent.
+    """Sends the spans of this process. It sets no global provider, so spans of other libraries are not sent.
 
     Args:
-        collector: what a person is told that it is called.
-        environ: its secrets are in no span.
-        tell: shows a person one line, from a thread in which events happen, or at the beginning or the end.
+        collector: the collector's name in messages.
+        environ: its secrets are kept out of spans.
+        tell: shows a person one line. It is called at the start, at the end, or in a thread that emits an event.
 
     Raises:
-        ValueError, RuntimeError: a variable of OpenTelemetry makes no sense.
+        ValueError, RuntimeError: a variable of OpenTelemetry has an invalid value.
     """
 
     def __init__(
@@ -130,10 +131,10 @@ class Tracing:
         self.tracer = self._provider.get_tracer(PROGRAM, __version__, _SCHEMA)
 
     def follow(self, api_url: str) -> CycleSpans:
-        """Return a listener to the events of one program after another of its cycles or conversations.
+        """Return a listener for the events of one `EventBus`.
 
         Args:
-            api_url: where its model is asked; empty where no server is.
+            api_url: the address of the model's server; empty if there is none.
         """
         spans = CycleSpans(self, api_url)
         with self._lock:
@@ -141,15 +142,19 @@ class Tracing:
         return spans
 
     def now(self) -> int:
-        """Return the time in nanoseconds, as spans have it."""
+        """Return the time in nanoseconds."""
         return int(self._clock.now().timestamp() * 1_000_000) * 1_000
 
     def word(self, text: str) -> str:
-        """Return a name as it is; what may be no name, or holds a secret, is `_OTHER`."""
+        """Return a name unchanged; `_OTHER` if the text does not look like a name, or contains a secret."""
+        if (
+            text.startswith(_PATH_STARTS) or "//" in text
+        ):  # a server of one's own may name a model by its file
+            text = text.rpartition("/")[2]
         return text if _SAFE.fullmatch(text) and not self._redactor.holds_secret(text) else _OTHER
 
     def tell_problem(self) -> None:
-        """Tell once, if the collector did not take spans."""
+        """Tell the person once that the collector did not accept spans, if so."""
         if not self._problem:
             return
         with self._lock:
@@ -160,7 +165,7 @@ class Tracing:
             )
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """End what is under way, and send what is left, for so many seconds at most."""
+        """End all open spans, and send the remaining spans within this time."""
         for spans in list(self._followed):
             spans.end()
         # The provider's own limit is 30 s, and its exporter may take as long again.
@@ -169,26 +174,26 @@ class Tracing:
         sending.join(seconds)
         if sending.is_alive():
             self._lost(f"no answer within {seconds:g} seconds")
-            self._exporter.shutdown()  # no further try; the library's log stays taken as long as it may write
+            self._exporter.shutdown()  # no more retries; the library may still write to its log
         else:
             self._log.close()
         self.tell_problem()
 
     def _lost(self, otherwise: str = "it does not take them") -> None:
-        """Note why spans were lost, also in the exporter's thread.
+        """Record why spans were lost. The exporter's thread calls this too.
 
         Args:
-            otherwise: the reason, if the library has not said one.
+            otherwise: the reason, if the library's log has none.
         """
         self._problem = self._problem or self._log.reason or otherwise
 
 
 class _LibraryLog(logging.Handler):
-    """Takes what OpenTelemetry's library logs, which would go to standard error.
+    """Receives the log messages of OpenTelemetry's library, which would otherwise go to standard error.
 
     Attributes:
         first: the first message.
-        reason: why spans were not taken. Not in the library's words: they have the address, which may be secret.
+        reason: why spans were not accepted. The library's own words contain the address, which may be secret.
     """
 
     def __init__(self) -> None:
@@ -199,7 +204,7 @@ class _LibraryLog(logging.Handler):
         self._logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a message."""
+        """Receive a message."""
         self.first = self.first or record.getMessage()
         for value in record.args if isinstance(record.args, tuple) else ():
             if isinstance(value, int):
@@ -210,14 +215,14 @@ class _LibraryLog(logging.Handler):
                 self.reason = found[1].lower() if found else type(value).__name__
 
     def close(self) -> None:
-        """Let messages go where they went before."""
+        """Stop receiving messages."""
         self._logger.removeHandler(self)
         self._logger.propagate = self._propagated
         super().close()
 
 
 class _WatchedExporter(SpanExporter):
-    """An exporter that tells when the collector did not take spans."""
+    """An exporter that reports when the collector did not accept spans."""
 
     def __init__(self, exporter: SpanExporter, lost: Callable[[], None]) -> None:
         self._exporter, self._lost = exporter, lost
@@ -235,7 +240,7 @@ class _WatchedExporter(SpanExporter):
 
 
 def _resource() -> Resource:
-    """Return what the standard variables say of this process, and its name if they do not."""
+    """Return the attributes of this process from the standard variables, with our name by default."""
     resource = Resource.create({SERVICE_VERSION: __version__})
     if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: PROGRAM}))
@@ -243,14 +248,14 @@ def _resource() -> Resource:
 
 
 def _own_tools() -> set[str]:
-    """Return the names of this program's tools: each has a file of words, named like it or like a variant of it."""
+    """Return the names of this program's tools. Each has a prompt file with its name, or with that of a variant."""
     return {path.stem for path in (prompts_folder() / "tools").rglob("*.md")} | {"apply_patch"}
 
 
 class CycleSpans:
-    """An `Emit` that makes spans of the events of cycles, or of conversations, one after another.
+    """An `Emit` that makes spans from the events of consecutive cycles or conversations.
 
-    A cycle is one trace. Of a conversation each reply is one, as the whole may be open for days.
+    Each cycle is one trace. In a conversation each reply is one trace, because the conversation may take days.
     """
 
     def __init__(self, tracing: Tracing, api_url: str) -> None:
@@ -265,7 +270,7 @@ class CycleSpans:
         self._main = _SessionSpans(self, None)
 
     def __call__(self, event: Event) -> None:
-        """Take an event."""
+        """Process an event."""
         if isinstance(event, _PIECES):
             return
         match event:
@@ -288,7 +293,7 @@ class CycleSpans:
         self._tracing.tell_problem()
 
     def end(self) -> None:
-        """End all spans that are open: the program ends."""
+        """End all open spans, because the program ends."""
         self._main.close(everything=True)
         if self._root is not None:
             self.stop(self._root, "cancelled")
@@ -303,25 +308,25 @@ class CycleSpans:
         kind: SpanKind = SpanKind.INTERNAL,
         at: int | None = None,
     ) -> Span:
-        """Start a span; without a parent it begins a trace."""
+        """Start a span. Without a parent it starts a trace."""
         around = Context() if parent is None else set_span_in_context(parent, Context())
         return self._tracing.tracer.start_span(
             name, around, kind, attributes, start_time=at or self._tracing.now()
         )
 
     def stop(self, span: Span, error: str = "", *, at: int | None = None) -> None:
-        """End a span. `error` is the name of a kind of error."""
+        """End a span. `error` is the kind of error, if any."""
         if error:
             span.set_attribute("error.type", error)
             span.set_status(StatusCode.ERROR)
         span.end(at or self._tracing.now())
 
     def now(self) -> int:
-        """Return the time, as spans have it."""
+        """Return the time in nanoseconds."""
         return self._tracing.now()
 
     def invocation(self, agent: str, parent: Span | None) -> Span:
-        """Start the span of an agent's work on one input, or on a whole cycle.
+        """Start the span for an agent's work on one input, or on a whole cycle.
 
         Args:
             agent: the id of a subagent; empty for the program itself.
@@ -340,18 +345,18 @@ class CycleSpans:
         return self.start(f"invoke_agent {name}", parent, attributes)
 
     def asked(self, model: str) -> dict[str, Any]:
-        """Return which model is asked, and where, as attributes."""
+        """Return the attributes for a model, its provider and its server."""
         found = self._names.get(model)
         if found is None:
             found = self._names[model] = self._asked(model)
         return found
 
     def word(self, text: str) -> str:
-        """Return a name as it is, if it may be shown."""
+        """Return a name unchanged if it may be shown; else `_OTHER`."""
         return self._tracing.word(text)
 
     def tool(self, name: str) -> str:
-        """Return the name of a tool that exists; a model may call another, and write anything as its name."""
+        """Return the name of a tool; `_OTHER` if there is no such tool, because a model can write anything there."""
         if name in self._tracing.own_tools:
             return name
         return self._tracing.word(name) if name in self._foreign_tools else _OTHER
@@ -410,22 +415,22 @@ class CycleSpans:
 
 
 def _provider(model: str) -> Provider | None:
-    """Return the provider in a model's name; None where there is none, as in prepared replies."""
+    """Return the provider in a model's name; None if there is none, as for prepared replies."""
     prefix, colon, _ = model.partition(":")
     return Provider(prefix) if colon and prefix in set(Provider) else None
 
 
 @dataclass(slots=True)
 class _SessionSpans:
-    """The spans of one session: an invocation an input, its rounds, and the requests and calls in each.
+    """The spans of one session: one invocation per input, with rounds that contain requests and calls.
 
     Attributes:
-        cycle: what it is part of.
-        whole: the cycle's span, which is its only invocation and ends with the cycle; None has one an input.
-        above: where what is not in an invocation of its own belongs.
-        agent: its id, if it is a subagent's.
-        is_beside: its requests are beside a conversation, as those for its summary: no round, no invocation.
-        error: the last error that ended an input.
+        cycle: the cycle or conversation that the session belongs to.
+        whole: the cycle's span, which replaces the invocations and ends with the cycle; None in a conversation.
+        above: returns the parent of an invocation.
+        agent: the id of the subagent; empty for the main session.
+        is_beside: its requests are not part of the conversation, such as those for a summary. They have no round.
+        error: the kind of the last error.
     """
 
     cycle: CycleSpans
@@ -443,11 +448,11 @@ class _SessionSpans:
 
     @property
     def current(self) -> Span | None:
-        """What a new span of this session, or of one that it starts, is part of."""
+        """The parent of the next span."""
         return self._round or self._invocation or self.whole or self.above()
 
     def take(self, event: Event) -> None:  # noqa: C901, PLR0912  one case an event
-        """Take an event of the session."""
+        """Process an event of the session."""
         match event:
             case SubagentEvent(agent, inner):
                 self._take_of(agent, inner)
@@ -473,7 +478,7 @@ class _SessionSpans:
             case LimitReached(limit=limit):
                 self._note("limit", {"pullwright.limit": self.cycle.word(limit)})
             case Warned():
-                # Also said where no summary could be had, of which nothing else tells.
+                # No other event reports that a summary failed.
                 if summary := self._children.get(SUMMARY_AGENT):
                     summary._end_request(_OTHER)  # noqa: SLF001  of the same class
             case ProcessingEnded() | SessionEnded():

@@ -1,4 +1,4 @@
-"""Whether traces are sent, as the standard variables of OpenTelemetry say; nothing of it is imported where they are not.
+"""Reads from OpenTelemetry's standard variables whether traces are sent. If not, no part of OpenTelemetry is imported.
 
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 https://opentelemetry.io/docs/specs/otel/protocol/exporter/
@@ -31,13 +31,13 @@ _INSTALL = "pip install 'pullwright[otel]'"
 def tracing(
     environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]
 ) -> Iterator[Tracing | None]:
-    """Open what sends the traces of this process, and at the end send what is left; None where none are asked for.
+    """Send traces while the block runs, and the remaining ones at its end; None if none are asked for.
 
     Args:
-        tell: shows a person one line, where the collector takes no spans.
+        tell: shows a person one line, such as why the collector does not accept spans.
 
     Raises:
-        ConfigurationError: a variable makes no sense, or the extra is not installed.
+        ConfigurationError: a variable has an invalid value, or the extra is not installed.
     """
     opened = open_tracing(environ, clock, tell)
     try:
@@ -48,10 +48,10 @@ def tracing(
 
 
 def open_tracing(environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]) -> Tracing | None:
-    """Open what sends the traces of this process, which has to be closed; None where none are asked for.
+    """Return what sends the traces of this process, to be closed by the caller; None if none are asked for.
 
     Raises:
-        ConfigurationError: a variable makes no sense, or the extra is not installed.
+        ConfigurationError: a variable has an invalid value, or the extra is not installed.
     """
     variable = next((name for name in _ENDPOINTS if environ.get(name, "").strip()), None)
     if variable is None or _is_off(environ):
@@ -73,7 +73,7 @@ def open_tracing(environ: Mapping[str, str], clock: Clock, tell: Callable[[str],
         raise ConfigurationError(
             f"{variable} asks for traces, which need the package {error.name}: {_INSTALL}, or set {_DISABLED}=true"
         ) from None
-    except (ValueError, RuntimeError) as error:  # what the library raises; some variables are read on import
+    except (ValueError, RuntimeError) as error:  # raised by the library, which reads some variables on import
         raise ConfigurationError(f"a variable of OpenTelemetry (OTEL_...) makes no sense: {error}") from None
 
 
@@ -85,7 +85,7 @@ def _is_off(environ: Mapping[str, str]) -> bool:
 
 
 def _collector(variable: str, url: str) -> str:
-    """Return the host and port of an address, without a user and a path, which may be secret."""
+    """Return the host and port of an address, without user and path, which may be secret."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -40,6 +40,15 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
 from orchestrator.engine.contracts.native import Native
+from orchestrator.engine.profiles.anthropic import anthropic_tools
+from orchestrator.engine.profiles.assistant import assistant_tools
+from orchestrator.engine.profiles.explorer import explorer_tools
+from orchestrator.engine.profiles.gemini import gemini_tools
+from orchestrator.engine.profiles.minimal import minimal_tools
+from orchestrator.engine.profiles.openai import openai_tools
+from orchestrator.engine.profiles.planner import planner
+from orchestrator.engine.profiles.small import small
+from orchestrator.engine.session.subagents import Subagents
 from tests.doubles.collector import Collector
 from tests.tables import table
 
@@ -183,6 +192,7 @@ def test_a_span_names_models_servers_and_repositories_and_no_path(collector: Col
         *these(begun(repository="/home/canary"), Compacted(9, 1, 1, "canary", "canary"), ENDED),
         *these(begun(), CycleEnded({"outcome": "found"})),
         *these(begun(model="prepared"), turn(1, "prepared"), reply("prepared"), ENDED),
+        *these(begun(), turn(1, "openai-chat:/home/canary/m.gguf"), reply("~/canary/m.gguf")),
         api_url="http://[::1]:8080/canary/v1",
     )
     urls = [one.attributes.get("vcs.repository.url.full") for one in cycles]
@@ -190,17 +200,24 @@ def test_a_span_names_models_servers_and_repositories_and_no_path(collector: Col
         "https://github.com/ada/calc",
         "https://ghe.example.com/ada/calc",
         None,
-        "https://github.com/ada/calc",
+        *["https://github.com/ada/calc"] * 2,
     ]
     names = [one.name for one in cycles[0].walk() if one.name.startswith("execute_tool")]
     assert names == ["execute_tool files_list", "execute_tool _OTHER"]
     requests = [one for cycle in cycles for one in cycle.walk() if one.kind == "client"]
     served = [(one.attributes.get("server.address"), one.attributes.get("server.port")) for one in requests]
-    assert served == [("::1", 8080), ("api.openai.com", 443), ("api.openai.com", 443), (None, None)]
+    assert served == [
+        ("::1", 8080),
+        ("api.openai.com", 443),
+        ("api.openai.com", 443),
+        (None, None),
+        ("api.openai.com", 443),
+    ]
     operations = [one.attributes["gen_ai.operation.name"] for one in requests]
-    assert operations == ["chat", "chat", "embeddings", "chat"]
+    assert operations == ["chat", "chat", "embeddings", "chat", "chat"]
     answered = [one.attributes["gen_ai.response.model"] for one in requests]
-    assert answered == ["claude-x-1", "_OTHER", "openai:embed-x", "prepared"]
+    assert answered == ["claude-x-1", "_OTHER", "openai:embed-x", "prepared", "m.gguf"]
+    assert requests[-1].attributes["gen_ai.request.model"] == "m.gguf"
     counted = {
         name: value for name, value in requests[0].attributes.items() if name.startswith("gen_ai.usage")
     }
@@ -229,6 +246,30 @@ def test_a_span_names_models_servers_and_repositories_and_no_path(collector: Col
 )
 def test_nothing_is_sent_unless_the_standard_variables_say_so(environ: dict[str, str]) -> None:
     assert open_tracing(environ, ManualClock(), lambda _: None) is None
+
+
+def test_each_tool_of_each_profile_is_named(collector: Collector) -> None:
+    assert collector.bodies == []
+    agents = Subagents(lambda _: NotImplemented)
+    made = [
+        anthropic_tools(),
+        assistant_tools(),
+        explorer_tools(),
+        gemini_tools(),
+        openai_tools(),
+        small().tools,
+    ]
+    made += [
+        minimal_tools(submit=True),
+        planner().tools,
+        agents.tools(other_models=True),
+        agents.background_tools(),
+    ]
+    names = {tool.name for tools in made for tool in tools}
+    tracing = Tracing("here", {}, ManualClock(), lambda _: None)
+    tracing.close()
+    assert len(names) >= 30
+    assert names - tracing.own_tools == set()
 
 
 def test_the_end_does_not_wait_for_a_collector_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
