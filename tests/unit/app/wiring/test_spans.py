@@ -53,7 +53,9 @@ from tests.doubles.collector import Collector
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from orchestrator.engine.tools.base import Tool
 
 ASKED = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 MODEL, OTHER = "anthropic:claude-x", "openai:gpt-x"
@@ -251,20 +253,9 @@ def test_nothing_is_sent_unless_the_standard_variables_say_so(environ: dict[str,
 def test_each_tool_of_each_profile_is_named(collector: Collector) -> None:
     assert collector.bodies == []
     agents = Subagents(lambda _: NotImplemented)
-    made = [
-        anthropic_tools(),
-        assistant_tools(),
-        explorer_tools(),
-        gemini_tools(),
-        openai_tools(),
-        small().tools,
-    ]
-    made += [
-        minimal_tools(submit=True),
-        planner().tools,
-        agents.tools(other_models=True),
-        agents.background_tools(),
-    ]
+    made: list[Iterable[Tool]] = [anthropic_tools(), assistant_tools(), explorer_tools(), gemini_tools()]
+    made += [openai_tools(), minimal_tools(submit=True), small().tools, planner().tools]
+    made += [agents.tools(other_models=True), agents.background_tools()]
     names = {tool.name for tools in made for tool in tools}
     tracing = Tracing("here", {}, ManualClock(), lambda _: None)
     tracing.close()
