@@ -33,6 +33,7 @@ _LEAKING = (
     "GEMINI_",
     "GOOGLE_",
     "XDG_",
+    "OTEL_",
 )
 _NUMBERS = itertools.count()
 

@@ -435,11 +435,13 @@ class TurnStarted:
         tokens: the reservation for this request: the most tokens it may use. None in journals of older
             versions.
         usd: the same in US dollars; None if the price is unknown.
+        model: the name of the model that is asked first. Empty in journals of older versions.
     """
 
     round: int
     tokens: int | None = None
     usd: float | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ _SECRET_PAIRS = frozenset(
     }
     | {("deploy", "hook"), ("build", "hook"), ("service", "account"), ("fastlane", "session")}
     | {("npm", "otp"), ("config", "otp")}
+    | {(word, "headers") for word in ("otlp", "traces", "metrics", "logs")}
 )
 _HARMLESS_NAMES = frozenset({"pwd", "oldpwd", "gpg_key"})
 """The shell's folders, and the fingerprint of a public key in images of Docker's library."""
@@ -136,6 +137,9 @@ _URL_WITH_USER = re.compile(r"://([^/\s?#@:]*)(?::([^/\s?#]*))?@")
 _LONG_USER_CHARS = 20
 _KEY_FILE = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|\"private_key\"")
 
+# What signs in at a collector: https://opentelemetry.io/docs/specs/otel/protocol/exporter/
+_COLLECTOR_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")
+
 _COMMON_VALUES = frozenset(
     {
         "password",
@@ -182,12 +186,17 @@ def is_secret(name: str, value: str) -> bool:
 def parts_to_hide(name: str, value: str) -> list[str]:
     """Return the parts of a variable's value that must not appear in any text.
 
-    These are the whole value of a secret, unless it is an ordinary word that texts contain anyway, and the
-    password
-    in a URL, both encoded and decoded.
+    These are the whole value of a secret, unless it is an ordinary word that texts contain anyway; the password
+    in a URL, both encoded and decoded; and the value of each header in a list of HTTP headers.
     """
     text = value.strip()
     found = [text] if (is_secret_name(name) or _KEY_FILE.search(text)) and not is_ordinary(text) else []
+    if _COLLECTOR_HEADERS.fullmatch(name):
+        for header in text.split(","):
+            part = header.partition("=")[2].strip() or header.strip()
+            # The last form is the part after the scheme, as in `Basic dXNlcjpwYXNz`.
+            forms = (part, unquote(part), unquote(part).rpartition(" ")[2])
+            found += [form for form in forms if not is_ordinary(form)]
     for match in _URL_WITH_USER.finditer(text):
         user, password = match.groups()
         part = password or (user if len(user) >= _LONG_USER_CHARS else "")

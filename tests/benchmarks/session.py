@@ -1,4 +1,4 @@
-"""What the agent loop costs by itself: a step at any length, many sessions, memory, the first event.
+"""What the agent loop costs by itself: a step at any length, with traces, many sessions, memory, the first event.
 
 The model is a replay and the tool does nothing, so all time that is measured is our own.
 Run: python -m tests.benchmarks.session
@@ -7,16 +7,21 @@ Run: python -m tests.benchmarks.session
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import tracemalloc
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.app.wiring.tracing import tracing
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.events import CycleStarted
 from orchestrator.core.messages import (
     FinishReason,
     Message,
@@ -43,8 +48,9 @@ from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from orchestrator.core.events import Emit
     from orchestrator.engine.models.wire import Wire
 
 LENGTHS = (100, 1_000, 10_000)
@@ -85,18 +91,18 @@ def replies(steps: int) -> list[Response]:
     return [*listed, Response(Message.assistant("Done."), FinishReason.STOP, Usage(10, 5), "replay")]
 
 
-def session(folder: Path, steps: int) -> Session:
+def session(folder: Path, steps: int, emit: Emit | None = None) -> Session:
     return Session(
         profile=Profile("bench", ToolRegistry([noop()]), "Base."),
         environment=LocalEnvironment(folder),
         model=ReplayModel("replay", replies(steps)),
-        host=Host(system=lambda _shown: "System."),
+        host=Host(system=lambda _shown: "System.", emit=emit),
     )
 
 
-async def one(folder: Path, steps: int) -> float:
+async def one(folder: Path, steps: int, emit: Emit | None = None) -> float:
     """Seconds of a whole session, its events read as a host reads them."""
-    async with session(folder, steps) as talking:
+    async with session(folder, steps, emit) as talking:
         start = time.perf_counter()
         async for _event in talking.submit("Go"):
             pass
@@ -112,6 +118,59 @@ async def per_step(folder: Path) -> None:
     }
     for steps, each in seconds.items():
         print(f"{steps:>10,} steps{'':25}{each * 1000:8.3f}ms{each / seconds[LENGTHS[0]]:10.2f}")
+
+
+ANSWERS = """
+import http.server
+class Takes(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Takes)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"""
+"""A collector in a process of its own, which takes everything."""
+
+
+@contextmanager
+def collector() -> Iterator[str]:
+    """The address of a collector in a process of its own."""
+    with subprocess.Popen([sys.executable, "-c", ANSWERS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.kill()
+
+
+async def traces(folder: Path) -> None:
+    """CPU time of a step whose events become spans that a collector takes, against the same step without."""
+    steps, turns = 1_000, 5
+    with collector() as address:
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = address
+        told: list[str] = []
+        with tracing(os.environ, SystemClock(), told.append) as opened:
+            assert opened is not None
+            spans = opened.follow("")
+            spans(CycleStarted("run", "ada/calc", "replay", "native"))
+            seconds: dict[str, list[float]] = {"off": [], "on": []}
+            for turn in range(turns + 1):  # in turns, so that a busy machine is busy for both
+                for name, emit in (("off", None), ("on", spans)):
+                    start = time.process_time()  # of all threads, also the one that sends
+                    await one(folder, steps, emit)
+                    seconds[name] += [(time.process_time() - start) / steps] if turn else []
+        assert told == []
+        del os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
+    off = statistics.median(seconds["off"])
+    print(f"\nTraces, CPU of a step of {steps:,}, replay model, 3 spans{'':6}{'a step':>10}{'ratio':>10}")
+    for name, values in seconds.items():
+        each = statistics.median(values)
+        print(f"{name:32}{each * 1000:8.3f}ms{each / off:10.2f}")
 
 
 async def many(folder: Path) -> None:
@@ -231,6 +290,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         await per_step(folder)
+        await traces(folder)
         await many(folder)
         await memory(folder)
     prefixes()

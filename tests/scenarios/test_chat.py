@@ -425,6 +425,9 @@ def test_what_is_heavy_is_loaded_behind_the_prompt(
         after = set(re.findall(r"^import time: .*\| +(\S+)$", person.wait_for("Here."), re.MULTILINE))
     assert not before & AFTER_THE_PROMPT
     assert {"jinja2", "rich", "orchestrator.app.wiring", "orchestrator.engine"} <= after
+    assert [
+        name for name in before | after if name.startswith("opentelemetry")
+    ] == []  # nobody asked for traces
 
 
 def test_tab_completes_commands_and_paths(stage: Stage, terminal: Talk, at: Path) -> None:

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tests.doubles.collector import Collector
 from tests.doubles.model_server import gated
 from tests.scenarios.stage import FILES, FINISH, FIX_IT, Stage, add_commit, branches, do, make_repository
 
@@ -34,14 +35,21 @@ PROPOSE = do(WRITE, ("create_pull_request", {"title": "Write a", "body": ""}), F
 
 
 @contextmanager
-def worker(file: Path, url: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
-    """A worker of the fleet in a process of its own, once it takes turns."""
+def worker(
+    file: Path, url: str, *options: str, traces: str = ""
+) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    """A worker of the fleet in a process of its own, once it takes turns. `traces` is a collector's address."""
     with subprocess.Popen(
         [sys.executable, "-m", "orchestrator", "fleet", "run", "--config", str(file), "--json", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **SECRETS, "PULLWRIGHT_DATABASE_URL": url},
+        env={
+            **os.environ,
+            **SECRETS,
+            "PULLWRIGHT_DATABASE_URL": url,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": traces,
+        },
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -102,7 +110,7 @@ def test_each_repository_has_its_turn_and_no_secret_gets_into_the_database(
     stage: Stage, file: Path, fleet_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.script(PROPOSE, PROPOSE)
-    with worker(file, fleet_database) as (process, out, _):
+    with Collector() as collector, worker(file, fleet_database, traces=collector.root) as (process, out, _):
         # A look for the next task comes before the other's task; each is looked at again by its schedule.
         done = [(one["repository"], one["outcome"]) for one in results(out, 4)]
         assert done == [
@@ -110,6 +118,13 @@ def test_each_repository_has_its_turn_and_no_secret_gets_into_the_database(
         ]
         state = status(stage, file, fleet_database, monkeypatch)
         end(process)
+        traced = [one.attributes["pullwright.outcome"] for one in collector.roots]
+    assert sorted(traced) == [
+        "no_task",
+        "no_task",
+        "proposed",
+        "proposed",
+    ]  # a look that found a task has none
     assert all(branches(file.parent / name) for name in ("one", "two"))
     assert [one["version"] for one in state["workers"]]
     assert {one["repository"]: one["cycles_today"] for one in state["repositories"]} == {

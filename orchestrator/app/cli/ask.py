@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,13 @@ from orchestrator.app.cli.arguments import (
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.state import StateView
 from orchestrator.app.wiring.chat import build_chat
+from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import as_json_text, clean, environment_redactor
 from orchestrator.bot.chat.conversation import begun_in
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.core.events import Warned
 from orchestrator.engine.session.loop import EndKind
 
 if TYPE_CHECKING:
@@ -49,14 +52,18 @@ def ask(options: argparse.Namespace) -> int:
         raise UsageError("there is nothing on standard input: say in words what you want to know")
     view = LiveView.on_stderr(plain=options.plain, answers=True)
     emit = StateView(view, SystemClock(), view.tell) if options.debug else view
-    try:
-        program = build_chat("ask", options.repo, given_settings(options), os.environ, Path.cwd(), emit)
-        if options.resume:
-            program.begun = begun_in(program.context.home, options.resume)
-    except PullwrightError as error:
-        return _report(CycleResult(None), "", error, as_json=options.json)
-    with view:
-        result, end, stopped = asyncio.run(_ask(program, question))
+    with ExitStack() as stack:
+        try:
+            traces = stack.enter_context(tracing(os.environ, SystemClock(), lambda said: view(Warned(said))))
+            program = build_chat(
+                "ask", options.repo, given_settings(options), os.environ, Path.cwd(), emit, tracing=traces
+            )
+            if options.resume:
+                program.begun = begun_in(program.context.home, options.resume)
+        except PullwrightError as error:
+            return _report(CycleResult(None), "", error, as_json=options.json)
+        with view:
+            result, end, stopped = asyncio.run(_ask(program, question))
     answer = program.redactor.redact(clean(end.text)) if end and end.kind in _ANSWERS else ""
     return _report(result, answer, stopped, as_json=options.json)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.app.cli.chat_view import ChatView
     from orchestrator.app.cli.server_questions import ServerQuestions
     from orchestrator.app.wiring.chat import ChatProgram
+    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.chat.conversation import Answer
     from orchestrator.core.events import Event
     from orchestrator.engine.mcp.elicitation import AnswerValue, ServerQuestion
@@ -67,7 +68,11 @@ def chat(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--contract {options.contract} is for tasks: a conversation takes native or single-step"
         )
-    return asyncio.run(Chat(options).run())
+    talk = Chat(options)
+    try:
+        return asyncio.run(talk.run())
+    finally:
+        talk.close_traces()
 
 
 class Chat:
@@ -85,6 +90,7 @@ class Chat:
         self._view: ChatView | None = None
         self._making = threading.Lock()
         self._state_view: Callable[[Event], None] | None = None
+        self._traces: Tracing | None = None
         self._input: PromptSession[str] | None = None
         self._asking = asyncio.Lock()
         self._working: asyncio.Task[Any] | None = None
@@ -134,6 +140,11 @@ class Chat:
         finally:
             await self._leave()
         return status
+
+    def close_traces(self) -> None:
+        """Send the remaining traces, if traces are sent."""
+        if self._traces is not None:
+            self._traces.close()
 
     async def _take_up(self) -> None:
         """Take up the task of a run, before anything is typed."""
@@ -353,11 +364,15 @@ class Chat:
 
     def _build(self) -> ChatProgram:
         from orchestrator.app.wiring.chat import build_chat
+        from orchestrator.app.wiring.tracing import open_tracing
         from orchestrator.bot.chat.conversation import begun_in
+        from orchestrator.core.clock import SystemClock
+        from orchestrator.core.events import Warned
         from orchestrator.engine.mcp.elicitation import PersonAtTerminal
 
         refuse_secrets(self._options)
         person = PersonAtTerminal(self._questions.show_page, self.answer_server)
+        self._traces = open_tracing(os.environ, SystemClock(), lambda said: self._emit(Warned(said)))
         program = build_chat(
             "chat",
             self._options.repo,
@@ -369,6 +384,7 @@ class Chat:
             person=person if self._is_terminal else None,
             run=self._options.run,
             dry_run=self._options.dry_run,
+            tracing=self._traces,
         )
         if self._options.resume:
             program.begun = begun_in(program.context.home, self._options.resume)

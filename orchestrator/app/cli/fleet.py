@@ -9,17 +9,18 @@ import random
 import re
 import signal
 import socket
-import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, NOTHING
-from orchestrator.app.cli.worker import Members, cycle_json, cycle_line
+from orchestrator.app.cli.worker import Members, cycle_json, cycle_line, say
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.settings import nearest_to
+from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import as_json_text, clean, money, short_line
 from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.cycle.parts import Outcome, Stop
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.app.config.fleet import FleetFile
+    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.fleet.engine import FleetEngine
     from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, QueuedTurn, RepositoryState
@@ -61,7 +63,8 @@ def fleet(options: argparse.Namespace) -> int:
     secrets = [value for one in file.repositories for value in secret_values(one.environ)]
     redactor = Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
     if options.action == "run":
-        return asyncio.run(FleetRun(file, options, redactor, url).run())
+        with tracing(os.environ, SystemClock(), partial(say, redactor)) as traces:
+            return asyncio.run(FleetRun(file, options, redactor, url, traces).run())
     keys = Members(options, Home.of(os.environ), SystemClock()).keys(file.repositories)
     with _opened(url) as store:
         return _ACTIONS[options.action](store, options, keys)
@@ -107,7 +110,14 @@ def _opened(url: str) -> Iterator[FleetStore]:
 class FleetRun:
     """One worker of a fleet, from its start to its end."""
 
-    def __init__(self, file: FleetFile, options: argparse.Namespace, redactor: Redactor, url: str) -> None:
+    def __init__(
+        self,
+        file: FleetFile,
+        options: argparse.Namespace,
+        redactor: Redactor,
+        url: str,
+        traces: Tracing | None,
+    ) -> None:
         self._store = _store(url, patient=True)
         from orchestrator.bot.fleet.engine import LEASE_SECONDS, EngineOptions, FleetEngine, new_worker_name
         from orchestrator.bot.fleet.worker import FleetWorker
@@ -119,7 +129,7 @@ class FleetRun:
         self._stop = Stop()
         self._ended = asyncio.Event()
         name = new_worker_name(socket.gethostname())
-        make = Members(options, Home.of(os.environ), self._clock)
+        make = Members(options, Home.of(os.environ), self._clock, traces)
         source = random.SystemRandom()
         members = {make.key(one): make.member(one) for one in file.repositories}
         self._worker = FleetWorker(
@@ -221,7 +231,7 @@ class FleetRun:
             )
 
     def _say(self, text: str) -> None:
-        print(f"pullwright: {self._redactor.redact(clean(text))}", file=sys.stderr, flush=True)
+        say(self._redactor, text)
 
 
 def _named(typed: str, keys: Mapping[str, str], config: str) -> str:

@@ -8,6 +8,7 @@ import random
 import shlex
 import signal
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
 from orchestrator.app.cli.live import LiveView
 from orchestrator.app.wiring.program import RunRequest, build_program
+from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import (
     amounts,
     as_json_text,
@@ -55,13 +57,17 @@ def run(options: argparse.Namespace) -> int:
         demo=options.demo,
         dry_run=options.dry_run,
     )
-    try:
-        emit = _with_state(view) if options.debug else view
-        program = build_program(request, given_settings(options), os.environ, Path.cwd(), emit)
-    except PullwrightError as error:
-        return _refuse(error, as_json=options.json)
-    with view:
-        return asyncio.run(_run(program, options, view))
+    with ExitStack() as stack:
+        try:
+            emit = _with_state(view) if options.debug else view
+            traces = stack.enter_context(tracing(os.environ, SystemClock(), lambda said: view(Warned(said))))
+            program = build_program(
+                request, given_settings(options), os.environ, Path.cwd(), emit, tracing=traces
+            )
+        except PullwrightError as error:
+            return _refuse(error, as_json=options.json)
+        with view:
+            return asyncio.run(_run(program, options, view))
 
 
 def _with_state(view: LiveView) -> Emit:

@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
+from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import as_json_text, clean, local_time, money, short_line
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
@@ -29,7 +31,7 @@ from orchestrator.bot.worker.schedule import Alarms, make_schedule
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, Waiter
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.repositories import Commands, repository_key
+from orchestrator.core.repositories import PROGRAM, Commands, repository_key
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config.fleet import Address, FleetFile, FleetRepository
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring.program import Program
+    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.worker.schedule import Schedule
     from orchestrator.bot.worker.worker import NextStep
@@ -60,13 +63,21 @@ def worker(options: argparse.Namespace) -> int:
     file = load_fleet(Path(options.config).expanduser(), os.environ)
     secrets = [value for one in file.repositories for value in secret_values(one.environ)]
     redactor = Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
-    return asyncio.run(_WorkerRun(file, options, redactor).run())
+    with tracing(os.environ, SystemClock(), partial(say, redactor)) as traces:
+        return asyncio.run(_WorkerRun(file, options, redactor, traces).run())
+
+
+def say(redactor: Redactor, text: str) -> None:
+    """Print a line on standard error, without secrets."""
+    print(f"{PROGRAM}: {redactor.redact(clean(text))}", file=sys.stderr, flush=True)
 
 
 class _WorkerRun:
     """The parts of one run of the worker."""
 
-    def __init__(self, file: FleetFile, options: argparse.Namespace, redactor: Redactor) -> None:
+    def __init__(
+        self, file: FleetFile, options: argparse.Namespace, redactor: Redactor, traces: Tracing | None
+    ) -> None:
 
         self._file = file
         self._options = options
@@ -76,7 +87,7 @@ class _WorkerRun:
         self._stop = Stop()
         self._outcomes: set[str] = set()
         waiting = Waiter(self._clock, self._turned)
-        make = Members(options, self._home, self._clock)
+        make = Members(options, self._home, self._clock, traces)
         self._fleet = Fleet(
             [make.member(one) for one in file.repositories],
             self._clock,
@@ -158,16 +169,19 @@ class _WorkerRun:
         loop.add_signal_handler(signal.SIGTERM, self._fleet.stop_at_once)
 
     def _say(self, text: str) -> None:
-        print(f"pullwright: {self._redactor.redact(clean(text))}", file=sys.stderr, flush=True)
+        say(self._redactor, text)
 
 
 class Members:
     """Makes the members of one fleet."""
 
-    def __init__(self, options: argparse.Namespace, home: Home, clock: Clock) -> None:
+    def __init__(
+        self, options: argparse.Namespace, home: Home, clock: Clock, traces: Tracing | None = None
+    ) -> None:
         self._options = options
         self._home = home
         self._clock = clock
+        self._traces = traces
         self._typed = given_settings(options)
         self._names: dict[str, str] = {}
 
@@ -244,7 +258,7 @@ class Members:
             member.active_at = self._clock.monotonic()
 
         request = RunRequest(repository.name, dry_run=self._options.dry_run)
-        return build_program(request, flags, repository.environ, Path.cwd(), heard)
+        return build_program(request, flags, repository.environ, Path.cwd(), heard, tracing=self._traces)
 
 
 def quota_of(settings: Settings) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config.settings import Loaded, Settings
+    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
 
@@ -31,6 +32,7 @@ class BuildContext:
 
     Attributes:
         environ: the variables of the environment, which hold secrets.
+        tracing: sends the traces of this process; None if none are sent.
     """
 
     loaded: Loaded
@@ -40,6 +42,7 @@ class BuildContext:
     emit: Emit
     stop: Stop
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tracing: Tracing | None = None
 
     @classmethod
     def of(  # noqa: PLR0913  what a person typed, and the world around
@@ -51,6 +54,7 @@ class BuildContext:
         emit: Emit = ignore_event,
         stop: Stop | None = None,
         clock: Clock | None = None,
+        tracing: Tracing | None = None,
     ) -> BuildContext:
         """Read the configuration. Without a `stop` nobody asks for an end.
 
@@ -58,7 +62,7 @@ class BuildContext:
             ConfigurationError: an option or a key is wrong.
         """
         loaded, keys, home = load_settings(flags, environ, cwd), ApiKeys.of(environ), Home.of(environ)
-        return cls(loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), environ)
+        return cls(loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), environ, tracing)
 
     @property
     def settings(self) -> Settings:

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.chat_cycles import PullDraft, RunToTake
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import OnDisk
+    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.chat.conversation import Answer, EarlierConversation
     from orchestrator.bot.cycle.act import CycleSession
     from orchestrator.bot.cycle.parts import CycleResult, Guards, MakeForeignTools
@@ -510,6 +511,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     run: str | None = None,
     dry_run: bool = False,
     clock: Clock | None = None,
+    tracing: Tracing | None = None,
 ) -> ChatProgram:
     """Read the configuration and build what a conversation needs. Nothing is contacted but a server of this machine.
 
@@ -520,6 +522,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         person: who MCP servers may show a page and ask; None where nobody is there.
         run: the cycle whose task is taken up, with its repository; None where the conversation is about none.
         dry_run: what is proposed is shown, and not pushed.
+        tracing: sends the traces of this process; None if none are sent.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.
@@ -527,8 +530,9 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
         WorkspaceError: the folder named is no git repository.
     """
     bus = EventBus(view)
-    context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock, tracing=tracing)
     settings, chosen = context.settings, choose_model(context)
+    bus.trace(tracing, chosen)
     recorded = chosen.foreign
     mcp = open_servers(context, person) if recorded is None else None
     redactor = Redactor([*secret_values(environ), *(mcp.config.secrets if mcp else ())])

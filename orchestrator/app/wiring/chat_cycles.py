@@ -192,7 +192,9 @@ class FolderProposals:
         wanted = TaskSelection(conversation=(conversation.first_run, draft.title))
         chosen = replace(self.maker.chosen, model=conversation.session.model)
         maker = replace(self.maker, chosen=chosen)
-        program = maker.make(site, wanted, operator, EventBus(self.maker.view))
+        bus = EventBus(self.maker.view)
+        bus.trace(self.maker.context.tracing, self.maker.chosen)
+        program = maker.make(site, wanted, operator, bus)
         try:
             result = await _to_its_end(program)
         finally:

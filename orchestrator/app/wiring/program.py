@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.mcp import McpMaker
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.repository import Site
+    from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import CycleParts, CycleResult
     from orchestrator.core.clock import Clock
@@ -73,7 +74,7 @@ _CYCLES_A_SCRATCH = 100
 
 
 class EventBus:
-    """An `Emit` that passes events to the journal of the cycle that runs, and then to the view of the whole run.
+    """An `Emit` that passes events to the journal of the cycle that runs, to traces, and to the view of the whole run.
 
     Where the journal cannot be written, the round that is paid for is still carried out.
 
@@ -85,11 +86,16 @@ class EventBus:
         self.view = view
         self.error: DiskFullError | JournalError | None = None
         self._journal: Emit | None = None
+        self._spans: Emit | None = None
         self._stop: Stop | None = None
 
     def record(self, journal: Emit, stop: Stop) -> None:
         """Write events to this journal from now on. The first failure asks for an end after the round."""
         self._journal, self._stop, self.error = journal, stop, None
+
+    def trace(self, tracing: Tracing | None, chosen: ChosenModel) -> None:
+        """Make spans from the events that follow, if traces are sent."""
+        self._spans = tracing.follow(chosen.api_url) if tracing is not None else None
 
     def forget(self) -> None:
         """Write to no journal any more."""
@@ -104,6 +110,8 @@ class EventBus:
                 self.error = error
                 self._stop.request()
                 self.view(Warned(str(error)))
+        if self._spans is not None:
+            self._spans(event)
         self.view(event)
 
 
@@ -240,11 +248,13 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     *,
     stop: Stop | None = None,
     clock: Clock | None = None,
+    tracing: Tracing | None = None,
 ) -> Program:
     """Read the configuration and build everything that a run needs.
 
     Args:
         stop: how a person asks for the end, and how long is waited for others; None is a new one that waits.
+        tracing: sends the traces of this process; None if none are sent.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.
@@ -252,7 +262,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         WorkspaceError: the folder named is no git repository.
     """
     bus = EventBus(view)
-    context = BuildContext.of(flags, environ, cwd, emit=bus, stop=stop, clock=clock)
+    context = BuildContext.of(flags, environ, cwd, emit=bus, stop=stop, clock=clock, tracing=tracing)
     if request.demo:
         repository, chosen = make_demo(context)
         request = RunRequest(repository, dry_run=request.dry_run, demo=True)
@@ -284,6 +294,7 @@ def assemble(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
     settings = context.settings
+    bus.trace(context.tracing, chosen)
     mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
     redactor = Redactor([*secret_values(context.environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)

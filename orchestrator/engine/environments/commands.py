@@ -56,17 +56,18 @@ _HARMLESS = frozenset(
     | VERSIONS
 )
 
-# Pullwright's and git's variables control programs; the others name agents that sign in for any program.
+# Variables of Pullwright and git control programs, and with those of OpenTelemetry a repository's own tests would
+# send to our collector. The others name agents that sign in for any program.
 _WITHHELD = re.compile(
-    r"(?:PULLWRIGHT|GIT)_.*|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
+    r"(?:PULLWRIGHT|GIT|OTEL)_.*|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
 )
 
 
 def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
     """Return those of this program's variables that a command gets.
 
-    `FILTERED` removes secrets (`orchestrator.core.secret_names`), all variables of Pullwright and of git, and
-    the sockets of agents that hold keys. It does not stop a hostile command from finding them elsewhere.
+    `FILTERED` removes secrets (`orchestrator.core.redaction`), all variables of Pullwright, git and OpenTelemetry,
+    and the sockets of agents that hold keys. It does not stop a hostile command from finding them elsewhere.
     """
     match policy:
         case EnvPolicy.ALL:

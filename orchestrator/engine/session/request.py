@@ -281,7 +281,8 @@ class SentRequest:
         request = replace(fixed, messages=self.messages, max_output_tokens=longest)
         with reservation:
             budget.rounds += 1
-            self.emit(TurnStarted(budget.rounds, reservation.worst.tokens, reservation.worst.usd))
+            worst = reservation.worst
+            self.emit(TurnStarted(budget.rounds, worst.tokens, worst.usd, self.asked))
             reservation.is_sent = True
             response = await (self._in_pieces(request) if self.next.stream else self._in_one(request))
             usd = self.next.price(response.usage)

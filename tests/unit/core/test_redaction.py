@@ -26,7 +26,7 @@ from tests.tables import table
 
 # From the documentation of the tools named by them.
 SECRET = """
-ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN OPENAI_API_KEY OPENAI_KEY GEMINI_API_KEY GOOGLE_API_KEY MISTRAL_API_KEY
+OTEL_EXPORTER_OTLP_HEADERS OTEL_EXPORTER_OTLP_TRACES_HEADERS ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN OPENAI_API_KEY OPENAI_KEY GEMINI_API_KEY GOOGLE_API_KEY MISTRAL_API_KEY
 COHERE_API_KEY GROQ_API_KEY XAI_API_KEY DEEPSEEK_API_KEY HF_TOKEN HUGGING_FACE_HUB_TOKEN WANDB_API_KEY KAGGLE_KEY
 REPLICATE_API_TOKEN LANGCHAIN_API_KEY PINECONE_API_KEY TAVILY_API_KEY BRAVE_API_KEY SERPAPI_KEY AZURE_OPENAI_KEY
 GITHUB_TOKEN GH_TOKEN GITHUB_PAT GH_PAT GH_ENTERPRISE_TOKEN GITLAB_TOKEN GITLAB_PRIVATE_TOKEN GITEA_TOKEN
@@ -185,6 +185,22 @@ def test_any_other_value_is_hidden(value: str) -> None:
 )
 def test_of_an_address_the_password_is_hidden(value: str, found: list[str]) -> None:
     assert parts_to_hide("SITE", value) == found
+
+
+@table(
+    ("value", "found"),
+    [
+        ("x-team=q7Zr2VbN9x", ["q7Zr2VbN9x"]),
+        (
+            "a=1,authorization=Basic%20dXNlcjpwYXNz",
+            ["Basic%20dXNlcjpwYXNz", "Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"],
+        ),
+        ("authorization=Bearer q7Zr2VbN9x , b=p4TmWq7Zr2", ["Bearer q7Zr2VbN9x", "q7Zr2VbN9x", "p4TmWq7Zr2"]),
+        ("q7Zr2VbN9x,a=1", ["q7Zr2VbN9x"]),
+    ],
+)
+def test_each_header_for_a_collector_is_found(value: str, found: list[str]) -> None:
+    assert parts_to_hide("OTEL_EXPORTER_OTLP_HEADERS", value) == [value, *found]
 
 
 @given(st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=8, max_size=30))

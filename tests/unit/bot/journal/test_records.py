@@ -202,6 +202,7 @@ def test_each_event_is_one_line_with_number_and_time(tmp_path: Path) -> None:
             "round": 1,
             "tokens": None,
             "usd": None,
+            "model": "",
         },
         {
             "seq": 2,

@@ -1,0 +1,96 @@
+"""Reads from OpenTelemetry's standard variables whether traces are sent. If not, no part of OpenTelemetry is imported.
+
+https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+https://opentelemetry.io/docs/specs/otel/protocol/exporter/
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from orchestrator.app.wiring.spans import Tracing
+    from orchestrator.core.clock import Clock
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_DISABLED = "OTEL_SDK_DISABLED"
+_EXPORTERS = "OTEL_TRACES_EXPORTER"
+_PROTOCOL = "http/protobuf"
+_EXPORTER = "otlp"
+_INSTALL = "pip install 'pullwright[otel]'"
+
+
+@contextmanager
+def tracing(
+    environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]
+) -> Iterator[Tracing | None]:
+    """Send traces while the block runs, and the remaining ones at its end; None if none are asked for.
+
+    Args:
+        tell: shows a person one line, such as why the collector does not accept spans.
+
+    Raises:
+        ConfigurationError: a variable has an invalid value, or the extra is not installed.
+    """
+    opened = open_tracing(environ, clock, tell)
+    try:
+        yield opened
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+def open_tracing(environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]) -> Tracing | None:
+    """Return what sends the traces of this process, to be closed by the caller; None if none are asked for.
+
+    Raises:
+        ConfigurationError: a variable has an invalid value, or the extra is not installed.
+    """
+    variable = next((name for name in _ENDPOINTS if environ.get(name, "").strip()), None)
+    if variable is None or _is_off(environ):
+        return None
+    collector = _collector(variable, environ[variable].strip())
+    for name in _PROTOCOLS:
+        protocol = environ.get(name, "").strip()
+        if protocol not in {"", _PROTOCOL}:
+            raise ConfigurationError(
+                f"{name} is {protocol}: traces are sent by {_PROTOCOL} only, for which collectors listen on port 4318"
+            )
+        if protocol:
+            break
+    try:
+        from orchestrator.app.wiring.spans import Tracing
+
+        return Tracing(collector, environ, clock, tell)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{variable} asks for traces, which need the package {error.name}: {_INSTALL}, or set {_DISABLED}=true"
+        ) from None
+    except (ValueError, RuntimeError) as error:  # raised by the library, which reads some variables on import
+        raise ConfigurationError(f"a variable of OpenTelemetry (OTEL_...) makes no sense: {error}") from None
+
+
+def _is_off(environ: Mapping[str, str]) -> bool:
+    if environ.get(_DISABLED, "").strip().lower() == "true":
+        return True
+    exporters = {name.strip() for name in environ.get(_EXPORTERS, "").split(",")} - {""}
+    return bool(exporters) and _EXPORTER not in exporters
+
+
+def _collector(variable: str, url: str) -> str:
+    """Return the host and port of an address, without user and path, which may be secret."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    if not host or parts.scheme not in {"http", "https"}:
+        raise ConfigurationError(f"{variable} is no address of a collector: write it as http://HOST:4318")
+    return f"{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
