@@ -31,13 +31,10 @@ _INSTALL = "pip install 'pullwright[otel]'"
 def tracing(
     environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]
 ) -> Iterator[Tracing | None]:
-    """Send traces while the block runs, and the remaining ones at its end; None if none are asked for.
+    """Send traces while the block runs, and the remaining ones at its end; None if none are sent.
 
     Args:
         tell: shows a person one line, such as why the collector does not accept spans.
-
-    Raises:
-        ConfigurationError: a variable has an invalid value, or the extra is not installed.
     """
     opened = open_tracing(environ, clock, tell)
     try:
@@ -48,14 +45,22 @@ def tracing(
 
 
 def open_tracing(environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]) -> Tracing | None:
-    """Return what sends the traces of this process, to be closed by the caller; None if none are asked for.
+    """Return what sends the traces of this process, to be closed by the caller; None if none are sent.
 
-    Raises:
-        ConfigurationError: a variable has an invalid value, or the extra is not installed.
+    A machine may set the variables for other programs. So a value that cannot be used here, or a missing extra, is
+    reported in one line, and work goes on without traces.
     """
     variable = next((name for name in _ENDPOINTS if environ.get(name, "").strip()), None)
     if variable is None or _is_off(environ):
         return None
+    try:
+        return _opened(variable, environ, clock, tell)
+    except ConfigurationError as error:
+        tell(f"no traces are sent: {error}; {_DISABLED}=true switches tracing off")
+        return None
+
+
+def _opened(variable: str, environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]) -> Tracing:
     collector = _collector(variable, environ[variable].strip())
     for name in _PROTOCOLS:
         protocol = environ.get(name, "").strip()
@@ -71,7 +76,7 @@ def open_tracing(environ: Mapping[str, str], clock: Clock, tell: Callable[[str],
         return Tracing(collector, environ, clock, tell)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{variable} asks for traces, which need the package {error.name}: {_INSTALL}, or set {_DISABLED}=true"
+            f"{variable} asks for traces, which need the package {error.name}: {_INSTALL}"
         ) from None
     except (ValueError, RuntimeError) as error:  # raised by the library, which reads some variables on import
         raise ConfigurationError(f"a variable of OpenTelemetry (OTEL_...) makes no sense: {error}") from None
