@@ -327,7 +327,7 @@ class ConfinedTree:
         is_above_kernel = any(is_above(self._roots[1], folder) for folder in _KERNEL_FOLDERS)
         if is_above_kernel or os.fstat(self._root_fd).st_dev in self._kernels:
             self.close()
-            raise _refused(str(root), "it shows the system, not a project")
+            raise _refused(str(root), "it belongs to the system, not to a project")
         self._submodules = frozenset(split_path(path) for path in submodules)
         self._numbers = itertools.count()
 

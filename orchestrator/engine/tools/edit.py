@@ -300,7 +300,7 @@ class _Edit:
         edited = "".join([*pieces, text[end:]])
         name, terms = self.name, self.terms
         if edited == text:
-            return Failed(f"{name} would not change: {terms.new} is what is there already.")
+            return Failed(f"{name} would not change: it has the text of {terms.new} already.")
         before = self.file.with_text(self.file.text)
         syntax = await save(self.context, name, before, self.file.with_text(edited))
         count = len(found.spans)

@@ -193,7 +193,7 @@ def _read_hello(message: bytes) -> ClientHello:
             number, extensions = _split_off(extensions, 2)
             content, extensions = _split_field(extensions, 2)
             if int.from_bytes(number) in found:
-                raise ValueError("an extension stands twice in the TLS hello")
+                raise ValueError("an extension occurs twice in the TLS hello")
             found[int.from_bytes(number)] = content
     if body:
         raise ValueError("not a TLS hello")
