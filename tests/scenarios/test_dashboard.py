@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 slow = pytest.mark.slow(reason="a browser takes seconds")
 BACKLOG = {"BACKLOG.md": "- [ ] Fix add() in calc.py\n"}
 WHICH = ("ask_question", {"question_text": "Only whole numbers?"})
+SMALLEST_LETTERS = """Math.min(...[...document.querySelectorAll('svg text')].map(
+    one => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a), 99)"""
+"""Of the plots, in pixels, as they are drawn."""
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +145,7 @@ def test_pages_fit_their_width_and_can_be_read_by_everybody(
             page.goto(address.partition("/?")[0] + path)
             page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            assert page.evaluate(SMALLEST_LETTERS) >= 11, path
             assert axe(page) == [], path
     made.end()
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]

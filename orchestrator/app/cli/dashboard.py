@@ -43,7 +43,7 @@ def dashboard(options: argparse.Namespace) -> int:
         Pages(known.form, str(home.runs), environment_redactor().redact),
         known,
         clock,
-        DayCap(settings.max_usd_per_day),
+        DayCap(settings.max_usd_per_day, settings.max_usd_per_repo),
     )
     with listen(_HOST, options.port) as bound:
         port = bound.getsockname()[1]
