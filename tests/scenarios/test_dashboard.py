@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from orchestrator.bot.journal.folders import Home
 from orchestrator.core.events import CallStatus, CycleEnded, TaskTaken, ToolCallEnded, Warned
 from tests.doubles.browser import axe, chromium
 from tests.doubles.journals import Journals, night, proposed, started, worked_round
+from tests.doubles.model_server import gated
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, add_commit, branches, do, program
 
 if TYPE_CHECKING:
@@ -101,6 +103,45 @@ def test_a_question_is_answered_on_the_page_and_the_work_goes_on(
         page.get_by_role("heading", name="Nothing needs you").wait_for(timeout=60_000)
     assert "Yes & <b>only</b> those" in str(stage.model.requests[-1].body["messages"])
     assert len(branches(repository)) == 1
+
+
+@slow
+def test_an_answer_and_a_stop_reach_a_page_that_somebody_else_has_open(
+    stage: Stage, repository: Path, browser: Browser
+) -> None:
+    add_commit(repository, BACKLOG, "A backlog")
+    stage.script(do(FIX, WHICH))
+    flags = ("--model", "openai-chat:scripted-1", "--api-url", stage.model.url)
+    assert program("run", "--repo", str(repository), *flags).returncode == QUESTION
+    gate = threading.Event()
+    stage.script(gated(do(("read_file", {"path": "calc.py"})).text, gate))
+    try:
+        with opened(stage.home, *flags) as address, look(browser, address) as page:
+            other = page.context.new_page()
+            other.goto(address.partition("?")[0])
+            other.get_by_text("live", exact=True).wait_for()
+            other.evaluate("window.isTheSamePage = true")
+            page.get_by_label("Your answer").fill("Yes")
+            page.get_by_role("button", name="Answer").click()
+            page.get_by_role("button", name="Begin the run").click()
+            page.get_by_text("has begun").wait_for()
+            other.get_by_text("1 run at work").wait_for(timeout=60_000)
+            assert other.get_by_label("Your answer").count() == 0
+            page.get_by_role("link", name="Back to the overview").click()
+            page.get_by_role("button", name="Stop after this round").click()
+            assert "kill -INT" in page.locator("pre").inner_text()
+            page.get_by_role("button", name="Stop after this round").click()
+            page.get_by_text("was told to end").wait_for()
+            other.get_by_text("1 run at work").wait_for()
+            gate.set()
+            other.get_by_text("nothing runs").wait_for(timeout=60_000)
+            other.get_by_text("interrupted").first.wait_for()
+            assert other.locator(".notice.failed").count() == 0  # a person wanted that end
+            assert other.evaluate("window.isTheSamePage")
+    finally:
+        gate.set()
+    assert branches(repository) == []
+    assert len(stage.model.requests) == 2
 
 
 @slow
