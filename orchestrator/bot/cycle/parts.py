@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.skills import SkillOptions
     from orchestrator.bot.cycle.tasks import Task, TaskKind
     from orchestrator.bot.cycle.verify import RecordedTests
-    from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.forge.base import Forge, PullRequest, RequestQuota
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.policy.incoming import Cleaned
@@ -148,6 +148,7 @@ class CycleResult:
         uncertain_usd: the part of `usd` that is an estimate, of requests whose cost nobody told.
         uncertain_tokens: those of such requests, beside `usage`.
         minutes: wall time of the cycle.
+        quotas: of such requests, as the forge said last.
         requests: to the forge; `unchanged` ones cost nothing of its rate limit.
         wake_at: before this time (UTC, ISO 8601) another cycle makes no sense; None if it does.
         found: what a cycle that was only to look has found.
@@ -178,6 +179,7 @@ class CycleResult:
     uncertain_tokens: int = 0
     minutes: float = 0.0
     requests: Traffic = field(default_factory=Traffic)
+    quotas: Sequence[RequestQuota] = ()
     wake_at: datetime | None = None
     found: FoundTask | None = None
     error: str | None = None

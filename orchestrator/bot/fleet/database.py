@@ -81,6 +81,28 @@ cycles_table = sa.Table(
     sa.Column("reserved", sa.Float, nullable=False),
     sa.Column("usd", sa.Float),
 )
+caps_table = sa.Table(
+    "pullwright_caps",
+    _tables,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Float, nullable=False),
+)
+request_quotas_table = sa.Table(
+    "pullwright_request_quotas",
+    _tables,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("resource", sa.Text, primary_key=True),
+    sa.Column("most", sa.BigInteger, nullable=False),
+    sa.Column("remaining", sa.BigInteger, nullable=False),
+    sa.Column("reset", sa.BigInteger, nullable=False),
+    sa.Column("seen", sa.BigInteger, nullable=False),
+)
+quota_users_table = sa.Table(
+    "pullwright_quota_users",
+    _tables,
+    sa.Column("repository", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+)
 deliveries_table = sa.Table(
     "pullwright_deliveries",
     _tables,

@@ -41,6 +41,8 @@ _MOST_LISTED = 10_000
 _MOST_REMOVED = 1_000
 KEPT_TURNS = timedelta(days=7)
 """So long the database keeps turns that ended. The journals on the machines keep more."""
+KEPT_COSTS = timedelta(days=31)
+"""So long it keeps what cycles have cost."""
 KEPT_DELIVERIES = timedelta(days=30)
 """So long a delivery of a webhook is known again. One that is repeated later costs a look."""
 
@@ -444,7 +446,7 @@ class FleetStore:
         return bool(self._db.transaction(lambda c: c.execute(change)).rowcount)
 
     def prune(self) -> None:
-        """Remove turns that ended long ago, and what cycles older than that have cost."""
+        """Remove turns that ended long ago, what older cycles have cost, and what forges said of past hours."""
         before = self._db.clock.now() - KEPT_TURNS
         ended = ["SUCCESS", "ERROR", "CANCELLED"]
 
@@ -462,9 +464,9 @@ class FleetStore:
 
         while self._db.call(remove) == _MOST_REMOVED:
             pass
-        self._db.transaction(
-            lambda c: c.execute(sa.delete(cycles_table).where(cycles_table.c.began < ms(before)))
-        )
+        old = cycles_table.c.began < ms(self._db.clock.now() - KEPT_COSTS)
+        self._db.transaction(lambda c: c.execute(sa.delete(cycles_table).where(old)))
+        self.limits.forget_quotas(before)
 
     def newest_version(self) -> str:
         """The version of the program whose workers take turns: the one that was started last for the first time."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome
+from orchestrator.bot.fleet.limits import DAY_CAP
 from orchestrator.bot.fleet.turns import Following, following, put_back
 from orchestrator.bot.journal.folders import new_run_id
 from orchestrator.bot.journal.index import Pause
@@ -68,6 +69,7 @@ class FleetWorker:
 
     def begin(self) -> None:
         """Give each repository a turn that has none. Those that begin at once are looked at now."""
+        self._store.limits.declare_cap(DAY_CAP, self._most_usd)
         now = self._clock.now()
         for key, member in self.by_key.items():
             first = None if member.schedule.begins_at_once else member.schedule.next_fire(now)
@@ -126,9 +128,9 @@ class FleetWorker:
             return put_back(turn, now + timedelta(seconds=_BUSY_SECONDS))
         if self._store.is_paused(turn.repository):
             return Following(None, now)
-        if (pause := self._store.limits.pause_of(member.quota)) is not None:
-            return Following(turn.again(), pause.until, pause)
-        return None
+        limits = self._store.limits
+        pause = limits.pause_of(member.quota) or limits.request_pause(turn.repository)
+        return None if pause is None else Following(turn.again(), pause.until, pause)
 
     async def _played(self, turn: RepositoryTurn, member: Member) -> tuple[CycleResult, NextStep, Following]:
         run = new_run_id(self._clock.now(), self._source)
@@ -156,6 +158,7 @@ class FleetWorker:
             turn, result, step, attempted, member.schedule, self._clock.now(), self._source.random()
         )
         await asyncio.to_thread(self._share, member, result, step)
+        await asyncio.to_thread(self._store.limits.note_quotas, turn.repository, result.quotas)
         self._note(member, step, follows)
         if member.halted is not None or (member.runner is not None and member.runner.stop()):
             await self._close(member)
