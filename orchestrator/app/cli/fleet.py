@@ -21,8 +21,8 @@ from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.settings import nearest_to
 from orchestrator.app.words import as_json_text, clean, money, short_line
-from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.cycle.parts import Outcome, Stop
+from orchestrator.bot.fleet import steering
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.health import Health
 from orchestrator.bot.worker.worker import LONGEST_SECONDS
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from orchestrator.app.config.fleet import FleetFile
     from orchestrator.bot.cycle.parts import CycleResult
     from orchestrator.bot.fleet.engine import FleetEngine
-    from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, QueuedTurn, RepositoryState
+    from orchestrator.bot.fleet.snapshot import FleetSnapshot
+    from orchestrator.bot.fleet.steering import Steered
+    from orchestrator.bot.fleet.store import FleetStore, QueuedTurn, RepositoryState
     from orchestrator.bot.worker.fleet import Member
     from orchestrator.bot.worker.worker import NextStep
 
@@ -240,80 +242,72 @@ def _named(typed: str, keys: Mapping[str, str], config: str) -> str:
 
 def _add(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     key = _named(options.repository, keys, options.config)
-    if options.task is None:
-        return _told(options, {key: store.wake(key)}, "is looked at now", _UNKNOWN)
-    claim_ref(options.task)
-    why = "has a turn that runs, is paused, or was never begun: see pullwright fleet status"
-    return _told(options, {key: store.ask(key, options.task)}, f"tries {options.task} next", why)
+    return _told(options, {key: steering.add(store, key, options.task or "")})
 
 
 def _pause(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     wanted = [_named(name, keys, options.config) for name in options.repository]
-    found = {key: store.pause(key, clean(options.reason)) for key in wanted}
-    return _told(options, found, "is paused; what runs goes on to its end", _UNKNOWN)
+    return _told(options, {key: steering.pause(store, key, clean(options.reason)) for key in wanted})
 
 
 def _resume(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     wanted = [_named(name, keys, options.config) for name in options.repository]
-    return _told(options, {key: store.resume(key) for key in wanted}, "goes on", _UNKNOWN)
+    return _told(options, {key: steering.resume(store, key) for key in wanted})
 
 
 def _cancel(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     key = _named(options.repository, keys, options.config)
-    done = {key: store.cancel(key)}
-    return _told(
-        options, done, "goes on with another task; a cycle that runs ends within seconds", "has no turn"
-    )
+    return _told(options, {key: steering.cancel(store, key)})
 
 
 def _drain(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     del keys
-    names = ", ".join(one.worker for one in store.workers()) or "none"
-    why = f"is no worker; there are: {names}"
-    done = {options.worker: store.drain(options.worker)}
-    return _told(options, done, "ends after the rounds that it runs", why)
+    return _told(options, {options.worker: steering.drain(store, options.worker)})
 
 
-_UNKNOWN = "has not been begun: start a worker with pullwright fleet run"
-
-
-def _told(options: argparse.Namespace, done: Mapping[str, bool], what: str, otherwise: str) -> int:
+def _told(options: argparse.Namespace, steered: Mapping[str, Steered]) -> int:
     """Say what was done to each, and what was not."""
-    for name, is_done in done.items():
+    for name, one in steered.items():
         if options.json:
-            print(as_json_text({"kind": options.action, "name": name, "done": is_done}))
+            print(as_json_text({"kind": options.action, "name": name, "done": one.is_done}))
         else:
-            print(f"{short_line(name)} {what if is_done else otherwise}")
-    return DONE if all(done.values()) else NOTHING
+            print(f"{short_line(name)} {one.words}")
+    return DONE if all(one.is_done for one in steered.values()) else NOTHING
 
 
 def _list(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     del keys
-    turns = store.queued()
+    snapshot = _snapshot(store)
     if options.json:
-        for one in turns:
-            print(as_json_text(_turn_json(one)))
-        return DONE if turns else NOTHING
-    if not turns:
+        for one in snapshot.turns:
+            print(as_json_text(_turn_json(one, snapshot)))
+        return DONE if snapshot.turns else NOTHING
+    if not snapshot.turns:
         print("the queue is empty")
         return NOTHING
-    rows = [("REPOSITORY", "TASK", "STATE", "SINCE OR AT (UTC)", "WORKER", "TITLE")]
+    rows = [("REPOSITORY", "TASK", "STATE", "SINCE OR AT (UTC)", "WHY", "TITLE")]
     rows += [
         (
             short_line(one.turn.repository),
             one.turn.task or "look",
             one.state,
             _time(one.at or one.queued_at),
-            one.worker,
+            short_line(snapshot.why(one), 80),
             short_line(one.turn.title, 60),
         )
-        for one in turns
+        for one in snapshot.turns
     ]
     _table(rows)
     return DONE
 
 
-def _turn_json(one: QueuedTurn) -> dict[str, Any]:
+def _snapshot(store: FleetStore) -> FleetSnapshot:
+    from orchestrator.bot.fleet.snapshot import read_snapshot
+
+    return read_snapshot(store)
+
+
+def _turn_json(one: QueuedTurn, snapshot: FleetSnapshot) -> dict[str, Any]:
     return {
         "workflow": one.workflow,
         "repository": one.turn.repository,
@@ -323,19 +317,20 @@ def _turn_json(one: QueuedTurn) -> dict[str, Any]:
         "at": one.at.isoformat(timespec="seconds") if one.at else None,
         "queued_at": one.queued_at.isoformat(timespec="seconds"),
         "worker": one.worker or None,
+        "priority": one.turn.priority.name.lower(),
+        "why": snapshot.why(one),
     }
 
 
 def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     del keys
-    workers, repositories, turns = store.workers(), store.repositories(), store.queued()
+    snapshot = _snapshot(store)
     if options.json:
-        print(as_json_text(_status_json(store, workers, repositories, turns)))
+        print(as_json_text(_status_json(snapshot)))
         return DONE
-    states = {one.turn.repository: one for one in turns}
-    running = sum(one.state == "running" for one in turns)
-    waiting = sum(one.state == "queued" for one in turns)
-    print(f"{running} running, {waiting} waiting, {money(store.limits.spent_today())} today (UTC)")
+    cap = f" of {money(snapshot.day_cap)}" if snapshot.day_cap else ""
+    spent = money(snapshot.spent_today)
+    print(f"{snapshot.running} running, {snapshot.waiting} waiting, {spent}{cap} today (UTC)")
     print()
     _table(
         [("WORKER", "VERSION", "CYCLES AT A TIME", "LAST SEEN (UTC)", "")]
@@ -347,7 +342,7 @@ def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, s
                 f"{one.seen_at:%Y-%m-%d %H:%M:%S}",
                 "drains" if one.draining else "",
             )
-            for one in workers
+            for one in snapshot.workers
         ]
     )
     print()
@@ -356,44 +351,51 @@ def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, s
         + [
             (
                 short_line(one.repository),
-                *_words(one, states.get(one.repository)),
+                _state(one, snapshot.turn(one.repository)),
                 str(one.cycles),
                 money(one.usd),
-                _why(one),
+                short_line(_why(one, snapshot), 100),
             )
-            for one in repositories
+            for one in snapshot.repositories
         ]
     )
+    if snapshot.request_quotas:
+        print()
+        _table(
+            [("REQUESTS", "RESOURCE", "LEFT", "OF", "ANEW AT (UTC)")]
+            + [
+                (short_line(one.name), one.resource, f"{one.remaining:,}", f"{one.limit:,}", _time(one.reset))
+                for one in snapshot.request_quotas
+            ]
+        )
     return DONE
 
 
-def _words(one: RepositoryState, turn: QueuedTurn | None) -> tuple[str]:
+def _state(one: RepositoryState, turn: QueuedTurn | None) -> str:
     if one.paused is not None:
-        return ("paused by hand",)
+        return "paused by hand"
     if one.halted is not None:
-        return ("needs a person",)
+        return "needs a person"
     if turn is None:
-        return ("",)
+        return ""
     what = turn.turn.task or "look"
     match turn.state:
         case "running":
-            return (f"{what} on {turn.worker}",)
+            return f"{what} on {turn.worker}"
         case "delayed":
-            return (f"{'paused until' if one.pause else 'next'} {_time(turn.at)}",)
+            return f"{'paused until' if one.pause else 'next'} {_time(turn.at)}"
         case _:
-            return (f"{what} waits",)
+            return f"{what} waits"
 
 
-def _why(one: RepositoryState) -> str:
-    return short_line(one.paused or one.halted or (one.pause.reason if one.pause else ""), 100)
+def _why(one: RepositoryState, snapshot: FleetSnapshot) -> str:
+    turn = snapshot.turn(one.repository)
+    if one.paused is not None or one.halted is not None:
+        return one.paused or one.halted or ""
+    return snapshot.why(turn) if turn is not None and (turn.state == "queued" or one.pause) else ""
 
 
-def _status_json(
-    store: FleetStore,
-    workers: Sequence[FleetWorkerState],
-    repositories: Sequence[RepositoryState],
-    turns: Sequence[QueuedTurn],
-) -> dict[str, Any]:
+def _status_json(snapshot: FleetSnapshot) -> dict[str, Any]:
     return {
         "workers": [
             {
@@ -404,7 +406,7 @@ def _status_json(
                 "seen_at": one.seen_at.isoformat(timespec="seconds"),
                 "draining": one.draining,
             }
-            for one in workers
+            for one in snapshot.workers
         ],
         "repositories": [
             {
@@ -416,10 +418,20 @@ def _status_json(
                 "cycles_today": one.cycles,
                 "usd_today": one.usd,
             }
-            for one in repositories
+            for one in snapshot.repositories
         ],
-        "queue": [_turn_json(one) for one in turns],
-        "usd_today": store.limits.spent_today(),
+        "queue": [_turn_json(one, snapshot) for one in snapshot.turns],
+        "requests": [
+            {
+                "name": one.name,
+                "resource": one.resource,
+                "limit": one.limit,
+                "remaining": one.remaining,
+                "reset_at": one.reset.isoformat(timespec="seconds"),
+            }
+            for one in snapshot.request_quotas
+        ],
+        "usd_today": snapshot.spent_today,
     }
 
 

@@ -154,7 +154,7 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
         working=[(run, store.live.get(run.id)) for run in newest if run.is_running],
         pauses=whole.waking,
         tiles=list(_tiles(week, now, cap, merged)),
-        plots=[_cost_plot(costs, now, cap.usd), _outcome_plot(runs, now)],
+        plots=[cost_plot(costs, now, cap.usd), _outcome_plot(runs, now)],
         cost_plots=cost_plots(costs, now, cap.repository_usd),
         pulls=sorted(whole.pulls, key=lambda run: run.id, reverse=True)[:_MOST_ROWS],
         queue=_queue(week, now),
@@ -244,9 +244,10 @@ def _costs_by_day(runs: Sequence[RunSummary], now: datetime) -> DayCosts:
     return costs
 
 
-def _cost_plot(
+def cost_plot(
     costs: DayCosts, now: datetime, cap: float | None, title: str = "Cost a day", least_top: float = 0.0
 ) -> Plot:
+    """A plot of what all of it cost a day."""
     bars, unknown = [], 0
     for day in _days(now):
         spent = sum((cost for (_, when), cost in costs.items() if when == day), Spent())
@@ -272,10 +273,10 @@ def cost_plots(costs: DayCosts, now: datetime, cap: float | None) -> list[Plot]:
     shown = names if len(names) <= _MOST_COST_PLOTS else names[: _MOST_COST_PLOTS - 1]
     parts = {name: {key: cost for key, cost in costs.items() if key[0] == name} for name in shown}
     top = max((cost.usd or 0.0 for part in parts.values() for cost in part.values()), default=0.0)
-    plots = [_cost_plot(part, now, cap, name, top) for name, part in parts.items()]
+    plots = [cost_plot(part, now, cap, name, top) for name, part in parts.items()]
     if rest := set(names) - set(shown):
         others = {key: cost for key, cost in costs.items() if key[0] in rest}
-        plots.append(_cost_plot(others, now, None, f"{len(rest)} other repositories together", top))
+        plots.append(cost_plot(others, now, None, f"{len(rest)} other repositories together", top))
     return plots
 
 

@@ -115,6 +115,12 @@ class FleetLimits:
         row = self._db.transaction(lambda c: c.execute(query).first())
         return Pause(to_time(row.until), row.reason) if row else None
 
+    def model_pauses(self) -> dict[str, Pause]:
+        """The pauses of quotas that are not over, by quota."""
+        query = sa.select(quotas_table).where(quotas_table.c.until > self._db.now())
+        rows = self._db.transaction(lambda c: c.execute(query).all())
+        return {row.quota: Pause(to_time(row.until), row.reason) for row in rows}
+
     # --- requests to a forge ---
 
     def note_quotas(self, repository: str, quotas: Sequence[RequestQuota]) -> None:

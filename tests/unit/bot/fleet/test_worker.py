@@ -43,7 +43,7 @@ class WrittenCycles:
 
 
 def member(name: str, runner: WrittenCycles) -> Member:
-    clock, source = SystemClock(), random.Random(1)
+    clock, source = SystemClock(), random.SystemRandom()
     schedule = make_schedule("1h", None, "UTC", datetime.now(UTC))
     assert schedule is not None
     return Member(name, lambda: runner, "quota", schedule, NextStepChooser(clock, source))
@@ -63,14 +63,16 @@ async def test_who_has_used_up_its_requests_is_not_asked_before_they_are_there_a
     members = {name: member(name, runner) for name, runner in runners.items()}
     clock = SystemClock()
     worker = FleetWorker(
-        "w", store, members, clock, Stop(), random.Random(1), lambda *_told: None, most_usd=9.0
+        "w", store, members, clock, Stop(), random.SystemRandom(), lambda *_told: None, most_usd=9.0
     )
 
     async def play(name: str) -> None:
         store.wake(name)
         numbers = store.numbers([name])
         (turn,) = [
-            one.turn for one in store.queued() if (one.turn.repository, one.turn.number) == (name, numbers[name])
+            one.turn
+            for one in store.queued()
+            if (one.turn.repository, one.turn.number) == (name, numbers[name])
         ]
         await worker.play(turn)
 
