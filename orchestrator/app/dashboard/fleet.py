@@ -179,11 +179,15 @@ class FleetDesk:
         """
         name = _name(verb)
         steered = await self._in_thread(lambda: self._steer(name, fields))
-        self._seen = None
+        self.forget()
         said = f"{_subject(name, fields)[0]} {steered.words}"
         if not steered.is_done:
             raise FleetError(said)
         return said
+
+    def forget(self) -> None:
+        """Have the next look ask the database."""
+        self._seen = None
 
     def _steer(self, name: str, fields: Mapping[str, str]) -> Steered:
         from orchestrator.bot.fleet import steering
