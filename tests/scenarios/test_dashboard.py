@@ -18,6 +18,7 @@ from orchestrator.app.cli.arguments import QUESTION
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.events import CallStatus, CycleEnded, TaskTaken, ToolCallEnded, Warned
 from tests.doubles.browser import axe, chromium
+from tests.doubles.fleets import busy_fleet
 from tests.doubles.journals import Journals, night, proposed, started, worked_round
 from tests.doubles.model_server import gated
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, add_commit, branches, do, program
@@ -180,7 +181,10 @@ def test_pages_fit_their_width_and_can_be_read_by_everybody(
     file = own_state / "run.html"
     assert program("show", runs[-5], "--html", str(file)).returncode == 0
     paths = ["/", "/runs", f"/run/{runs[-1]}", f"/run/{runs[-5]}", "/repository?name=octo%2Fledger"]
-    paths += ["/confirm?verb=retry&repository=octo/ledger&task=issue-204"]
+    paths += ["/confirm?verb=retry&repository=octo/ledger&task=issue-204", "/fleet"]
+    paths += ["/confirm?verb=fleet-pause&repository=github.com/octo/atlas"]
+    (own_state / "fleets").mkdir()
+    busy_fleet(f"sqlite:///{own_state}/fleets/only.db").close()
     with opened(own_state) as address, look(browser, address, width, scheme) as page:
         for path in paths:
             page.goto(address.partition("/?")[0] + path)

@@ -7,7 +7,6 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-import httpx2
 import pytest
 from lxml import html
 
@@ -65,7 +64,9 @@ async def test_who_works_and_what_waits_for_whom(fleet: FleetStore, tmp_path: Pa
     requests = " ".join(tree.xpath("//div[@aria-label='Requests to forges']")[0].text_content().split())
     assert "installation 4711 core 3,120 5,000" in requests
     assert "token 1f3a9c22 used up core 0 5,000" in requests
-    assert tree.xpath("//svg[contains(@aria-label, 'Cost a day')]//text[@class='cap']/text()") == ["cap $20.00"]
+    assert tree.xpath("//svg[contains(@aria-label, 'Cost a day')]//text[@class='cap']/text()") == [
+        "cap $20.00"
+    ]
     # Seven repositories, and in each figure the days of one.
     assert len(tree.xpath("//div[@class='plots small']//svg")) == 4
     assert not tree.xpath("//script[not(@src)] | //img | //*[@onerror]")
@@ -108,7 +109,10 @@ async def test_each_verb_is_confirmed_and_does_what_the_command_does(
     assert (await pressed("drain", worker=worker))[2] == f"{worker} ends after the rounds that it runs"
     assert {one.worker: one.draining for one in fleet.workers()}[worker]
     unknown = await pressed("pause", repository="github.com/o/none")
-    assert unknown[1:] == (409, "github.com/o/none has not been begun: start a worker with pullwright fleet run")
+    assert unknown[1:] == (
+        409,
+        "github.com/o/none has not been begun: start a worker with pullwright fleet run",
+    )
     assert (await pressed("drain", worker="nobody"))[1] == 409
     assert (await pressed("add", repository=mill, task="../x"))[1] == 409
     forged = await scene.post("/do", {"verb": "fleet-pause", "repository": mill, "form": "forged"})
