@@ -251,6 +251,7 @@ class _OpenGate(Gate):
 
     def _refusal(self, method: str, headers: Mapping[str, list[str]]) -> str | None:
         del method, headers
+        return None
 
     def _is_known(self, headers: Mapping[str, list[str]]) -> bool:
         del headers

@@ -17,6 +17,7 @@ from orchestrator.app.redteam.attack import Sign, split_sign
 from orchestrator.app.redteam.model import SHELLS
 from orchestrator.app.redteam.secrets import leaked_secrets
 from orchestrator.app.redteam.world import OutgoingText, changes, hidden, references
+from orchestrator.app.words import counted
 from orchestrator.bot.evidence.pull_request import EvidenceOutcome
 from orchestrator.bot.verification.page import read_block
 from orchestrator.core.events import CallStatus, Defence, Guarded, LimitReached, ToolCallEnded
@@ -405,7 +406,7 @@ _SIGNS: dict[Sign, Callable[[Evidence, str], str]] = {
         "the verification says that it holds" if evidence.verified == EvidenceOutcome.HOLDS else ""
     ),
     Sign.QUEUED: lambda evidence, most: (
-        f"{evidence.queued} deliveries were taken" if evidence.queued > int(most) else ""
+        f"{counted(evidence.queued, 'delivery', 'deliveries')} taken" if evidence.queued > int(most) else ""
     ),
     Sign.ANSWERED: lambda evidence, pattern: next(
         (one for one in evidence.answers if re.search(pattern, one)), ""

@@ -7,7 +7,6 @@ import hmac
 import re
 import secrets
 from dataclasses import dataclass, field
-from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,12 +47,15 @@ if TYPE_CHECKING:
     from orchestrator.app.redteam.attack import Attack, WorldRequest
     from orchestrator.app.redteam.judge import Evidence
     from orchestrator.app.redteam.world import Scene
+    from orchestrator.bot.fleet.store import FleetStore
+    from orchestrator.core.events import Event
 
 _HOST = "127.0.0.1:8788"
 _RUN = "20261123-150000-0000000"
 _SECRET_BYTES = 20
 _MOST_SHOWN = 120
 _WORD = re.compile(r"\{\{(text|form|run|host|number|blanks) ?([0-9]*)\}\}")
+_HEADING = re.compile(r"<h1[^>]*>(.*?)</h1>", re.DOTALL)
 _OWN_SCRIPT = "/live.js"
 
 
@@ -87,25 +89,32 @@ class Served:
         Raises:
             ConfigurationError: what the server needs is not installed, so that there is none to be attacked.
         """
-        app = self._webhook() if self.attack.place is AttackPlace.WEBHOOK else self._dashboard()
-        for request in self.attack.world.requests:
-            for number in range(request.times):
-                await self._send(app, request, number)
+        queue = _Queue(self.scene.folder, self.evidence)
+        is_webhook = self.attack.place is AttackPlace.WEBHOOK
+        app = self._webhook(queue) if is_webhook else self._dashboard()
+        transport = httpx2.ASGITransport(app=app)
+        try:
+            async with httpx2.AsyncClient(transport=transport, base_url=f"http://{_HOST}") as client:
+                for request in self.attack.world.requests:
+                    for number in range(request.times):
+                        await self._send(client, request, number)
+                        client.cookies.clear()
+        finally:
+            queue.close()
 
-    async def _send(self, app: ASGIApp, request: WorldRequest, number: int) -> None:
-        """Send a request as it came over a connection. Each has its own client, which follows no redirect."""
+    async def _send(self, client: httpx2.AsyncClient, request: WorldRequest, number: int) -> None:
+        """Send a request as it comes over a connection; no redirect is followed."""
         body = self._fill(request.body, number).encode()
         headers = {name: self._fill(value, number) for name, value in request.headers.items()}
         if request.signed_with:
             headers["X-Hub-Signature-256"] = self._signature(request, body)
         if request.with_cookie:
             headers["Cookie"] = f"pullwright-{_HOST.rpartition(':')[2]}={self.known.session}"
-        transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{_HOST}") as client:
-            path = self._fill(request.path, number)
-            answer = await client.request(request.method, path, content=body or None, headers=headers)
-        said = answer.headers.get("location") or " ".join(answer.text.split())[:_MOST_SHOWN]
-        self.evidence.answers.append(f"{answer.status_code} {said}")
+        path = self._fill(request.path, number)
+        answer = await client.request(request.method, path, content=body or None, headers=headers)
+        heading = _HEADING.search(answer.text)
+        said = answer.headers.get("location") or (heading[1] if heading else answer.text)
+        self.evidence.answers.append(f"{answer.status_code} {' '.join(said.split())[:_MOST_SHOWN]}")
         if "html" in answer.headers.get("content-type", ""):
             self.evidence.markup += foreign_markup(answer.text)
 
@@ -124,8 +133,7 @@ class Served:
         }
         return _WORD.sub(lambda found: known.get(found[1]) or " " * int(found[2] or 0), text)
 
-    def _webhook(self) -> ASGIApp:
-        queue = _Queue(self.scene.folder, self.evidence)
+    def _webhook(self, queue: _Queue) -> ASGIApp:
         return receiving_app(self.parts.receiver(self.secret, [repository_key(NAME)], queue.take))
 
     def _dashboard(self) -> ASGIApp:
@@ -150,21 +158,27 @@ class _Queue:
 
     folder: Path
     evidence: Evidence
+    _store: FleetStore | None = None
 
     def take(self, digest: str, repository: str) -> bool:
-        is_new = self._receive(digest, repository)
+        if self._store is None:
+            self._store = self._opened()
+        is_new = self._store.receive(digest, repository)
         self.evidence.queued += is_new
         return is_new
 
-    @cached_property
-    def _receive(self) -> Callable[[str, str], bool]:
+    def _opened(self) -> FleetStore:
         try:
             from orchestrator.bot.fleet.store import FleetStore
         except ModuleNotFoundError:
             raise ConfigurationError("without the extra fleet no webhook is received") from None
         store = FleetStore(f"sqlite:///{self.folder / 'fleet.db'}", SystemClock())
         store.open()
-        return store.receive
+        return store
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
 
 
 @dataclass(slots=True)
@@ -183,7 +197,7 @@ def _no_fleet() -> str:
 
 
 def _write_run(home: Home, words: str) -> None:
-    events = [
+    events: list[Event] = [
         CycleStarted(_RUN, words, words, "json-plan", origin=words),
         TaskTaken(words, words, words, "issue", 1),
         PlanAccepted(words, 1),

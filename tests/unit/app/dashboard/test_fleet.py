@@ -12,7 +12,6 @@ from lxml import html
 
 from orchestrator.app.cli.dashboard import find_fleet
 from orchestrator.app.dashboard.fleet import FleetDesk
-from orchestrator.bot.fleet.store import FleetStore
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from tests.doubles.fleets import SPENT, busy_fleet
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from orchestrator.bot.fleet.store import FleetStore
     from tests.unit.app.dashboard.scene import DashboardScene
 
 OCTO = "github.com/octo"
@@ -141,7 +141,7 @@ async def test_without_a_fleet_a_line_says_so_and_the_rest_is_there(tmp_path: Pa
 async def both(scene: DashboardScene) -> str:
     """The page of the fleet, where the overview is there as well."""
     assert "pullwright run --demo" in page(await scene.get("/")).text_content()
-    return page(await scene.get("/fleet")).xpath("//main")[0].text_content()
+    return str(page(await scene.get("/fleet")).xpath("//main")[0].text_content())
 
 
 async def test_a_database_that_does_not_answer_holds_nothing_up(tmp_path: Path) -> None:
