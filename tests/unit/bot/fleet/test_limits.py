@@ -1,4 +1,4 @@
-"""A worker's turns over a real database, with cycles that were written beforehand."""
+"""What limits turns, over a real database, with cycles that were written beforehand."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome, Stop
+from orchestrator.bot.fleet.limits import DailyCost
 from orchestrator.bot.fleet.store import FleetStore
+from orchestrator.bot.fleet.turns import Following, RepositoryTurn
 from orchestrator.bot.fleet.worker import FleetWorker
 from orchestrator.bot.forge.base import RequestQuota
 from orchestrator.bot.worker.fleet import Member
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import NextStepChooser
-from orchestrator.core.clock import SystemClock
+from orchestrator.core.clock import ManualClock, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +49,29 @@ def member(name: str, runner: WrittenCycles) -> Member:
     schedule = make_schedule("1h", None, "UTC", datetime.now(UTC))
     assert schedule is not None
     return Member(name, lambda: runner, "quota", schedule, NextStepChooser(clock, source))
+
+
+def test_what_cycles_cost_is_kept_by_repository_and_day(fleet_database: str) -> None:
+    now = datetime.now(UTC).replace(hour=12)
+    for back, usd in ((40, 9.0), (1, 0.5), (1, 0.25), (0, None)):
+        store = FleetStore(fleet_database, ManualClock(now - timedelta(days=back)))
+        store.open()
+        turn = RepositoryTurn(A, 1, f"issue-{back}-{usd}", 1)
+        store.limits.start_cycle(turn, "w", "run", 2.0, None)
+        if usd is not None:
+            store.advance(turn, Following(turn.look(), now), "proposed", usd)
+        look = RepositoryTurn(A, 100 + back)
+        store.limits.start_cycle(look, "w", "run", 0.0, None)
+        store.close()
+    store = FleetStore(fleet_database, ManualClock(now))
+    store.open()
+    store.prune()
+    yesterday = (now - timedelta(days=1)).date()
+    assert sorted(store.limits.daily_costs(now - timedelta(days=60)), key=lambda one: one.day) == [
+        DailyCost(A, yesterday, 2, 0.75),
+        DailyCost(A, now.date(), 1, 2.0),
+    ]
+    store.close()
 
 
 async def test_who_has_used_up_its_requests_is_not_asked_before_they_are_there_again(
