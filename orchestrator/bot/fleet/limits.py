@@ -177,12 +177,11 @@ class FleetLimits:
     def declare_cap(self, name: str, value: float | None) -> None:
         """Write down a cap that a worker was started with, for those who look; None is no cap."""
 
-        def change(c: sa.Connection) -> None:
-            c.execute(sa.delete(caps_table).where(caps_table.c.name == name))
-            if value is not None:
-                c.execute(sa.insert(caps_table).values(name=name, value=value))
-
-        self._db.transaction(change)
+        change: sa.Executable = sa.delete(caps_table).where(caps_table.c.name == name)
+        if value is not None:
+            insert = self._db.insert(caps_table).values(name=name, value=value)
+            change = insert.on_conflict_do_update(index_elements=["name"], set_={"value": value})
+        self._db.transaction(lambda c: c.execute(change))
 
     def cap(self, name: str) -> float | None:
         """A cap of the worker that was started last; None is no cap."""
