@@ -97,14 +97,26 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def empty_fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fleet's SQLite file with its tables: making them takes as long as a test."""
+    made = tmp_path_factory.mktemp("fleet") / "empty.db"
+    _make_tables(f"sqlite:///{made}")
+    return made
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PostgresServer) -> str:
+    """The name of a database with a fleet's tables, to be copied."""
+    url = postgres.new_database()
+    _make_tables(url)
+    return url.rpartition("/")[2]
+
+
+def _make_tables(url: str) -> None:
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.core.clock import SystemClock
 
-    made = tmp_path_factory.mktemp("fleet") / "empty.db"
-    store = FleetStore(f"sqlite:///{made}", SystemClock())
+    store = FleetStore(url, SystemClock())
     store.open()
     store.close()
-    return made
 
 
 @pytest.fixture
@@ -115,8 +127,8 @@ def fleet_file(empty_fleet: Path, tmp_path: Path) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def fleet_database(request: pytest.FixtureRequest, fleet_file: str) -> str:
-    """The URL of an empty database, of each kind that a fleet can have."""
+    """The URL of a database without turns, of each kind that a fleet can have."""
     if request.param == "sqlite":
         return fleet_file
     server: PostgresServer = request.getfixturevalue("postgres")
-    return server.new_database()
+    return server.new_database(request.getfixturevalue("postgres_template"))

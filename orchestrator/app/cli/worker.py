@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Event
 
 
+_OWN_QUEUE = "PULLWRIGHT_DATABASE_URL is not used here: pullwright fleet run takes turns from that database"
 _INSTALL = "pip install 'pullwright[fleet]'"
 _ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
 
@@ -60,11 +61,13 @@ def worker(options: argparse.Namespace) -> int:
     """Run cycles for the repositories of a fleet's file until a person stops the worker.
 
     Raises:
-        ConfigurationError: the file, or an option in it, is wrong.
+        ConfigurationError: the file or an option in it is wrong, or the extra `fleet` is not installed.
         FleetError: another worker on this machine has the same file, or its queue cannot be written.
     """
     path = Path(options.config).expanduser()
     file = load_fleet(path, os.environ)
+    if ApiKeys.of(os.environ).database is not None:
+        print(f"pullwright: {_OWN_QUEUE}", file=sys.stderr, flush=True)
     url = database_file(path, os.environ, dry_run=options.dry_run)
     return asyncio.run(WorkerRun(file, options, url, alone=True).run())
 
@@ -74,10 +77,17 @@ def database_file(config: Path, environ: Mapping[str, str], *, dry_run: bool = F
 
     Args:
         dry_run: that of dry runs, which leave no trace in the other one.
+
+    Raises:
+        ConfigurationError: the state folder cannot be written.
     """
     name = hashlib.sha256(str(config.absolute().resolve()).encode()).hexdigest()[:12]
     folder = Home.of(environ).fleets
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        said = f"the queue's folder {folder} cannot be made: {error.strerror or error}"
+        raise ConfigurationError(f"{said}: name another one with PULLWRIGHT_HOME") from None
     return f"sqlite:///{folder / name}{'-dry-run' if dry_run else ''}.db"
 
 

@@ -32,6 +32,7 @@ _APPLICATION = "pullwright"
 _BUSY_MILLISECONDS = 30_000
 _TRIES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _AWAY = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
+_BROKEN_FILE = ("file is not a database", "database disk image is malformed")  # SQLite's words
 _DRIVER = "postgresql+psycopg"
 
 _T = TypeVar("_T")
@@ -262,10 +263,9 @@ class FleetDatabase:
         try:
             yield
         except (sa.exc.SQLAlchemyError, DBOSException) as error:
-            said = str(getattr(error, "orig", None) or error).splitlines()
-            raise FleetError(
-                f"the fleet's database {self.place}: {said[0] if said else type(error).__name__}"
-            ) from error
+            said = (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
+            fix = "; remove it, and a new queue is made from the repositories" if said in _BROKEN_FILE else ""
+            raise FleetError(f"the fleet's database {self.place}: {said}{fix}") from error
 
 
 def _shown(url: sa.URL) -> str:
