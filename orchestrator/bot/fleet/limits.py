@@ -65,13 +65,7 @@ class FleetLimits:
         def change(c: sa.Connection) -> bool:
             if most_usd is not None:
                 self._lock(c)
-                day = ms(self._db.day())
-                spent = c.scalar(
-                    sa.select(
-                        sa.func.sum(sa.func.coalesce(cycles_table.c.usd, cycles_table.c.reserved))
-                    ).where(cycles_table.c.began >= day)
-                )
-                if (spent or 0.0) + reserve > most_usd:
+                if self._spent(c) + reserve > most_usd:
                     return False
             values = {"worker": worker, "run": run, "began": self._db.now(), "reserved": reserve}
             row = {"repository": turn.repository, "task": turn.task, "title": turn.title, "claim": turn.claim}
@@ -86,9 +80,11 @@ class FleetLimits:
 
     def spent_today(self) -> float:
         """What the fleet's cycles have cost since the day's beginning (UTC), with what is set aside."""
+        return self._db.transaction(self._spent)
+
+    def _spent(self, c: sa.Connection) -> float:
         spent = sa.func.sum(sa.func.coalesce(cycles_table.c.usd, cycles_table.c.reserved))
-        query = sa.select(spent).where(cycles_table.c.began >= ms(self._db.day()))
-        return float(self._db.transaction(lambda c: c.scalar(query)) or 0.0)
+        return c.scalar(sa.select(spent).where(cycles_table.c.began >= ms(self._db.day()))) or 0.0
 
     def next_day(self) -> datetime:
         """When the day's limits begin anew."""
@@ -114,6 +110,10 @@ class FleetLimits:
         )
         row = self._db.transaction(lambda c: c.execute(query).first())
         return Pause(to_time(row.until), row.reason) if row else None
+
+    def forget_quota(self, c: sa.Connection, quota: str) -> None:
+        """End the pause of a quota, in a transaction."""
+        c.execute(sa.delete(quotas_table).where(quotas_table.c.quota == quota))
 
     def model_pauses(self) -> dict[str, Pause]:
         """The pauses of quotas that are not over, by quota."""
@@ -176,7 +176,6 @@ class FleetLimits:
 
     def declare_cap(self, name: str, value: float | None) -> None:
         """Write down a cap that a worker was started with, for those who look; None is no cap."""
-
         change: sa.Executable = sa.delete(caps_table).where(caps_table.c.name == name)
         if value is not None:
             insert = self._db.insert(caps_table).values(name=name, value=value)
@@ -208,5 +207,5 @@ class FleetLimits:
 
     def _lock(self, c: sa.Connection) -> None:
         """Be the only one who reads and writes money. SQLite has one writer anyway."""
-        if self._db.is_postgresql:
+        if self._db.is_shared:
             c.execute(sa.text("LOCK TABLE pullwright_cycles IN SHARE ROW EXCLUSIVE MODE"))
