@@ -80,7 +80,8 @@ def find_fleet(config: str | None, environ: Mapping[str, str]) -> str:
         raise ConfigurationError(
             f"{config} has no queue on this machine yet: start a worker with pullwright fleet run --config {config}"
         )
-    found = list(Home.of(environ).fleets.glob("*.db"))
+    # A dry run of `worker` has a queue of its own, which is none to look at.
+    found = [one for one in Home.of(environ).fleets.glob("*.db") if not one.stem.endswith("-dry-run")]
     if len(found) == 1:
         return f"{_SQLITE}{found[0]}"
     if found:

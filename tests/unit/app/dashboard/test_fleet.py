@@ -173,6 +173,7 @@ def test_the_fleets_database_is_found_as_the_command_finds_it(
         find_fleet(None, environ)
     only = home / "fleets" / "a.db"
     only.touch()
+    only.with_name("a-dry-run.db").touch()
     assert find_fleet(None, environ) == f"sqlite:///{only}"
     with pytest.raises(ConfigurationError, match=r"fleet run --config other\.toml"):
         find_fleet("other.toml", environ)
