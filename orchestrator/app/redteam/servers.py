@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1:8788"
 _RUN = "20261123-150000-0000000"
 _SECRET_BYTES = 20
+_QUEUE_SECONDS = 600.0
+"""So long a queue may take here, which is made for the attack: that it is slow must stop none."""
 _MOST_SHOWN = 120
 _WORD = re.compile(r"\{\{(text|form|run|host|number|blanks) ?([0-9]*)\}\}")
 _HEADING = re.compile(r"<h1[^>]*>(.*?)</h1>", re.DOTALL)
@@ -134,7 +136,8 @@ class Served:
         return _WORD.sub(lambda found: known.get(found[1]) or " " * int(found[2] or 0), text)
 
     def _webhook(self, queue: _Queue) -> ASGIApp:
-        return receiving_app(self.parts.receiver(self.secret, [repository_key(NAME)], queue.take))
+        known = [repository_key(NAME)]
+        return receiving_app(self.parts.receiver(self.secret, known, queue.take, _QUEUE_SECONDS))
 
     def _dashboard(self) -> ASGIApp:
         """The page over a run in which the attacker's words stand wherever other people's words can stand."""
