@@ -128,7 +128,8 @@ async def test_an_hour_without_the_database_costs_waiting_only(postgres: Postgre
     runner, source = Runner(), random.Random(1)  # noqa: S311  no secret
     ended: asyncio.Queue[str] = asyncio.Queue()
 
-    def report(_member: Member, result: CycleResult, _onward: NextStep) -> None:
+    def report(member: Member, result: CycleResult, onward: NextStep) -> None:
+        del member, onward
         ended.put_nowait(str(result.outcome))
 
     member = Member(KEY, lambda: runner, "quota", schedule, NextStepChooser(clock, source), most_usd=2.0)
