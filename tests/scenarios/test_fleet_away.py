@@ -128,13 +128,14 @@ async def test_an_hour_without_the_database_costs_waiting_only(postgres: Postgre
     runner, source = Runner(), random.Random(1)  # noqa: S311  no secret
     ended: asyncio.Queue[str] = asyncio.Queue()
 
-    def report(_member: Member, result: CycleResult, _onward: NextStep) -> None:
+    def report(member: Member, result: CycleResult, onward: NextStep) -> None:
+        del member, onward
         ended.put_nowait(str(result.outcome))
 
     member = Member(KEY, lambda: runner, "quota", schedule, NextStepChooser(clock, source), most_usd=2.0)
     worker = FleetWorker("here", store, {KEY: member}, clock, Stop(), source, report, most_usd=3.0)
     engine = FleetEngine(
-        store, EngineOptions("here", "1.0", 1, None, LEASE, 0.05), clock, worker, pytest.fail
+        store, EngineOptions("here", "1.0", 2, 1, LEASE, 0.05), clock, worker, pytest.fail
     )
     worker.begin()
     store.add_worker("another", "1.0", 1)

@@ -176,6 +176,16 @@ class FleetStore:
 
         self._replaced(change)
 
+    def end(self, repository: str) -> None:
+        """End what a repository waits for, until `begin` or `restart`."""
+
+        def change(c: sa.Connection) -> str | None:
+            row = self._row(c, repository)
+            moved = row is not None and self._move(c, repository, row.number, None, self._db.clock.now())
+            return row.workflow if moved else None
+
+        self._replaced(change)
+
     def _known(self, c: sa.Connection, repository: str, quota: str, pause: Pause | None) -> Any:
         """What is known of a repository of which a worker begins to look after."""
         new = {"number": 0, "workflow": "", "not_before": 0, "reason": "", "woken": 0}

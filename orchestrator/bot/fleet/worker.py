@@ -84,14 +84,17 @@ class FleetWorker:
     def begin(self) -> None:
         """Give each repository a turn that has none. Those that begin at once are looked at now.
 
-        The only worker of a database first takes over what earlier ones left: they are dead.
+        The only worker of a database first takes over what earlier ones left, who are dead, and ends the turns of
+        repositories that its file does not name any more.
         """
         self._store.limits.declare_cap(DAY_CAP, self._most_usd)
-        if not self._store.database.is_shared:
-            for one in self._store.workers():
-                self._store.take_over(one.worker)
-                self._store.remove_worker(one.worker)
         known = {one.repository: one for one in self._store.repositories()}
+        if not self._store.database.is_shared:
+            for worker in self._store.workers():
+                self._store.take_over(worker.worker)
+                self._store.remove_worker(worker.worker)
+            for repository in known.keys() - self.by_key.keys():
+                self._store.end(repository)
         for key, member in self.by_key.items():
             state = known.get(key)
             if self._once and state is not None and state.paused is not None:
@@ -107,8 +110,11 @@ class FleetWorker:
 
     def _begin(self, key: str, member: Member, pause: Pause | None) -> None:
         now, left = self._clock.now(), member.left_pause
-        first = None if self._once or member.schedule.begins_at_once else member.schedule.next_fire(now)
-        member.due = first is None
+        schedule, first = member.schedule, None
+        member.due = self._once or schedule.begins_at_once
+        if not member.due:
+            jitter = self._source.random()
+            first = schedule.next_fire(now) + timedelta(seconds=schedule.spread_seconds * jitter)
         if not self._once:
             for one in (pause, left, self._store.limits.pause_of(member.quota)):
                 if one is not None:
