@@ -176,7 +176,6 @@ class FleetLimits:
 
     def declare_cap(self, name: str, value: float | None) -> None:
         """Write down a cap that a worker was started with, for those who look; None is no cap."""
-
         change: sa.Executable = sa.delete(caps_table).where(caps_table.c.name == name)
         if value is not None:
             insert = self._db.insert(caps_table).values(name=name, value=value)
