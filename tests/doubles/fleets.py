@@ -25,14 +25,7 @@ _OUTCOMES = ("proposed", "proposed", "failed", "limit")
 def busy_fleet(url: str, *, title: str = "Time zones are lost when a report is exported") -> FleetStore:
     """Seven repositories, each in another state. It stays open for who wants to change it."""
     now = datetime.now(UTC)
-    for back in range(9, 0, -1):  # what the days before cost
-        past = _opened(url, ManualClock(now - timedelta(days=back)))
-        for number, name in enumerate(("ledger", "atlas", "harbour", "quarry")[: 1 + back % 4]):
-            turn = RepositoryTurn(f"github.com/octo/{name}", 9_000 + back, f"issue-{back * 10 + number}", 1)
-            past.limits.start_cycle(turn, "build-1", f"run-{back}-{number}", 2.0, None)
-            cost = 0.3 + 0.17 * ((back * 3 + number) % 5)
-            past.advance(turn, Following(turn.look(), now), _OUTCOMES[(back + number) % 4], cost)
-        past.close()
+    _past_days(url, now)
     store = _opened(url, SystemClock())
     client = store.database.client
     client._sys_db.create_application_version(VERSION)
@@ -79,6 +72,18 @@ def busy_fleet(url: str, *, title: str = "Time zones are lost when a report is e
     store.limits.declare_cap(DAY_CAP, 20.0)
     _play(store, running)
     return store
+
+
+def _past_days(url: str, now: datetime) -> None:
+    """What the days before cost."""
+    for back in range(9, 0, -1):
+        past = _opened(url, ManualClock(now - timedelta(days=back)))
+        for number, name in enumerate(("ledger", "atlas", "harbour", "quarry")[: 1 + back % 4]):
+            turn = RepositoryTurn(f"github.com/octo/{name}", 9_000 + back, f"issue-{back * 10 + number}", 1)
+            past.limits.start_cycle(turn, "build-1", f"run-{back}-{number}", 2.0, None)
+            cost = 0.3 + 0.17 * ((back * 3 + number) % 5)
+            past.advance(turn, Following(turn.look(), now), _OUTCOMES[(back + number) % 4], cost)
+        past.close()
 
 
 def _play(store: FleetStore, running: RepositoryTurn) -> None:

@@ -206,6 +206,12 @@ def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, s
             for one in snapshot.repositories
         ]
     )
+    _requests(snapshot)
+    return DONE
+
+
+def _requests(snapshot: FleetSnapshot) -> None:
+    """Print what each installation or token has left at its forge."""
     if snapshot.request_quotas:
         print()
         _table(
@@ -215,7 +221,6 @@ def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, s
                 for one in snapshot.request_quotas
             ]
         )
-    return DONE
 
 
 def _state(one: RepositoryState, turn: QueuedTurn | None) -> str:
