@@ -458,6 +458,13 @@ def _add_dashboard(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=_port, default=0, metavar="N", help="the port on 127.0.0.1 (default: one that is free)"
     )
+    parser.add_argument(
+        "--config",
+        type=_text,
+        metavar="FILE",
+        help="the file of the fleet that the page shows (default: fleet.toml, or the only fleet of this machine; "
+        "PULLWRIGHT_DATABASE_URL goes before)",
+    )
     add_settings(parser)
 
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 VERBS = ("answer", "retry", "close", "release", "stop")
 _BY_HAND = "by hand"
 _MOST_LOOKED_AT = 20
-_GOOD = frozenset({0, 3, 4, 5})
-"""The exit statuses of a run that did what it could: see `pullwright --help`."""
+_GOOD = frozenset({0, 3, 4, 5, 130})
+"""The exit statuses of a run that did what it could, or that a person stopped: see `pullwright --help`."""
 _MOST_LOG_BYTES = 20_000
 _PRIVATE = 0o600
 _MOST_PID_BYTES = 20

@@ -108,6 +108,11 @@ def _repository(body: bytes) -> str:
     return repository_key(found) if isinstance(found, str) else ""
 
 
+def receiving_app(receiver: Receiver) -> Starlette:
+    """Make the application that passes deliveries to a receiver."""
+    return Starlette(routes=[Route(PATH, receiver.receive, methods=["POST"])])
+
+
 @asynccontextmanager
 async def receiving(receiver: Receiver, host: str, port: int) -> AsyncIterator[int]:
     """Receive while the block runs; gives the port, which differs where 0 was given.
@@ -115,7 +120,6 @@ async def receiving(receiver: Receiver, host: str, port: int) -> AsyncIterator[i
     Raises:
         ConfigurationError: the address cannot be listened at.
     """
-    app = Starlette(routes=[Route(PATH, receiver.receive, methods=["POST"])])
     with listen(host, port) as bound:
-        async with serving(app, bound):
+        async with serving(receiving_app(receiver), bound):
             yield bound.getsockname()[1]

@@ -30,6 +30,9 @@ LEASE_SECONDS = 30.0
 _BEATS_A_LEASE = 6
 _PRUNE_SECONDS = 3_600.0
 POLL_SECONDS = 1.0
+"""How often each worker looks for turns."""
+POLL_FILE_SECONDS = 0.5
+"""The same, where the database is a file that no other worker reads."""
 _LONGEST_END_SECONDS = 86_400
 
 
@@ -46,6 +49,7 @@ class EngineOptions:
         version: of the program. The newest that was started takes turns; others end what they run.
         parallel: the most turns of this worker at a time.
         most_running: the most turns of the whole fleet at a time; None is no limit.
+        poll_seconds: between two looks for turns; None is the usual time.
     """
 
     worker: str
@@ -53,7 +57,7 @@ class EngineOptions:
     parallel: int = 1
     most_running: int | None = None
     lease_seconds: float = LEASE_SECONDS
-    poll_seconds: float = POLL_SECONDS
+    poll_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -129,6 +133,8 @@ class FleetEngine:
 
     def _launch(self, loop: asyncio.AbstractEventLoop) -> None:
         store, options = self._store, self._options
+        is_shared = store.database.is_shared
+        poll_seconds = options.poll_seconds or (POLL_SECONDS if is_shared else POLL_FILE_SECONDS)
         DBOS.destroy(destroy_registry=True)
         DBOS(
             config={
@@ -140,7 +146,7 @@ class FleetEngine:
                 "serializer": DBOSPortableJSON,
                 "run_migrations": False,
                 "log_level": "CRITICAL",
-                "notification_listener_polling_interval_sec": options.poll_seconds,
+                "notification_listener_polling_interval_sec": poll_seconds,
                 "use_listen_notify": False,
             }
         )
@@ -155,12 +161,14 @@ class FleetEngine:
 
         DBOS.workflow(name=TURN)(turn)
         DBOS.launch()
+        if not is_shared:  # also one that is older than the last one: there is nobody else to take its turns
+            DBOS.set_latest_application_version(options.version)
         store.add_worker(options.worker, options.version, options.parallel)
         DBOS.register_queue(
             QUEUE,
-            worker_concurrency=options.parallel,
+            worker_concurrency=min(options.parallel, options.most_running or options.parallel),
             global_concurrency=options.most_running,
-            polling_interval_sec=options.poll_seconds,
+            polling_interval_sec=poll_seconds,
             on_conflict="always_update",
         )
 

@@ -290,6 +290,24 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestQuota:
+    """How many requests a server still answers, as it said last.
+
+    Attributes:
+        name: under which it counts them, such as `api.github.com installation 7`. No credential is in it.
+        resource: which requests, as the server names them: `core`, `graphql`.
+        limit: in an hour.
+        remaining: until `reset`.
+    """
+
+    name: str
+    resource: str
+    limit: int
+    remaining: int
+    reset: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """What a pull request should say; `ensure_pull_request` makes it so."""
 
@@ -584,6 +602,12 @@ class Forge(Protocol):
 
     def traffic(self) -> Traffic:
         """Return the requests that this object made so far."""
+
+    def quotas(self) -> Sequence[RequestQuota]:
+        """Return what the server said last of how many requests it still answers; asks nothing."""
+
+    def begin_step(self) -> None:
+        """Show a new credential from now on, if we make them ourselves: a step of a cycle begins."""
 
     def own_login(self) -> str | None:
         """Return our name as the author of comments and pull requests; None where the forge does not tell."""
