@@ -1,4 +1,4 @@
-"""What the values of options look like: types that refuse everything else."""
+"""Types of option values. Each accepts only the valid forms."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def _branch(value: str) -> str:
     return value
 
 
-def _line(value: str) -> str:
+def _single_line(value: str) -> str:
     if not value.isprintable() or value != value.strip():
         raise ValueError
     return value
 
 
-def _prose(value: str) -> str:
+def _long_text(value: str) -> str:
     if not value.strip() or "\0" in value:
         raise ValueError
     return value
@@ -47,18 +47,20 @@ def _host(value: str) -> str:
     return value.lower()
 
 
-def _below(value: str) -> str:
+def _relative_pattern(value: str) -> str:
     if value.startswith("/") or "\\" in value or ".." in value.split("/"):
         raise ValueError
     _pattern(f"/{value.removeprefix('./')}")
-    return _line(value)
+    return _single_line(value)
 
 
 def _pattern(value: str) -> str:
     from pathspec import GitIgnoreSpec
 
     try:
-        with warnings.catch_warnings(action="ignore"):  # of what Python may read otherwise some day
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # FutureWarning: syntax that a later Python may read differently
             (pattern,) = GitIgnoreSpec.from_lines([value]).patterns
     except (ValueError, re.error) as error:
         raise ValueError from error
@@ -68,7 +70,7 @@ def _pattern(value: str) -> str:
 
 
 def _as_tuple(value: Any) -> Any:
-    """TOML has lists only, and values do not change after they were loaded."""
+    """Convert a TOML list to a tuple, so that the loaded value is immutable."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -83,13 +85,13 @@ def _profile(value: str) -> str:
 def _person(value: str) -> str:
     if set("<>") & set(value):
         raise ValueError
-    return _line(value)
+    return _single_line(value)
 
 
-Line = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=200)]
-Prose = Annotated[str, AfterValidator(_prose), Field(min_length=1, max_length=20_000)]
-CommandLine = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=MOST_COMMAND_CHARS)]
-Report = Annotated[str, AfterValidator(_below), Field(min_length=1, max_length=200)]
+Line = Annotated[str, AfterValidator(_single_line), Field(min_length=1, max_length=200)]
+Prose = Annotated[str, AfterValidator(_long_text), Field(min_length=1, max_length=20_000)]
+CommandLine = Annotated[str, AfterValidator(_single_line), Field(min_length=1, max_length=MOST_COMMAND_CHARS)]
+Report = Annotated[str, AfterValidator(_relative_pattern), Field(min_length=1, max_length=200)]
 Address = Annotated[str, AfterValidator(_address)]
 Branch = Annotated[str, AfterValidator(_branch), Field(min_length=1, max_length=200)]
 Person = Annotated[str, AfterValidator(_person), Field(min_length=1, max_length=200)]

@@ -1,7 +1,7 @@
-"""Every option of the program: its default, what it may be, who may set it, and one line that describes it.
+"""Every option of the program: default, allowed values, who may set it, and description.
 
-An option is added here and nowhere else: flag, variable, files, messages and `pullwright config` follow. Nothing here
-imports a package, so that `--help` starts at once; `config.settings` makes the values of it.
+An option is added here only: flag, variable, files, messages and `pullwright config` are derived from it. This module
+imports no other package, so that `--help` starts at once. `config.settings` creates the values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
 
 MOST_ITEMS = 1_000
-"""Of an option that is a list."""
+"""Maximum items of an option that is a list."""
 MOST_COMMAND_CHARS = 1_000
 
 A_COMMAND = f"one command line of at most {MOST_COMMAND_CHARS:,} characters"
@@ -49,29 +49,29 @@ A_HOST = "a host's name such as pypi.org, *.example.com or example.com:8443"
 A_PATTERN = "a path pattern as in .gitignore"
 
 AUTO = "auto"
-"""The test command that stands for what the repository's own file names, or for what is proposed."""
+"""The value of `test_command` that selects the command of the repository's own file, or the proposed one."""
 RENAMED = {"strict_tests": "require_tests"}
-"""Options by the names that they had, with those that they have."""
+"""Present names of options, by their former names."""
 
 
 class Reach(StrEnum):
-    """How far a file that a repository may bring along reaches with an option."""
+    """What a configuration file from a repository may do with an option."""
 
     FREE = "free"
-    """It may set the option: nothing that is kept from the model or from strangers depends on it."""
+    """The file may set the option: no protection against the model or strangers depends on it."""
     TIGHTEN = "tighten"
-    """It may make the rule stricter than the person's other choices, never looser. Of choices the earlier one is
-    stricter, of switches `true`, of numbers the smaller one; of lists both count."""
+    """The file may make the rule stricter than the person's other settings, never looser. The stricter value is the
+    earlier choice, `true` for a switch, and the smaller number; lists are joined."""
     PROPOSE = "propose"
-    """What it names counts only where the person chose `test_command = "auto"`, and as on the default branch."""
+    """The file's value is used only with the person's `test_command = "auto"`, as it is on the default branch."""
     NEVER = "never"
-    """It may not set the option."""
+    """The file may not set the option."""
     TYPED = "typed"
-    """No file and no variable may: the person types the flag."""
+    """No file and no variable may set the option: the person types the flag."""
 
 
 class Bounds(NamedTuple):
-    """The least and the most that a number may be: whole ones or not, as `most` is. `above` leaves the least out."""
+    """The range of a number. An `int` as `most` allows whole numbers only; `above` excludes `least` itself."""
 
     least: float
     most: float
@@ -84,15 +84,15 @@ class Bounds(NamedTuple):
 
 
 class Option(NamedTuple):
-    """What there is to say of an option.
+    """The definition of an option.
 
     Attributes:
-        description: a sentence, for `--help`, the documentation and `pullwright config`.
-        allowed: ends the sentence "must be ...".
+        description: one or two sentences for `--help`, the documentation and `pullwright config`.
+        allowed: the end of the sentence "must be ...".
         reach: see `Reach`.
-        begins: the title of the group in `--help` that begins with this option; empty goes on with the one before.
-        bounds: of a number.
-        is_list: several values are given.
+        begins: the title of the group in `--help` that begins with this option; empty continues the group before.
+        bounds: the range of a number.
+        is_list: whether the option takes several values.
     """
 
     default: Any
@@ -105,19 +105,19 @@ class Option(NamedTuple):
 
 
 def option(default: Any, description: str, allowed: str, reach: Reach = Reach.FREE, begins: str = "") -> Any:
-    """An option that is a text, a choice or a switch."""
+    """Define an option that is a text, a choice or a switch."""
     return Option(default, description, allowed, reach, begins)
 
 
 def number(
     default: float | None, description: str, bounds: Bounds, reach: Reach = Reach.FREE, begins: str = ""
 ) -> Any:
-    """An option that is a number."""
+    """Define an option that is a number."""
     return Option(default, description, str(bounds), reach, begins, bounds)
 
 
 def several(description: str, allowed: str, reach: Reach, begins: str = "") -> Any:
-    """An option that is a list, each item of which is `allowed`."""
+    """Define an option that is a list; `allowed` describes one item."""
     return Option((), description, f"a list, each {allowed}", reach, begins, is_list=True)
 
 
@@ -130,7 +130,7 @@ _PULL_REQUESTS = Bounds(1, 1_000)
 
 
 class Options:
-    """All options with the types of their values. Of choices that a repository may tighten the strictest is first."""
+    """All options with the types of their values. Choices that a repository may tighten begin with the strictest."""
 
     model: Line | None = option(None, "The model, as PROVIDER:NAME.", ONE_LINE, begins="the model")
     api_url: Address | None = option(
@@ -138,57 +138,63 @@ class Options:
     )
     contract: Literal["json-plan", "native", "single-step", "whole-file"] | None = option(
         None,
-        "How replies become actions: one JSON plan, the vendor's function calling, one call a step, or the changed "
-        "file itself. If not set, whole files for a model that is known to be small, else a JSON plan.",
+        "Form of the model's replies: one JSON plan, the vendor's function calling, one call per step, or the whole "
+        "changed file. If not set, whole files for a model that is known to be small, otherwise a JSON plan.",
         "json-plan, native, single-step or whole-file",
     )
     profile: ProfileName | None = option(
         None,
-        "Tools and prompt, such as planner or openai; those that suit contract and model if not set.",
+        "Set of tools and prompt, such as planner or openai. If not set, the one that suits contract and model.",
         "the name of a profile: planner, openai, anthropic, gemini, minimal, small or an added one",
     )
     web: Literal["tavily", "brave", "exa"] | None = option(
         None,
-        "Search engine of the web tools; without one the model has none.",
+        "Search engine of the web tools. If not set, the model has no web tools.",
         "tavily, brave or exa",
         Reach.NEVER,
     )
-    stream: bool = option(True, "Take the model's reply piece by piece.", "true or false")
-    temperature: float | None = number(None, "Sampling temperature; not sent if not set.", Bounds(0.0, 2.0))
+    stream: bool = option(True, "Stream the model's replies.", "true or false")
+    temperature: float | None = number(None, "Sampling temperature. Not sent if not set.", Bounds(0.0, 2.0))
     reasoning_effort: Word | None = option(
         None,
-        "How much a model should think; not sent if not set.",
+        "Reasoning effort of the model. Not sent if not set.",
         "one word in small letters, such as low or high",
     )
-    max_output_tokens: int | None = number(None, "Longest reply in tokens; not sent if not set.", _TOKENS)
+    max_output_tokens: int | None = number(None, "Maximum tokens of one reply. Not sent if not set.", _TOKENS)
     context_chars: int = number(
-        60_000, "Most characters of the repository in the first prompt.", Bounds(1_000, 10_000_000)
+        60_000, "Maximum characters of the repository's files in the first prompt.", Bounds(1_000, 10_000_000)
     )
     context_window: int | None = number(
-        None, "How many tokens the model can read; what is known of the model if not set.", _TOKENS
+        None, "Context window of the model, in tokens. If not set, the known value for the model.", _TOKENS
     )
     compact_at: float = number(
         0.4,
-        "Share of the context window from which on a conversation is summed up.",
+        "Share of the context window at which a conversation is summarized.",
         Bounds(0.0, 0.95, above=True),
     )
     request_timeout_seconds: float = number(
-        600.0, "Longest wait for a model's reply, in seconds.", Bounds(0.0, 24 * 3600.0, above=True)
+        600.0, "Maximum wait for a model's reply, in seconds.", Bounds(0.0, 24 * 3600.0, above=True)
     )
     github_url: Address = option(
-        "https://github.com", "GitHub, or an Enterprise server.", ADDRESS, Reach.NEVER, begins="GitHub"
+        "https://github.com",
+        "Address of GitHub or of a GitHub Enterprise server.",
+        ADDRESS,
+        Reach.NEVER,
+        begins="GitHub",
     )
-    # Who puts this label on an issue lets it in, so that another label would be another permission.
-    label: Line = option("pullwright", "Open issues with this label are the backlog.", ONE_LINE, Reach.NEVER)
+    # The label on an issue permits work on it, so a repository's file must not choose another label.
+    label: Line = option(
+        "pullwright", "Label of the open issues that form the backlog.", ONE_LINE, Reach.NEVER
+    )
     base: Branch | None = option(
         None,
-        "Branch to start from and to propose to; the default branch if not set.",
+        "Branch to start from and to propose to. If not set, the repository's default branch.",
         "a name that git allows",
     )
     draft: bool = option(True, "Open pull requests as drafts.", "true or false", Reach.TIGHTEN)
     github_app_id: AppId | None = option(
         None,
-        "Id of the GitHub App to act as; its key comes from the environment.",
+        "Id of the GitHub App to act as. Its key comes from the environment.",
         "an App's id or client id",
         Reach.NEVER,
     )
@@ -197,38 +203,43 @@ class Options:
         "pullwright@users.noreply.github.com", "E-mail address of the commits' author.", "an e-mail address"
     )
     allow_actor: Logins = several(
-        "Who may cause work without write permission.", "a GitHub login", Reach.NEVER, begins="what comes in"
+        "GitHub logins that may cause work without write permission.",
+        "a GitHub login",
+        Reach.NEVER,
+        begins="what comes in",
     )
     comments: Literal["none", "writers", "quoted"] = option(
         "writers",
-        "Comments in the prompt: none, those of people who may write, or all, strangers' marked as such.",
+        "Comments in the prompt: none, those of people with write permission, or all, with strangers' comments marked.",
         "none, writers or quoted",
         Reach.TIGHTEN,
     )
     permission: Literal["read-only", "safe", "dangerous"] = option(
         "safe",
-        "What the model may do: look, also change files of the clone, or also run any command.",
+        "What the model may do: only read, also change files of the clone, or also run any command.",
         "read-only, safe or dangerous",
         Reach.TIGHTEN,
         begins="what may run",
     )
     allow_command: Texts = several(
-        "Commands that run below the level dangerous, such as 'pytest *'.", ONE_LINE, Reach.NEVER
+        "Commands that may run below the permission level dangerous, such as 'pytest *'.",
+        ONE_LINE,
+        Reach.NEVER,
     )
     deny_command: Texts = several("Commands that never run.", ONE_LINE, Reach.TIGHTEN)
     sandbox: SandboxChoice = option(
         "auto",
-        "Where commands run: in the system's sandbox, in a container of an image, or as you.",
+        "Where commands run: in the system's sandbox, in a container of an image, or as you without a sandbox.",
         "auto, docker:IMAGE, podman:IMAGE or off",
         Reach.TYPED,
     )
     sandbox_read: Texts = several(
-        "Folders beside the system's that commands may read.", ONE_LINE, Reach.NEVER
+        "Folders that commands may read, in addition to the system's.", ONE_LINE, Reach.NEVER
     )
-    allow_host: Hosts = several("Hosts that commands may reach.", A_HOST, Reach.NEVER)
+    allow_host: Hosts = several("Hosts that commands may connect to.", A_HOST, Reach.NEVER)
     mcp_config: Line | None = option(
         None,
-        "A file with MCP servers in the common JSON form, beside those of your own file.",
+        "File with MCP servers in the common JSON form, in addition to those of your own config.toml.",
         ONE_LINE,
         Reach.NEVER,
         begins="MCP servers, whose tools the model may use",
@@ -237,150 +248,170 @@ class Options:
         "Names of MCP servers that run as you, without a sandbox.", ONE_LINE, Reach.TYPED
     )
     allow_path: Patterns = several(
-        "Protected paths that may be changed.", A_PATTERN, Reach.NEVER, begins="what goes out"
+        "Protected paths that may be changed without waiting for a person.",
+        A_PATTERN,
+        Reach.NEVER,
+        begins="what goes out",
     )
-    protect_path: Patterns = several("More paths that wait for a person.", A_PATTERN, Reach.TIGHTEN)
-    allow_link: Hosts = several("Hosts beside the forge's that texts may link to.", A_HOST, Reach.NEVER)
-    max_files: int = number(50, "Most files that a pull request changes.", Bounds(1, 100_000), Reach.TIGHTEN)
+    protect_path: Patterns = several("More paths whose changes wait for a person.", A_PATTERN, Reach.TIGHTEN)
+    allow_link: Hosts = several(
+        "Hosts that published texts may link to, in addition to the forge's.", A_HOST, Reach.NEVER
+    )
+    max_files: int = number(
+        50, "Maximum files that a pull request may change.", Bounds(1, 100_000), Reach.TIGHTEN
+    )
     max_lines: int = number(
-        5_000, "Most lines that a pull request adds and removes.", Bounds(1, 10_000_000), Reach.TIGHTEN
+        5_000, "Maximum lines that a pull request may add and remove.", Bounds(1, 10_000_000), Reach.TIGHTEN
     )
     max_bytes: int = number(
         1_000_000,
-        "Most bytes of the files that a pull request changes.",
+        "Maximum bytes of the files that a pull request changes.",
         Bounds(1, 1_000_000_000),
         Reach.TIGHTEN,
     )
     test_command: CommandLine | None = option(
         None,
-        "Runs the repository's tests, in the sandbox; auto takes what the repository has. Without it none are run.",
+        "Command that runs the tests, in the sandbox. auto uses the repository's own command. If not set, no tests run.",
         f"auto, or {A_COMMAND}",
         Reach.PROPOSE,
         begins="tests",
     )
     setup_command: CommandLine | None = option(
-        None, "Installs what the tests need, in the same sandbox.", A_COMMAND, Reach.PROPOSE
+        None, "Command that installs what the tests need, in the same sandbox.", A_COMMAND, Reach.PROPOSE
     )
     test_report: Report | None = option(
-        None, "Where the test command writes its report; for pytest not needed.", A_REPORT, Reach.PROPOSE
+        None,
+        "Path of the report that the test command writes. Not needed for pytest.",
+        A_REPORT,
+        Reach.PROPOSE,
     )
     test_minutes: float = number(
-        10.0, "Most minutes that one run of the tests takes, or its set-up.", _TEST_MINUTES, Reach.TIGHTEN
+        10.0, "Maximum minutes of one run of the tests, or of its set-up.", _TEST_MINUTES, Reach.TIGHTEN
     )
     test_paths: Patterns = several(
-        "More paths that belong to the tests, beside those whose names say so.", A_PATTERN, Reach.TIGHTEN
+        "More paths that belong to the tests, in addition to those recognized by their names.",
+        A_PATTERN,
+        Reach.TIGHTEN,
     )
     require_tests: bool = option(
         False,
-        "Propose nothing whose tests were not run and found good; without a command, nothing that drops tests.",
+        "Propose only changes that passed the tests. Without a test command, propose none that removes or skips tests.",
         "true or false",
         Reach.TIGHTEN,
     )
     max_rounds: int = number(
         20,
-        "Most requests to the model in a cycle.",
+        "Maximum requests to the model in a cycle.",
         _ROUNDS,
         Reach.TIGHTEN,
         begins="limits; work that is not proposed is saved",
     )
-    max_usd: float | None = number(None, "Most US dollars spent in a cycle.", _USD, Reach.TIGHTEN)
-    max_tokens: int | None = number(None, "Most tokens, in and out, in a cycle.", _TOKENS, Reach.TIGHTEN)
-    max_minutes: float | None = number(None, "Most minutes that a cycle takes.", _MINUTES, Reach.TIGHTEN)
+    max_usd: float | None = number(None, "Maximum US dollars spent in a cycle.", _USD, Reach.TIGHTEN)
+    max_tokens: int | None = number(
+        None, "Maximum tokens, input and output, in a cycle.", _TOKENS, Reach.TIGHTEN
+    )
+    max_minutes: float | None = number(None, "Maximum minutes of a cycle.", _MINUTES, Reach.TIGHTEN)
     max_cycles: int | None = number(
-        None, "Most cycles of a continuous run.", Bounds(1, 1_000_000), Reach.TIGHTEN
+        None, "Maximum cycles of a continuous run.", Bounds(1, 1_000_000), Reach.TIGHTEN
     )
     max_usd_per_task: float | None = number(
-        None, "Most US dollars for a task, all its cycles together.", _USD, Reach.TIGHTEN
+        None, "Maximum US dollars for a task, over all its cycles.", _USD, Reach.TIGHTEN
     )
-    max_tokens_per_task: int | None = number(None, "Most tokens for a task.", _TOKENS, Reach.TIGHTEN)
-    max_minutes_per_task: float | None = number(None, "Most minutes for a task.", _MINUTES, Reach.TIGHTEN)
+    max_tokens_per_task: int | None = number(None, "Maximum tokens for a task.", _TOKENS, Reach.TIGHTEN)
+    max_minutes_per_task: float | None = number(None, "Maximum minutes for a task.", _MINUTES, Reach.TIGHTEN)
     max_rounds_per_task: int | None = number(
-        None, "Most requests to the model for a task.", _ROUNDS, Reach.TIGHTEN
+        None, "Maximum requests to the model for a task.", _ROUNDS, Reach.TIGHTEN
     )
     max_usd_per_day: float | None = number(
-        None, "Most US dollars that this machine spends in a UTC day.", _USD, Reach.NEVER
+        None, "Maximum US dollars that this machine spends in a UTC day.", _USD, Reach.NEVER
     )
     max_tokens_per_day: int | None = number(
-        None, "Most tokens that this machine spends in a UTC day.", _TOKENS, Reach.NEVER
+        None, "Maximum tokens that this machine spends in a UTC day.", _TOKENS, Reach.NEVER
     )
     max_minutes_per_day: float | None = number(
-        None, "Most minutes of cycles on this machine in a UTC day.", _MINUTES, Reach.NEVER
+        None, "Maximum minutes of cycles on this machine in a UTC day.", _MINUTES, Reach.NEVER
     )
     max_rounds_per_day: int | None = number(
-        None, "Most requests to the model on this machine in a UTC day.", _ROUNDS, Reach.NEVER
+        None, "Maximum requests to the model on this machine in a UTC day.", _ROUNDS, Reach.NEVER
     )
     max_usd_per_repo: float | None = number(
-        None, "Most US dollars for the repository in a UTC day, on all machines.", _USD, Reach.TIGHTEN
+        None, "Maximum US dollars for the repository in a UTC day, on all machines.", _USD, Reach.TIGHTEN
     )
     max_tokens_per_repo: int | None = number(
-        None, "Most tokens for the repository in a UTC day, on all machines.", _TOKENS, Reach.TIGHTEN
+        None, "Maximum tokens for the repository in a UTC day, on all machines.", _TOKENS, Reach.TIGHTEN
     )
     max_minutes_per_repo: float | None = number(
         None,
-        "Most minutes of cycles for the repository in a UTC day, on all machines.",
+        "Maximum minutes of cycles for the repository in a UTC day, on all machines.",
         _MINUTES,
         Reach.TIGHTEN,
     )
     max_rounds_per_repo: int | None = number(
         None,
-        "Most requests to the model for the repository in a UTC day, on all machines.",
+        "Maximum requests to the model for the repository in a UTC day, on all machines.",
         _ROUNDS,
         Reach.TIGHTEN,
     )
     price: Price | None = option(
         None,
-        "What a model of unknown price costs: US dollars a million tokens, in and out, such as 3/15.",
+        "Price of a model whose price is unknown: US dollars per million tokens, input and output, such as 3/15.",
         "two numbers such as 3/15",
         Reach.NEVER,
     )
     fallback_model: Texts = several(
-        "Models to ask where the first one has no quota left or is down, in order.", ONE_LINE, Reach.NEVER
+        "Models to ask, in this order, when the first one has no quota left or is down.",
+        ONE_LINE,
+        Reach.NEVER,
     )
     max_open_prs: int = number(
         3,
-        "Most open pull requests of ours; then no new task is begun.",
+        "Maximum open pull requests of Pullwright. At this number no new task is started.",
         _PULL_REQUESTS,
         Reach.TIGHTEN,
         begins="how it treats a repository",
     )
     max_prs_per_day: int = number(
-        10, "Most pull requests opened in a UTC day.", _PULL_REQUESTS, Reach.TIGHTEN
+        10, "Maximum pull requests opened in a UTC day.", _PULL_REQUESTS, Reach.TIGHTEN
     )
     max_unreviewed: int = number(
         2,
-        "Most open pull requests of ours that nobody reviewed; then no new task is begun.",
+        "Maximum open pull requests of Pullwright without a review. At this number no new task is started.",
         _PULL_REQUESTS,
         Reach.TIGHTEN,
     )
     review_rounds: int = number(
         3,
-        "How often a pull request is worked over after reviews and failed checks.",
+        "How often a pull request is revised after reviews and failed checks.",
         Bounds(0, 100),
         Reach.TIGHTEN,
     )
     quiet_minutes: float = number(
-        10.0, "Minutes without a new word before a review is acted on.", Bounds(0.0, 24 * 60.0)
+        10.0, "Minutes without a new comment before Pullwright acts on a review.", Bounds(0.0, 24 * 60.0)
     )
     signoff: Literal["auto", "always", "never"] = option(
         "auto", "Sign commits off (DCO): as the repository asks, always or never.", "auto, always or never"
     )
     ai_policy: Literal["respect", "ignore"] = option(
         "respect",
-        "Whether a repository that wants nothing from machines is left alone.",
+        "Respect or ignore a repository's statement that it wants no contributions from machines.",
         "respect or ignore",
         Reach.NEVER,
     )
     trailer: Literal["auto", "none", "assisted-by", "co-authored-by"] = option(
         "auto",
-        "How commits name the model: as the repository asks, not at all, or by a trailer.",
+        "How commits name the model: as the repository asks, not at all, or in a trailer.",
         "auto, none, assisted-by or co-authored-by",
     )
     every: Duration | None = option(
-        None, "Begin a cycle so often: 30m, 2h, 1d.", "a number with s, m, h or d", Reach.NEVER, begins="when"
+        None,
+        "Interval between the starts of cycles, such as 30m, 2h or 1d.",
+        "a number with s, m, h or d",
+        Reach.NEVER,
+        begins="when",
     )
     cron: Cron | None = option(
         None,
-        "Begin cycles at these times: minute, hour, day, month, weekday.",
+        "Times at which cycles start: minute, hour, day, month, weekday.",
         "five fields as in crontab",
         Reach.NEVER,
     )
@@ -389,49 +420,49 @@ class Options:
     )
     claim_minutes: float = number(
         20.0,
-        "Minutes after which the task of a worker that died is free again.",
+        "Minutes after which the task of a worker that died may be taken by another.",
         Bounds(0.0, 24 * 60.0, above=True),
         Reach.NEVER,
     )
     mirror: bool = option(
         True,
-        "Keep a copy of the repository's objects, so that later clones fetch little.",
+        "Keep a copy of the repository's git objects, so that later clones fetch little.",
         "true or false",
         Reach.NEVER,
     )
     memory: bool = option(
         False,
-        "Let the model remember things on this machine, and recall them with each message.",
+        "Let the model store memories on this machine, and recall them with each message.",
         "true or false",
         Reach.NEVER,
         begins="memory",
     )
     repository_memory: bool = option(
         True,
-        "Remember what reviews taught, for all machines, on a hidden reference of the repository.",
+        "Keep lessons from reviews for all machines, on a hidden ref of the repository.",
         "true or false",
         Reach.NEVER,
     )
     embedding_api_url: Address | None = option(
         None,
-        "Server of embeddings for the memory; without one and without the extra embed, words are compared.",
+        "Address of an embeddings server for the memory. Without it and without the extra embed, words are compared.",
         ADDRESS,
         Reach.NEVER,
     )
     embedding_model: Line | None = option(
         None,
-        "The model at that server; text-embedding-3-small if not set. Without a server: all-MiniLM-L6-v2 or letters.",
+        "Model of the embeddings server; text-embedding-3-small if not set. Without one: all-MiniLM-L6-v2 or letters.",
         ONE_LINE,
         Reach.NEVER,
     )
     embedding_dimension: int | None = number(
         None,
-        "How many numbers a vector of that server is to have; its own if not set.",
+        "Dimension of the embeddings server's vectors. If not set, the model's own.",
         Bounds(1, 8_192),
         Reach.NEVER,
     )
     skill: Texts = several(
-        "Skills that the model is given from the start.", "the name of a skill", Reach.NEVER, begins="skills"
+        "Skills that the model gets from the start.", "the name of a skill", Reach.NEVER, begins="skills"
     )
     disable_skills: bool = option(
         False,
@@ -441,38 +472,38 @@ class Options:
     )
     skill_bytes: int | None = number(
         None,
-        "Most bytes of a skill that the model is given; 4,096 of the profile explorer and 20,480 of others if not set.",
+        "Maximum bytes of a skill that the model gets. If not set, 4,096 with the profile explorer, else 20,480.",
         Bounds(256, 1_000_000),
         Reach.TIGHTEN,
     )
     system_prompt: Prose | None = option(
         None,
-        "What you want of the model in every session; it counts more than all else in its prompt.",
+        "Your instructions to the model in every session. They take precedence over the rest of its prompt.",
         "text, not empty, of at most 20,000 characters",
         Reach.NEVER,
         begins="sessions",
     )
     max_subagents: int | None = number(
         None,
-        "Most subagents of a session at the same time; 5 of the profile assistant and 16 of others if not set.",
+        "Maximum subagents of a session at the same time. If not set, 5 with the profile assistant, else 16.",
         Bounds(1, 100),
         Reach.TIGHTEN,
     )
     subagent_timeout_seconds: float | None = number(
         None,
-        "Seconds after which a subagent of the profile assistant is stopped; 300 if not set.",
+        "Seconds after which a subagent of the profile assistant is stopped. If not set, 300.",
         Bounds(1.0, 24 * 3600.0),
         Reach.TIGHTEN,
     )
 
 
 OPTIONS: dict[str, Option] = {key: vars(Options)[key] for key in Options.__annotations__}
-"""All options by key, in the order in which they are shown."""
+"""All options by key, in display order."""
 KEYS: tuple[str, ...] = tuple(OPTIONS)
 
 
 def kind(key: str) -> type:
-    """The type of an option's value: `str`, `bool`, `int`, `float` or `tuple`."""
+    """Return the type of an option's value: `str`, `bool`, `int`, `float` or `tuple`."""
     known = OPTIONS[key]
     if known.is_list:
         return tuple
@@ -482,7 +513,7 @@ def kind(key: str) -> type:
 
 
 def choices(key: str) -> tuple[Any, ...]:
-    """The values of an option that has only a few; empty if it may have others."""
+    """Return the allowed values of a choice or switch; empty for other options."""
     if kind(key) is bool:
         return (True, False)
     annotation = str(Options.__annotations__[key])
@@ -490,12 +521,12 @@ def choices(key: str) -> tuple[Any, ...]:
 
 
 def flag_of(key: str) -> str:
-    """The flag of an option."""
+    """Return the flag of an option."""
     return f"--{key.replace('_', '-')}"
 
 
 SETTING_KEYS = frozenset((*KEYS, *RENAMED))
-"""What a flag may set, by key."""
+"""The keys that a flag may set."""
 
 _AS_DANGEROUS = "--allow-dangerous-tools"
 
@@ -505,11 +536,11 @@ def add_settings(
 ) -> None:
     """Add a flag for each option, in groups. The flag of a list may be given several times, one item each.
 
-    Values are read as text here: the configuration knows what each may be.
+    Values stay text here. The configuration converts and checks them.
 
     Args:
-        only: the options that get one, without groups; all where none is named.
-        without: options that the command has in a form of its own.
+        only: the options to add, without groups; all options if empty.
+        without: options that the command defines itself.
     """
     import argparse
 

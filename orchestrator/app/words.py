@@ -1,4 +1,4 @@
-"""Words and signs for terminals and pages: makes other people's text harmless, and tells events in short lines."""
+"""Text for terminals and pages: makes foreign text harmless, and formats events as short lines."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ if TYPE_CHECKING:
 
 
 _IS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
-_SAID = re.compile(
+_PLAN_TEXT = re.compile(
     r'"(?:plan|tool_name|path|title|reason|question_text)"\s*:\s*"((?>(?:[^"\\]|\\.)*))', re.DOTALL
 )
-"""The values of a plan that a person reads (`prompts/contracts/json_plan.md`)."""
+"""The values of a JSON plan that people read (`prompts/contracts/json_plan.md`)."""
 _MAX_PATH_CHARS = 1_000
 # ECMA-48: control sequences, and strings such as a window's title or a link.
 _SEQUENCE = re.compile(
@@ -84,28 +84,28 @@ _SEQUENCE = re.compile(
 )
 _LINE_END = re.compile(r"\r\n?")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-# A CI system that shows the output obeys lines of these forms: `::name ...::` of GitHub Actions at a line's start,
+# A CI system that shows the output executes lines of these forms: `::name ...::` of GitHub Actions at a line's start,
 # its older `##[name]` and the `##vso[...]` of Azure Pipelines anywhere, `##teamcity[...]`.
 # https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
 _LOG_COMMAND = re.compile(r"^([ \t]*:)(?=:)|(##)(?=[A-Za-z]*\[)", re.MULTILINE)
 
 
 def clean(text: str) -> str:
-    """Remove everything that a terminal, or a CI system that keeps the output, would obey.
+    """Remove everything that a terminal, or a CI system that stores the output, would interpret as a command.
 
-    Newlines and tabs stay. Of all else only printable characters do.
+    Newlines, tabs and printable characters are kept.
     """
     return _LOG_COMMAND.sub(r"\g<0> ", visible_characters(text))
 
 
 def visible_characters(text: str) -> str:
-    """Remove what a terminal would obey and every character that a person does not see. Newlines and tabs stay."""
+    """Remove terminal control sequences and every invisible character, except newlines and tabs."""
     return printable_text(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
 
 
 def short_line(text: str, most_chars: int = 200) -> str:
     """Return the text as one line, cut with an ellipsis if it is longer."""
-    # What cannot be shown is not cleaned either: tool output may be large.
+    # Only the part that can be shown is cleaned, because tool output may be large.
     flat = " ".join(clean(text[: most_chars * 8]).split())
     if len(flat) <= most_chars and len(text) <= most_chars * 8:
         return flat
@@ -113,7 +113,7 @@ def short_line(text: str, most_chars: int = 200) -> str:
 
 
 def cut_line(text: str, most_chars: int = 200) -> str:
-    """Return the text as one line that is cut where it is longer, but never inside a path or an address."""
+    """Return the text as one line, shortened to `most_chars`, but never inside a path or an address."""
     flat = " ".join(clean(text[: _MAX_PATH_CHARS * 2]).split())
     if len(flat) <= most_chars:
         return flat
@@ -125,16 +125,19 @@ def cut_line(text: str, most_chars: int = 200) -> str:
 
 
 def local_time(at: datetime, *, seconds: bool = False) -> str:
-    """Return a time to the minute, or to the second, in the time zone of this machine."""
+    """Return a time to the minute, or to the second, in this machine's time zone."""
     here = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone()
     return f"{here.strftime('%Y-%m-%d %H:%M:%S' if seconds else '%Y-%m-%d %H:%M')} {here.tzname()}"
 
 
 def reply_in_words(text: str) -> str:
-    """Return what a reply says to people, as far as it came: of a plan in JSON its words, and else all of it."""
+    """Return the part of a reply, complete or not, that is meant for people.
+
+    For a JSON plan these are its texts, for any other reply the whole text.
+    """
     if not _IS_JSON.match(text):
         return text
-    return "  ".join(_unescaped(value) for value in _SAID.findall(text))
+    return "  ".join(_unescaped(value) for value in _PLAN_TEXT.findall(text))
 
 
 def _unescaped(value: str) -> str:
@@ -142,12 +145,12 @@ def _unescaped(value: str) -> str:
 
     try:
         return str(json.loads(f'"{value}"', strict=False))
-    except ValueError:  # its end did not come yet
+    except ValueError:  # the value is not complete yet
         return value.partition("\\")[0]
 
 
 def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
-    """Return the first lines of the text, and a line that counts the others."""
+    """Return the first lines of the text, and a line with the number of omitted lines."""
     lines = clean(text).strip("\n").split("\n")
     shown = [
         line[:most_chars_a_line] + ("…" if len(line) > most_chars_a_line else "")
@@ -161,7 +164,7 @@ _YES = frozenset({"y", "yes"})
 
 
 def agreed(question: str) -> bool:
-    """Ask the person at the terminal. Without a terminal the answer is no."""
+    """Ask the person at the terminal for consent. Without a terminal, return False."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     sys.stderr.write(f"{clean(question)}. Go on? [y/N] ")
@@ -170,7 +173,7 @@ def agreed(question: str) -> bool:
 
 
 def environment_redactor() -> Redactor:
-    """Make the redactor for the secrets that the environment holds."""
+    """Create a redactor for the secrets in the environment."""
     from orchestrator.app.config.keys import secret_values
     from orchestrator.engine.policy.secrets import Redactor
 
@@ -178,22 +181,22 @@ def environment_redactor() -> Redactor:
 
 
 def as_json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return JSON in ASCII. No terminal or CI system takes it for a command (see `clean`)."""
+    """Return JSON in ASCII that no terminal or CI system interprets as a command (see `clean`)."""
     import json
 
     return json.dumps(value, indent=indent).replace("##", "#\\u0023")
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number with what it counts: `1 file`, `2 files`."""
+    """Return a number and its noun: `1 file`, `2 files`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def tests_in_words(tests: Mapping[str, Any]) -> str:
-    """Return the runs of the repository's tests as one line.
+    """Return the results of the repository's test runs as one line.
 
     Args:
-        tests: as `CycleResult.tests` has them; from a journal, so that anything may be in it.
+        tests: in the form of `CycleResult.tests`; read from a journal, so any value may occur.
     """
     parts = []
     for kind in ("before", "kept", "after", "new"):
@@ -214,7 +217,7 @@ _MOST_NAMED = 5
 
 
 def _worker_line(event: WorkerEvent) -> str:
-    """What concerns claims, budgets and pauses."""
+    """Return the line for an event about claims, budgets or pauses."""
     match event:
         case Claimed():
             taken = (
@@ -222,7 +225,7 @@ def _worker_line(event: WorkerEvent) -> str:
             )
             return f"claimed {short_line(event.task)} (number {event.number}, until {_minute(event.expires_at)}{taken})"
         case Resumed():
-            return f"goes on where run {short_line(event.run)} stopped ({short_line(event.why)}): {_taken_over(event)}"
+            return f"goes on where run {short_line(event.run)} stopped ({short_line(event.why)}): {_resumed_work(event)}"
         case Reserved():
             caps = ", ".join(_caps(event)) or "no cap"
             return f"may spend: {caps}{f' ({short_line(event.reason)})' if event.reason else ''}"
@@ -241,19 +244,19 @@ def _worker_line(event: WorkerEvent) -> str:
 
 
 def is_news(event: WorkerEvent) -> bool:
-    """Say whether a person should notice the event. The planned wait of a schedule is no news."""
+    """Return whether a person should notice the event. The planned wait of a schedule is no news."""
     return isinstance(event, WorkSaved) or (isinstance(event, Paused) and not event.is_planned)
 
 
 def _minute(text: str) -> str:
-    """Tell an ISO 8601 time to the minute."""
+    """Return an ISO 8601 time to the minute, in local time."""
     try:
         return local_time(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         return short_line(text)
 
 
-def _taken_over(event: Resumed) -> str:
+def _resumed_work(event: Resumed) -> str:
     text = f"{counted(event.files, 'changed file')}, {counted(event.turns, 'message')}"
     if not event.conflicts:
         return text
@@ -272,8 +275,8 @@ def _caps(event: Reserved) -> Iterator[str]:
         yield counted(event.rounds, "round")
 
 
-# The argument that says most about a call, the best first.
-_TELLING = (
+# The most informative arguments of calls, best first.
+_INFORMATIVE = (
     *("path", "file_path", "dir_path", "command", "pattern", "title", "question_text", "reason"),
     *("query", "url", "task", "agent_id", "answer"),
 )
@@ -288,14 +291,14 @@ _ENDINGS = {
     "refuted": ("failed", "bold red"),
     "unknown": ("warning", "bold yellow"),
 }
-"""Sign and style of what is no success, by the cycle's outcome."""
+"""Sign and style of outcomes other than success."""
 _SHORT_ID = 4
 _MOST_CALLS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """What to print for an event: a sign of one character, text, and a style of `rich`."""
+    """The line printed for an event: a sign of one character, text, and a style of `rich`."""
 
     sign: str
     text: str
@@ -306,10 +309,12 @@ class EventLine:
 
 
 class Narrator:
-    """Turns events into lines. It remembers what later events do not repeat: the calls' arguments, and the last reply.
+    """Turns events into lines.
+
+    It remembers what later events do not repeat: the arguments of calls, and the last reply.
 
     Args:
-        plain_signs: the output knows ASCII only.
+        plain_signs: whether the output can show ASCII only.
     """
 
     def __init__(self, *, plain_signs: bool = False) -> None:
@@ -320,9 +325,9 @@ class Narrator:
         self.said = ""
 
     def line(self, event: Event) -> EventLine | None:
-        """Return the line for an event, or None if there is nothing to tell."""
+        """Return the line for an event, or None if the event is not shown."""
         if isinstance(event, ToolCallStarted):
-            if len(self._arguments) >= _MOST_CALLS:  # ends that nobody showed
+            if len(self._arguments) >= _MOST_CALLS:  # calls whose end was never shown
                 self._arguments.clear()
             self._arguments[event.call_id] = telling_argument(event.arguments)
         if isinstance(event, ReplyReceived):
@@ -334,7 +339,7 @@ class Narrator:
         return self._signs[name]
 
     def of_subagent(self, event: SubagentEvent) -> EventLine | None:
-        """Return the line for a subagent's event, marked with the start of the subagent's id."""
+        """Return the line for a subagent's event, prefixed with the beginning of the subagent's id."""
         own = self._agents.setdefault(event.agent, Narrator(plain_signs=self._plain_signs))
         line = own.line(event.event)
         name = event.agent if event.agent == SUMMARY_AGENT else event.agent[:_SHORT_ID]
@@ -359,15 +364,15 @@ class Narrator:
 
 
 class RunProgress:
-    """What a run does now, and what it has cost so far, from its events.
+    """The current activity and the costs of a run, computed from its events.
 
     Attributes:
-        phase: the part of the cycle, or what was said before the first.
+        phase: the phase of the cycle; before the first one, the text passed to the constructor.
         round: the last round of the session.
-        doing: the call, the request or the test run that is under way; empty between them.
-        calls: how many calls have ended.
-        usd: None as soon as the price of one reply is unknown.
-        plan: the model's last one.
+        doing: the call, request or test run in progress; empty between them.
+        calls: the number of completed calls.
+        usd: the cost in US dollars; None after a reply of unknown price.
+        plan: the model's last plan.
     """
 
     def __init__(self, phase: str = "") -> None:
@@ -380,13 +385,13 @@ class RunProgress:
         self.does("")
 
     def does(self, what: str) -> None:
-        """Go on with something else."""
+        """Set the current activity."""
         self.doing = what
 
     def take(self, event: Event) -> None:  # noqa: C901  one case an event
-        """Take in the next event of the run."""
+        """Update the progress from the next event of the run."""
         is_own = not isinstance(event, SubagentEvent)
-        if isinstance(event, TodosChanged):  # a subagent's list is its own
+        if isinstance(event, TodosChanged):  # a subagent's list is not the run's list
             self.todos = event.items
         while isinstance(event, SubagentEvent):
             event = event.event
@@ -434,7 +439,7 @@ _DECISIONS = {
     Decision.NO: "not allowed",
 }
 
-_Silent: TypeAlias = (
+_NotShown: TypeAlias = (
     ToolCallStarted
     | TextStarted
     | TextDelta
@@ -448,7 +453,7 @@ _Silent: TypeAlias = (
     | TestRunStarted
     | Proposing
 )
-_Trouble: TypeAlias = (
+_BetweenRounds: TypeAlias = (
     WaitStarted
     | CallDecided
     | SteeringInjected
@@ -464,12 +469,12 @@ _Trouble: TypeAlias = (
 
 
 def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
-    """What the model does; the rest is told by the functions below."""
+    """Return the line for an event of the model's work, or pass other events to the functions below."""
     sign, style = "info", "dim"
-    if isinstance(event, _Silent):
+    if isinstance(event, _NotShown):
         return None
-    if isinstance(event, _Trouble):
-        return _trouble_line(event, narrator)
+    if isinstance(event, _BetweenRounds):
+        return _between_rounds_line(event, narrator)
     match event:
         case TurnStarted():
             text = f"round {event.round}"
@@ -477,10 +482,10 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
             text = f"reply: {amounts(event.usage.total_tokens, event.usd)}"
         case ReplyRejected():
             problems = "; ".join(short_line(problem) for problem in event.problems)
-            text = f"reply {event.attempt} not usable: {problems}; {_unusable(narrator.said)}"
+            text = f"reply {event.attempt} not usable: {problems}; {_unusable_reply(narrator.said)}"
             sign, style = "warning", "yellow"
         case PlanAccepted():
-            sign, text, style = "plan", f"{_intention(event)}{repair_note(event)}", "bold"
+            sign, text, style = "plan", f"{_plan_line(event)}{repair_note(event)}", "bold"
         case ToolCallEnded():
             return narrator.call(event)
         case ForeignToolsOffered() | TodosChanged():
@@ -488,11 +493,11 @@ def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
         case SubagentEvent():
             return narrator.of_subagent(event)
         case _:
-            return _story_line(event, narrator)
+            return _cycle_line(event, narrator)
     return EventLine(narrator.sign(sign), text, style)
 
 
-def _unusable(said: str) -> str:
+def _unusable_reply(said: str) -> str:
     if not said.strip():
         return "it had no text"
     if _IS_JSON.match(said):
@@ -506,8 +511,8 @@ def _list_line(event: ForeignToolsOffered | TodosChanged) -> str:
     return f"MCP server {short_line(event.server, 80)}: {counted(len(event.tools), 'tool')}"
 
 
-def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
-    """What comes between the rounds."""
+def _between_rounds_line(event: _BetweenRounds, narrator: Narrator) -> EventLine:
+    """Return the line for an event between the rounds, such as a wait, a limit or an error."""
     sign, style = "warning", "yellow"
     match event:
         case WaitStarted():
@@ -544,14 +549,14 @@ STANDINGS = {
     "unknown": ("question", "yellow"),
     "noted": ("info", "dim"),
 }
-"""Sign and style of what became of a claim."""
+"""Sign and style of a checked claim, by its standing."""
 _MAX_CLAIM_CHARS = 300
 _OBJECT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,52}\b")
-"""A digest, which `--json` has whole."""
+"""A digest. It is shortened here; `--json` prints it whole."""
 
 
 def claim_in_words(event: ClaimChecked) -> str:
-    """Return what became of a claim, with both sides where they differ."""
+    """Return the result of checking a claim, with the claimed and the found value where they differ."""
     differs = bool(event.claimed) and event.claimed != event.found
     shown = (_OBJECT.sub(r"\1…", text) for text in (event.found, event.claimed))
     found, claimed = (short_line(text, _MAX_CLAIM_CHARS) for text in shown)
@@ -560,7 +565,7 @@ def claim_in_words(event: ClaimChecked) -> str:
     return f"{short_line(event.subject)}: {said}{note}"
 
 
-_StoryEvent: TypeAlias = (
+_CycleEvent: TypeAlias = (
     CycleStarted
     | PhaseEntered
     | TaskTaken
@@ -573,8 +578,8 @@ _StoryEvent: TypeAlias = (
 )
 
 
-def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
-    """What becomes of the cycle."""
+def _cycle_line(event: _CycleEvent, narrator: Narrator) -> EventLine:
+    """Return the line for an event of the cycle."""
     sign, style = "info", "dim"
     match event:
         case CycleStarted():
@@ -594,10 +599,10 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
             sign, text, style = "warning", cut_line(event.message, _MAX_TEXT_CHARS), "yellow"
         case Proposed():
             done = "opened" if event.created else "updated"
-            text = f"pull request #{event.number} {done}: {cut_line(event.title)}{_where(event.url)}"
+            text = f"pull request #{event.number} {done}: {cut_line(event.title)}{_shown_url(event.url)}"
             sign, style = "ok", "bold green"
         case QuestionAsked():
-            text = f"question: {clean(event.question).strip()}{_where(event.url or '')}"
+            text = f"question: {clean(event.question).strip()}{_shown_url(event.url or '')}"
             sign, style = "question", "bold yellow"
         case Claimed() | Resumed() | Reserved() | ForgeUsed() | Paused() | WorkSaved():
             text = _worker_line(event)
@@ -609,13 +614,16 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
     return EventLine(narrator.sign(sign), text, style)
 
 
-def _where(url: str) -> str:
-    """Where people look. The files of the local forge are for programs: `pulls` and git show what is in them."""
+def _shown_url(url: str) -> str:
+    """Return a URL that people can open.
+
+    Files of the local forge are for programs; people read their content with `pulls` and git.
+    """
     return "" if not url or url.startswith("file:") else f"  {cut_line(url)}"
 
 
 def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrator) -> EventLine:
-    """How a run of the tests ended, what the runs prove, or what of a pull request's claims holds."""
+    """Return the line for a test run, the verdict on the tests, or a checked claim of a pull request."""
     match event:
         case ClaimChecked():
             sign, style = STANDINGS.get(event.standing, ("info", "dim"))
@@ -642,15 +650,15 @@ def _tests_line(event: TestRunEnded | Verified | ClaimChecked, narrator: Narrato
             assert_never(event)
 
 
-def _intention(event: PlanAccepted) -> str:
-    """The model's plan, or the number of its calls."""
+def _plan_line(event: PlanAccepted) -> str:
+    """Return the model's plan, or the number of its calls."""
     if event.plan.strip():
         return f"plan: {short_line(event.plan, _MAX_TEXT_CHARS)}"
     return "1 call" if event.calls == 1 else f"{event.calls} calls"
 
 
 def todos_in_words(items: Sequence[TodoItem]) -> str:
-    """How far the model's list is, and what it does now or next."""
+    """Return the progress of the model's to-do list, with the current and the next item."""
     at_work = [item for item in items if item.status is TodoStatus.IN_PROGRESS]
     waiting = [item for item in items if item.status is TodoStatus.PENDING]
     said = "".join(
@@ -662,7 +670,7 @@ def todos_in_words(items: Sequence[TodoItem]) -> str:
 
 
 def repair_note(event: PlanAccepted) -> str:
-    """Say in brackets what was repaired before the reply could be read."""
+    """Return a note in parentheses about repairs that made the reply readable; empty if there were none."""
     if event.cut_off:
         return " (the reply was cut off)"
     return " (the reply was mended)" if event.repaired else ""
@@ -677,19 +685,21 @@ def _ending(result: JsonObject, narrator: Narrator) -> EventLine:
 
 
 def telling_argument(arguments: JsonObject) -> str:
-    """Return the argument of a call that says most, as one line. Lists and objects say nothing to people."""
-    plain = (name for name in (*_TELLING, *arguments) if isinstance(arguments.get(name), str | int | float))
+    """Return the most informative argument of a call as one line. Lists and objects are ignored."""
+    plain = (
+        name for name in (*_INFORMATIVE, *arguments) if isinstance(arguments.get(name), str | int | float)
+    )
     name = next(plain, None)
     return "" if name is None else cut_line(str(arguments[name]), _MAX_ARGUMENT_CHARS)
 
 
 def amounts(tokens: int, usd: float | None) -> str:
-    """Return tokens and cost in words."""
+    """Return tokens and cost as text."""
     return f"{tokens:,} tokens, {money(usd)}" if tokens or usd else "no tokens"
 
 
 def money(usd: float | None) -> str:
-    """Return US dollars. A small amount gets four digits, so that it is not shown as zero."""
+    """Return US dollars as text. Amounts below 1 get four digits, so that a small one is not shown as zero."""
     if usd is None:
         return "cost unknown"
     digits = 2 if usd == 0 or usd >= 1 else 4
@@ -704,5 +714,5 @@ def duration(seconds: float) -> str:
 
 
 def seconds_in_words(seconds: float) -> str:
-    """Return seconds in words. Short times get a tenth, so that they are not shown as zero."""
+    """Return seconds as text. Short times get a tenth, so that they are not shown as zero."""
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004  two digits are enough

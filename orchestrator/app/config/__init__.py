@@ -1,4 +1,4 @@
-"""The options of a run: what there is, where each comes from, and which keys the environment holds."""
+"""The configuration of a run: the settings, the origin of each value, and the keys in the environment."""
 
 from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.settings import (

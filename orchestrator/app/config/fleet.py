@@ -1,4 +1,4 @@
-"""The file of a fleet: which repositories one worker looks after, and what differs between them."""
+"""The configuration file of a fleet: the repositories that one worker looks after, and their settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_EVERY = "10m"
-"""How often a repository is looked at that has no schedule of its own."""
+"""Interval between two looks at a repository without a schedule of its own."""
 _TABLES = ("fleet", "defaults", "repository")
 _FLEET_KEYS = (
     "health",
@@ -41,10 +41,12 @@ _FLEET_KEYS = (
 )
 _OWN_KEYS = ("name", "token_env")
 _WHEN = ("every", "cron")
-_NOT_IN_A_FLEET = {"max_cycles": "a fleet has no end: leave it out, or pass --once for one cycle each"}
+_NOT_IN_A_FLEET = {
+    "max_cycles": "a fleet runs without end: leave it out, or pass --once for one cycle per repository"
+}
 _OTHER_IDENTITIES = frozenset(
     {"GH_TOKEN", "GITHUB_ENTERPRISE_TOKEN", "PULLWRIGHT_GITHUB_APP_ID"}
-)  # would be used beside or instead
+)  # a cycle would use them in addition to the repository's token, or instead of it
 _MOST_REPOSITORIES = 1_000
 _MOST_PARALLEL = 16
 _LEAST_LEASE = 6
@@ -56,7 +58,7 @@ _MAX_PORT = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen. Port 0 is any that is free."""
+    """An address to listen on. Port 0 selects any free port."""
 
     host: str
     port: int
@@ -68,8 +70,8 @@ class FleetRepository:
 
     Attributes:
         name: owner/name, a URL, or a path.
-        settings: options by key, those for all repositories included.
-        environ: the variables for this repository, with its token.
+        settings: options by key, including those for all repositories.
+        environ: the environment variables for this repository, with its token.
     """
 
     name: str
@@ -79,15 +81,15 @@ class FleetRepository:
 
 @dataclass(frozen=True, slots=True)
 class FleetFile:
-    """What a fleet's file says.
+    """The contents of a fleet's file.
 
     Attributes:
-        health: where its state is served; None where it is not.
-        parallel: the most cycles at a time of one worker.
-        most_running: the most cycles at a time of all workers; None is no limit.
-        max_usd_per_day: what all cycles of a UTC day may cost; None is no limit.
-        webhook: where GitHub's webhooks are received; None where they are not.
-        lease_seconds: a worker of whom nothing was heard for so long is taken for dead; None is the usual time.
+        health: address that serves the state of the fleet; None if it is not served.
+        parallel: maximum number of concurrent cycles of one worker.
+        most_running: maximum number of concurrent cycles of all workers; None for no limit.
+        max_usd_per_day: maximum cost of all cycles in a UTC day; None for no limit.
+        webhook: address that receives GitHub's webhooks; None if they are not received.
+        lease_seconds: silence after which a worker counts as dead; None for the default.
     """
 
     repositories: tuple[FleetRepository, ...]
@@ -102,11 +104,11 @@ class FleetFile:
 def load_fleet(path: Path, environ: Mapping[str, str]) -> FleetFile:
     """Read and check a fleet's file.
 
-    `[fleet]` is about the worker, `[defaults]` has options for all repositories, each
-    `[[repository]]` names one, its options, and the variable that holds its token.
+    `[fleet]` configures the worker, `[defaults]` has options for all repositories, and each
+    `[[repository]]` has a name, options, and the variable that holds the token.
 
     Raises:
-        ConfigurationError: one line with the file and the key that is wrong.
+        ConfigurationError: one line that names the file and the wrong key.
     """
     redactor = Redactor(secret_values(environ))
     values = read_toml(path)
@@ -221,7 +223,7 @@ class _Reader:
         return FleetRepository(self._where(name), settings, self._variables(table.get("token_env"), place))
 
     def _where(self, name: str) -> str:
-        """A path counts from the folder of the file."""
+        """Resolve a path against the folder of the file, and return other names unchanged."""
         folder = (self._path.parent / Path(name).expanduser()).absolute()
         return str(folder.resolve()) if folder.is_dir() else name
 
@@ -232,14 +234,18 @@ class _Reader:
             raise ConfigurationError(f"token_env of {place} must be the name of an environment variable")
         if not is_secret_name(token_env):
             raise ConfigurationError(
-                f"token_env of {place} names {token_env}, which is not kept from commands: "
+                f"token_env of {place} names {token_env}, which commands of the model could read: "
                 "give the variable a name that ends in _TOKEN"
             )
         token = self._environ.get(token_env, "").strip()
         if not token:
             raise ConfigurationError(f"token_env of {place} names {token_env}, which is not set")
         others = {key: value for key, value in self._environ.items() if key not in _OTHER_IDENTITIES}
-        return {**others, "GITHUB_TOKEN": token, "GH_ENTERPRISE_TOKEN": token}  # on whichever server it lies
+        return {
+            **others,
+            "GITHUB_TOKEN": token,
+            "GH_ENTERPRISE_TOKEN": token,
+        }  # for github.com or an Enterprise server
 
     def _number(self, fleet: dict[str, Any], key: str, least: int, most: int) -> int | None:
         value = fleet.get(key)
@@ -250,7 +256,10 @@ class _Reader:
         return value
 
     def _daily_limit(self, fleet: dict[str, Any], repositories: tuple[FleetRepository, ...]) -> float | None:
-        """The most that a cycle can cost is set aside before it begins, so each repository has to say it."""
+        """Return the daily limit on US dollars, or None if there is none.
+
+        The maximum cost of a cycle is reserved before it begins, so each repository needs `max_usd`.
+        """
         value = fleet.get("max_usd_per_day")
         if value is None:
             return None

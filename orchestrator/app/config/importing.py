@@ -1,7 +1,8 @@
-"""Takes over the configuration of the assistant specification: `ralph.config.json` (its section 3).
+"""Import of `ralph.config.json`, the configuration of the assistant specification (its section 3).
 
-What it sets is put into the user's own file under the names that options have here. Nothing in that file is changed or
-lost, and no key is written: keys belong into the environment.
+Its settings are added to the user's own file under the option names used here. Nothing in that file is
+changed or
+lost, and no key is written, because keys belong in the environment.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _KEYS = {"anthropic_api_key": "ANTHROPIC_API_KEY", "openai_api_key": "OPENAI_API_KEY"}
-_PLAIN = {
+_RENAMED_KEYS = {
     "embedding_api_url": "embedding_api_url",
     "embedding_model": "embedding_model",
     "system_prompt": "system_prompt",
@@ -40,9 +41,9 @@ _PLAIN = {
     "max_subagents": "max_subagents",
     "subagent_timeout": "subagent_timeout_seconds",
 }
-"""What is only called by another name here."""
+"""Keys that only have another name here."""
 _MODEL, _URL, _OTHER_URL, _SERVERS = "model", "api_url", "openai_api_url", "mcpServers"
-_KNOWN = (_URL, _MODEL, *_KEYS, _OTHER_URL, *_PLAIN, _SERVERS)
+_KNOWN = (_URL, _MODEL, *_KEYS, _OTHER_URL, *_RENAMED_KEYS, _SERVERS)
 _AUTOMATIC = -1
 _ENDINGS = ("/chat/completions", "/messages", "/responses", "/embeddings")
 _SHOWN_CHARS = 60
@@ -50,11 +51,11 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What a file sets.
+    """The settings read from a foreign file.
 
     Attributes:
-        values: by the key that the option has here.
-        notes: what a person has to do or to know, a line each.
+        values: values by option key.
+        notes: what the person has to do or to know, one line each.
     """
 
     values: Mapping[str, Any]
@@ -62,10 +63,11 @@ class Imported:
 
 
 def read_foreign(path: Path) -> Imported:
-    """Read such a file.
+    """Read a `ralph.config.json` file.
 
     Raises:
-        ConfigurationError: it cannot be read, is no JSON object, or sets something that an option may not be.
+        ConfigurationError: the file cannot be read, is no JSON object, or has a value that an option does not
+            allow.
     """
     given = _read(path)
     notes = [_key_note(key, given) for key in _KEYS if given.get(key)]
@@ -81,7 +83,7 @@ def read_foreign(path: Path) -> Imported:
         if key not in _KNOWN
     ]
     values: dict[str, Any] = _model(given)
-    for key, ours in _PLAIN.items():
+    for key, ours in _RENAMED_KEYS.items():
         value = given.get(key)
         if value in (None, "") or (key == "max_tokens" and value == _AUTOMATIC):
             continue
@@ -105,7 +107,10 @@ def _key_note(key: str, given: Mapping[str, Any]) -> str:
 
 
 def _model(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The model and its address. A vendor's own address says which protocol it is, and is left out."""
+    """Return the model and its address, without the address if it is a vendor's own.
+
+    A vendor's own address only selects the provider.
+    """
     name, url = given.get(_MODEL) or "", given.get(_URL) or ""
     if given.get(_OTHER_URL) and (not url or _provider(url) is Provider.OPENAI):
         url = given[_OTHER_URL]
@@ -124,7 +129,7 @@ def _provider(url: object) -> Provider | None:
 
 
 def _base(url: object) -> object:
-    """The address without the request's own part of its path."""
+    """Return the address without the path of a single API request."""
     if isinstance(url, str):
         for ending in _ENDINGS:
             url = url.removesuffix(ending)
@@ -140,7 +145,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What was put into the user's file, by key, and what it had already and kept."""
+    """The values added to the user's file, and the keys that kept their present values."""
 
     path: Path
     added: Mapping[str, Any]
@@ -148,10 +153,10 @@ class Added:
 
 
 def add_to_users_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> Added:
-    """Put options into the user's own file that it does not set yet, above what is there.
+    """Add the options that the user's own file does not set yet, above its present content.
 
     Raises:
-        ConfigurationError: the file cannot be read or written, or is no file.
+        ConfigurationError: the file cannot be read or written, or is not a regular file.
     """
     path = Path(os.path.realpath(user_file(environ)))
     if path.exists() and not path.is_file():
@@ -168,7 +173,7 @@ def add_to_users_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> 
 
 
 def _write(path: Path, added: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Above what is there, because below it may be in a table."""
+    """Write the new options above the present content, because its end may be inside a table."""
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     text = "".join(f"{key} = {as_toml(value)}\n" for key, value in added.items()) + old
     if tomllib.loads(text) != wanted:
@@ -192,7 +197,7 @@ def _write(path: Path, added: Mapping[str, Any], wanted: Mapping[str, Any]) -> N
 
 
 def as_toml(value: Any) -> str:
-    """A text or a number in TOML."""
+    """Return a text or a number as TOML."""
     if not isinstance(value, str):
         return json.dumps(value)
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

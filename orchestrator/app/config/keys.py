@@ -1,4 +1,4 @@
-"""Keys and tokens: which environment variables hold them, and every value that must never be shown."""
+"""Keys and tokens: the environment variables that hold them, and all values that must never be shown."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "github_enterprise": ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
     "github_app": (APP_KEY, APP_KEY_FILE),
 }
-"""Which variables hold the key for what; the first that is set counts."""
+"""The variables of each key. The first one that is set is used."""
 
 _MAX_KEY_FILE_BYTES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKeys:
-    """The keys that the environment holds; None where it holds none. They are not in the `repr`.
+    """The keys in the environment; None for those that are not set. The `repr` does not show them.
 
     Attributes:
-        other: for a server that `api_url` names.
-        embedding: for a server that `embedding_api_url` names.
-        webhook: where a digest is sent; whoever knows the address may write there.
-        webhook_secret: signs what GitHub posts to a fleet.
-        database: the URL of a fleet's PostgreSQL, with its password.
-        github: for github.com and the configured server; `github_enterprise` for every server but github.com.
-        github_app: the private key of a GitHub App, PEM text.
+        other: key for the server of `api_url`.
+        embedding: key for the server of `embedding_api_url`.
+        webhook: address that a digest is sent to; everybody who knows it may post there.
+        webhook_secret: secret that signs GitHub's webhooks to a fleet.
+        database: URL of a fleet's PostgreSQL database, with its password.
+        github: token for github.com and the configured server.
+        github_enterprise: token for every server but github.com.
+        github_app: private key of a GitHub App, PEM text.
     """
 
     openai: str | None = field(default=None, repr=False)
@@ -69,10 +70,10 @@ class ApiKeys:
 
     @classmethod
     def of(cls, environ: Environment) -> ApiKeys:
-        """Read the keys.
+        """Read the keys from an environment.
 
         Raises:
-            ConfigurationError: a key cannot be one, or the App's key file cannot be read.
+            ConfigurationError: a value cannot be a key, or the App's key file cannot be read.
         """
         plain = {
             name: _first(environ, variables) for name, variables in VARIABLES.items() if name != "github_app"
@@ -81,7 +82,7 @@ class ApiKeys:
 
 
 def secret_values(environ: Environment) -> list[str]:
-    """Return every secret value of the environment: the keys, and what `core.secret_names` says is secret.
+    """Return every secret value of the environment: the keys, and what `core.redaction` finds secret.
 
     A key file that cannot be read adds nothing; `ApiKeys.of` reports it.
     """
@@ -121,7 +122,7 @@ def _app_key(environ: Environment) -> str | None:
             raise ConfigurationError(f"{source} is not a private key in PEM form") from None
     if not text:
         return None
-    text = text.replace("\\n", "\n")  # how some secret stores keep several lines
+    text = text.replace("\\n", "\n")  # some secret stores write line breaks so
     if "PRIVATE KEY-----" not in text:
         raise ConfigurationError(f"{source} is not a private key in PEM form")
     return text

@@ -1,6 +1,8 @@
-"""The MCP servers that a person has configured: `[mcp.servers.NAME]` of their own file, and `--mcp-config FILE`.
+"""The MCP servers configured by a person: `[mcp.servers.NAME]` in their own file, and `--mcp-config FILE`.
 
-No repository configures one: a server is a program that runs here, or a place to which words of the task go.
+A repository cannot configure one, because a server is a program that runs on this machine, or a remote host
+that
+receives parts of the task.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ if TYPE_CHECKING:
 TABLE = "mcp"
 _MOST_SERVERS = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_OF_OTHERS = frozenset(
+_IGNORED_KEYS = frozenset(
     {"autoApprove", "alwaysAllow", "trust", "description", "gallery", "cwd", "timeout", "envFile"}
 )
-"""Keys of the common form that say nothing here: what a tool may do is said by `allow` alone."""
+"""Keys of the common form that are ignored: `allow` alone decides what a tool may do."""
 
 
 def _name(value: str) -> str:
@@ -56,7 +58,7 @@ _Name = TypeAdapter(Annotated[str, AfterValidator(_name)])
 
 
 class _Entry(BaseModel):
-    """One server as a file has it."""
+    """The entry of one server in a file."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -83,12 +85,12 @@ class _Entry(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class McpConfig:
-    """The servers of a run, in the order of their names.
+    """The MCP servers of a run, sorted by name.
 
     Attributes:
-        sources: the file that each comes from, by the server's name.
-        notices: what the person should know, a line each.
-        secrets: values that no text may show.
+        sources: the file of each server, by the server's name.
+        notices: notices for the person, one line each.
+        secrets: values that must not be shown in any text.
     """
 
     servers: tuple[McpServer, ...] = ()
@@ -97,7 +99,7 @@ class McpConfig:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def server(self, name: str) -> McpServer:
-        """The server of this name.
+        """Return the server with this name.
 
         Raises:
             ConfigurationError: there is none.
@@ -114,10 +116,10 @@ class McpConfig:
 
 
 def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
-    """Read the servers of the user's own file, and over them those of `mcp_config`.
+    """Read the servers of the user's own file and of `mcp_config`, which has precedence.
 
     Raises:
-        ConfigurationError: a file cannot be read, or says something that makes no sense.
+        ConfigurationError: a file cannot be read, or has an invalid value.
     """
     entries: dict[str, tuple[Any, Path]] = {}
     users = user_file(environ)
@@ -157,7 +159,7 @@ def _servers_of(table: object, path: Path, key: str, where: str) -> dict[str, An
         )
     servers = table.get(key, {} if where else None)
     if not isinstance(servers, dict):
-        raise ConfigurationError(f'{place}: must hold an object "{key}" with a server each')
+        raise ConfigurationError(f'{place}: must hold an object "{key}" with one entry per server')
     return servers
 
 
@@ -167,7 +169,7 @@ class _MissingVariableError(Exception):
 
 @dataclass(slots=True)
 class _Reader:
-    """Makes servers of entries, and collects what is to be told and hidden."""
+    """Creates servers from entries, and collects notices and secrets."""
 
     environ: Mapping[str, str]
     unconfined: frozenset[str]
@@ -175,19 +177,19 @@ class _Reader:
     secrets: list[str] = field(default_factory=list)
 
     def server(self, name: str, raw: object, path: Path) -> McpServer | None:
-        """The server of an entry; None where it is switched off, or a variable is missing."""
+        """Return the server of an entry; None if it is disabled or a variable is missing."""
         where = f"the MCP server {name!r} in {path}"
         try:
             _Name.validate_python(name)
         except ValidationError:
             raise ConfigurationError(
-                f"{where}: a name has letters, digits, blanks and . _ - in it, 64 at most"
+                f"{where}: a name has at most 64 letters, digits, spaces and . _ -"
             ) from None
         if not isinstance(raw, dict):
             raise ConfigurationError(f"{where}: must be a table with command or url")
-        ignored = sorted(_OF_OTHERS & raw.keys())
+        ignored = sorted(_IGNORED_KEYS & raw.keys())
         if ignored:
-            self.notices.append(f"{where}: {', '.join(ignored)} says nothing here")
+            self.notices.append(f"{where}: {', '.join(ignored)} has no effect")
         known = {key: value for key, value in raw.items() if key not in ignored}
         try:
             entry = _entry({**known, **self._expanded(known, where)}, where)
@@ -202,7 +204,7 @@ class _Reader:
     def _program(self, name: str, entry: _Entry, where: str) -> ServerProgram:
         if entry.url or entry.headers or entry.client_id or entry.login or entry.type not in {None, "stdio"}:
             raise ConfigurationError(
-                f"{where}: has command, so url, headers, client_id and another type make no sense"
+                f"{where}: has command, so it takes no url, headers, login, client_id or type other than stdio"
             )
         command = entry.command or ""
         return ServerProgram(
@@ -220,20 +222,27 @@ class _Reader:
             raise ConfigurationError(f"{where}: needs command, for a program, or url")
         for key in ("args", "env", "hosts", "read", "repository"):
             if getattr(entry, key):
-                raise ConfigurationError(f"{where}: {key} is for a program; a server with url has none")
+                raise ConfigurationError(
+                    f"{where}: {key} is for a server with command; take it out, or use command instead of url"
+                )
         if entry.type == "stdio":
-            raise ConfigurationError(f"{where}: has url, so it is no stdio server")
+            raise ConfigurationError(f"{where}: has url, so its type cannot be stdio")
         parts = urlsplit(entry.url)
         if (
             parts.scheme != "https"
             and not is_loopback(parts.hostname or "")
             and (entry.headers or entry.client_id)
         ):
-            raise ConfigurationError(f"{where}: headers and secrets go over https:// only")
+            raise ConfigurationError(
+                f"{where}: headers and secrets are sent over https:// only; use an https:// url"
+            )
         return ServerAddress(entry.url, entry.headers, entry.type == "sse", _login(entry, where))
 
     def _expanded(self, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """The texts with variables in the place of `${NAME}`; secrets only where nobody else reads them."""
+        """Return the entry's texts with `${NAME}` replaced by variables.
+
+        Secrets are allowed only where no other user of the machine can read them.
+        """
         found: dict[str, Any] = {}
         for key in ("command", "url", "issuer", "client_id", "scope"):
             if isinstance(raw.get(key), str):
@@ -252,7 +261,7 @@ class _Reader:
         return found
 
     def _value(self, name: str, text: object, where: str, *, always: bool) -> object:
-        """A value that may be a secret."""
+        """Expand a value that may be a secret, and record it for redaction."""
         if not isinstance(text, str):
             return text
         filled = self._filled(text, where, name, secret=True)
@@ -298,7 +307,7 @@ def _entry(values: Mapping[str, Any], where: str) -> _Entry:
             raise ConfigurationError(
                 f"{where} holds the unknown key {key!r}; the nearest known one is {near!r}"
             ) from None
-        raise ConfigurationError(f"{where}: {key} is not as it should be: {first['msg'].lower()}") from None
+        raise ConfigurationError(f"{where}: {key} is not valid: {first['msg'].lower()}") from None
 
 
 def _login(entry: _Entry, where: str) -> ClientLogin | BrowserLogin | None:

@@ -1,4 +1,4 @@
-"""The options of a run as values, merged from flags, environment and files, each with the place it came from."""
+"""The settings of a run, merged from flags, environment and files, each with its origin."""
 
 from __future__ import annotations
 
@@ -38,10 +38,14 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
 
     class Settings(Options, BaseModel):
-        """All options of a run. They are values: nothing changes them after they were loaded."""
+        """All options of a run. Instances are immutable."""
 
         def __init__(self, **values: Any) -> None:
-            """Raises `ValidationError` where a value is not allowed."""
+            """Validate the values.
+
+            Raises:
+                ValidationError: a value is not allowed.
+            """
 
 else:
 
@@ -60,11 +64,11 @@ else:
     )
 
 
-_OF_THE_WHOLE_RUN = frozenset({"max_cycles"})
+_RUN_LIMITS = frozenset({"max_cycles"})
 
 
 def stricter(key: str, one: Any, other: Any) -> Any:
-    """Return the stricter of two values of an option that may be tightened."""
+    """Return the stricter of two values of an option that a repository may tighten."""
     if isinstance(one, tuple):
         return (*one, *(item for item in other if item not in one))
     if ranks := choices(key):
@@ -73,27 +77,28 @@ def stricter(key: str, one: Any, other: Any) -> Any:
 
 
 def loosens(key: str, present: Any, wanted: Any) -> bool:
-    """Say whether a wanted value is looser than the present one."""
+    """Return whether a wanted value is looser than the present one."""
     return not isinstance(present, tuple) and bool(stricter(key, present, wanted) != wanted)
 
 
 def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list[str]]:
-    """Make the settings stricter, as a repository's own file says.
+    """Apply the stricter rules of a repository's own file to the settings.
 
-    Where the person chose `test_command = "auto"`, the file may also name how the tests are run.
+    If the person chose `test_command = "auto"`, the file may also say how the tests are run. Options that are
+    not
+    rules, such as the model, are ignored: they belong to the people who run the program in that folder.
 
     Args:
-        text: the file, TOML, as it is on the default branch.
-        place: names the file in messages.
+        text: the TOML file as it is on the default branch.
+        place: name of the file in messages.
 
     Returns:
-        The settings, and a line for each value that has no effect, or has another name now.
-        Options that are no rules, such as the model, are the business of those who run the
-        program in that folder: they are passed over.
+        The settings, and a line for each value that has no effect or has another name now.
 
     Raises:
-        ConfigurationError: the file cannot be read, or a rule in it has no valid value. Whoever
-            wrote it wanted something stricter, so the run does not go on without it.
+        ConfigurationError: the file cannot be read, or a rule in it has no valid value. The author wanted a
+            stricter
+            rule, so the run must not continue without it.
     """
     values, notes = _values(text, place)
     changes: dict[str, Any] = {}
@@ -103,7 +108,7 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
         )
     for key in [key for key in KEYS if key in values]:
         match OPTIONS[key].reach:
-            case Reach.TIGHTEN if key in _OF_THE_WHOLE_RUN:
+            case Reach.TIGHTEN if key in _RUN_LIMITS:
                 notes.append(f"{key} in {place} has no effect: it counts for the whole run, not for a cycle")
             case Reach.TIGHTEN:
                 wanted = _valid(key, values[key], place)
@@ -124,7 +129,7 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
 
 
 def _values(text: str, place: str) -> tuple[dict[str, Any], list[str]]:
-    """Read the file. Old names of options become the new ones, with a note for each."""
+    """Parse the file. Old option names are replaced by the new ones, with a note for each."""
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
@@ -161,14 +166,14 @@ SUITE_VARIABLES = frozenset(
         "PULLWRIGHT_TEST_MCP",
     }
 )
-"""Variables of the program's own test suite; no run reads them."""
+"""Variables of Pullwright's own test suite. A run does not read them."""
 
 _NAMES = frozenset({*KEYS, *RENAMED})
 _SERVERS = "mcp"
-"""A table of the user's own file."""
+"""The table of MCP servers in the user's own file."""
 _PERSONS = "your own config.toml"
 
-_WORDS = {
+_SWITCH_VALUES = {
     "true": True,
     "yes": True,
     "on": True,
@@ -200,7 +205,7 @@ _SERVER_VARIABLE = "GITHUB_SERVER_URL"
 
 
 class SourceKind(StrEnum):
-    """Where a value may come from, strongest first."""
+    """The sources of a value, in order of precedence."""
 
     FLAG = "flag"
     ENVIRONMENT = "environment"
@@ -211,13 +216,13 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from. `place` is the flag, the variable or the file's path; empty for a default."""
+    """The source of a value. `place` is the flag, the variable or the file's path; empty for a default."""
 
     kind: SourceKind
     place: str
 
     def names(self, key: str) -> str:
-        """Say how a message names this key at this place."""
+        """Return the name of this key at this place, for a message."""
         if self.kind in (SourceKind.FLAG, SourceKind.ENVIRONMENT):
             return self.place
         return f"{key} in {self.place}"
@@ -225,10 +230,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, the origin of each, and what the person should know of them: a line for each thing.
+    """The settings, the origin of each, and notices for the person, one line each.
 
     Attributes:
-        has_servers: the user's own file configures MCP servers, which `orchestrator.app.config.mcp` reads.
+        has_servers: whether the user's own file configures MCP servers, which `orchestrator.app.config.mcp`
+            reads.
     """
 
     settings: Settings
@@ -238,10 +244,10 @@ class Loaded:
 
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
-    """Read all sources: flags over environment over `./pullwright.toml` over the user's file.
+    """Load the settings: flags over environment over `./pullwright.toml` over the user's file.
 
     Args:
-        flags: the flags that were given, by key; text is read as in the environment.
+        flags: the flags that were given, by key. Text is converted as in the environment.
         environ: the environment. An empty variable counts as not set.
 
     Raises:
@@ -254,13 +260,13 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Pat
 
 
 def user_file(environ: Mapping[str, str]) -> Path:
-    """Return the user's file: what `PULLWRIGHT_CONFIG` names, else `config.toml` in the platform's config folder."""
+    """Return the user's file: `PULLWRIGHT_CONFIG`, or `config.toml` in the platform's config folder."""
     named = environ.get(CONFIG_VARIABLE)
     return Path(named).expanduser() if named else user_folder() / "config.toml"
 
 
 def user_folder() -> Path:
-    """Return the platform's folder for what the user configures."""
+    """Return the platform's folder for the user's configuration."""
     import platformdirs
 
     return platformdirs.user_config_path("pullwright", appauthor=False)
@@ -285,7 +291,7 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
     notices: list[str] = []
     proposed: list[str] = []
     for source in sources:
-        for key, (value, place) in _as_named_now(source, notices).items():
+        for key, (value, place) in _with_new_names(source, notices).items():
             check_value(key, value, place)
             if OPTIONS[key].reach is Reach.PROPOSE and place.kind is SourceKind.LOCAL_FILE:
                 proposed.append(place.names(key))
@@ -303,8 +309,8 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
 _Source: TypeAlias = dict[str, tuple[Any, Origin]]
 
 
-def _as_named_now(source: _Source, notices: list[str]) -> _Source:
-    """Replace old names of options. A value under the new name counts first."""
+def _with_new_names(source: _Source, notices: list[str]) -> _Source:
+    """Replace old names of options. A value under the new name has precedence."""
     for old, new in RENAMED.items():
         if old in source:
             value, place = source.pop(old)
@@ -323,7 +329,7 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
 
 
 def _from_server(environ: Mapping[str, str]) -> _Source:
-    """Read the server that GitHub Actions runs on, or that a person set for all GitHub tools."""
+    """Read `GITHUB_SERVER_URL`, which GitHub Actions sets, or a person for all GitHub tools."""
     server = environ.get(_SERVER_VARIABLE, "").strip()
     return {"github_url": (server, Origin(SourceKind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
 
@@ -345,10 +351,10 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
 
 
 def read_toml(path: Path) -> dict[str, Any] | None:
-    """Read a TOML file; None if there is no such file.
+    """Read a TOML file; return None if there is no such file.
 
     Raises:
-        ConfigurationError: it cannot be read, or is no TOML.
+        ConfigurationError: the file cannot be read, or is not valid TOML.
     """
     try:
         with path.open("rb") as file:
@@ -365,13 +371,13 @@ def read_toml(path: Path) -> dict[str, Any] | None:
 
 
 def read_json_file(path: Path, *, flag: str = "") -> Any:
-    """Read a JSON file, in UTF-8, UTF-16 or UTF-32, with or without a byte order mark.
+    """Read a JSON file in UTF-8, UTF-16 or UTF-32, with or without a byte order mark.
 
     Args:
-        flag: the option that names the file, for what is told of a failure.
+        flag: the flag that names the file, for error messages.
 
     Raises:
-        ConfigurationError: it cannot be read, has more than 1,000,000 bytes, or is no JSON.
+        ConfigurationError: the file cannot be read, has more than 1,000,000 bytes, or is not valid JSON.
     """
     named = f"{flag} {path}".strip()
     try:
@@ -396,7 +402,7 @@ def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Sour
     if _SERVERS in values:
         if kind is not SourceKind.USER_FILE:
             raise ConfigurationError(
-                f"[{_SERVERS}] in {path} has no effect there{_BROUGHT}write it into {_PERSONS}, or pass --mcp-config FILE"
+                f"[{_SERVERS}] in {path} has no effect there{_MAY_BE_FOREIGN}write it into {_PERSONS}, or pass --mcp-config FILE"
             )
         del values[_SERVERS]  # see `orchestrator.app.config.mcp`
     for key in values:
@@ -406,7 +412,7 @@ def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Sour
 
 
 def unknown_key(key: str, path: Path) -> str:
-    """Say in one line which option is nearest to an unknown key of a file, or where a secret belongs."""
+    """Return a message for an unknown key in a file: the nearest option, or where a secret belongs."""
     plain = key.lower().replace("-", "_")
     similar = difflib.get_close_matches(plain, KEYS, n=1, cutoff=_CLOSE)
     if not similar and is_secret_name(plain):
@@ -422,18 +428,21 @@ def _nearest(key: str) -> str:
 
 
 def nearest_to(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most like this one."""
+    """Return the known name that is most similar to this one."""
     choices = sorted(known)
     return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=_FAR)), choices[0])
 
 
 def _typed(key: str, value: Any) -> Any:
-    """Turn text from a flag or the environment into the option's type. What cannot be read stays text, and is refused."""
+    """Convert text from a flag or the environment to the option's type.
+
+    Text that cannot be converted stays text, and validation refuses it.
+    """
     if not isinstance(value, str):
         return value
     wanted, text = kind(RENAMED.get(key, key)), value.strip()
     if wanted is bool:
-        return _WORDS.get(text.lower(), value)
+        return _SWITCH_VALUES.get(text.lower(), value)
     if wanted is str:
         return value
     if wanted is tuple:
@@ -446,10 +455,10 @@ def _typed(key: str, value: Any) -> Any:
 
 
 def check_value(key: str, value: Any, origin: Origin) -> None:
-    """Refuse a value that an option may not have.
+    """Check that an option allows this value.
 
     Raises:
-        ConfigurationError: it may not; in one line.
+        ConfigurationError: the option does not allow it; in one line.
     """
     try:
         Settings(**{key: value})
@@ -462,17 +471,17 @@ def check_value(key: str, value: Any, origin: Origin) -> None:
 def _shown(value: Any) -> str:
     try:
         shown = repr(value) if isinstance(value, str) else str(value).lower()
-    except ValueError:  # TOML's hexadecimal numbers may have more digits than Python writes
-        return "a number of too many digits"
+    except ValueError:  # a hexadecimal number of TOML may have more decimal digits than Python converts
+        return "a number with too many digits"
     return shown if len(shown) <= _MAX_SHOWN_CHARS else f"{shown[:_MAX_SHOWN_CHARS]}…"
 
 
 def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
-    """Return the value, if this place may set it: a repository may bring the folder's file along.
+    """Return the value if this source may set it. The folder's file may come from a repository.
 
     Args:
-        value: what the place says.
-        present: what weaker places say.
+        value: the value of this source.
+        present: the value of the sources with lower precedence.
     """
     match OPTIONS[key].reach, origin.kind:
         case Reach.TYPED, SourceKind.ENVIRONMENT | SourceKind.LOCAL_FILE | SourceKind.USER_FILE if (
@@ -480,18 +489,20 @@ def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
         ):
             raise ConfigurationError(f"{origin.names(key)} has no effect there: type {flag_of(key)}")
         case Reach.NEVER, SourceKind.LOCAL_FILE:
-            raise ConfigurationError(f"{origin.names(key)} has no effect there{_BROUGHT}{_elsewhere(key)}")
+            raise ConfigurationError(
+                f"{origin.names(key)} has no effect there{_MAY_BE_FOREIGN}{_elsewhere(key)}"
+            )
         case Reach.TIGHTEN, SourceKind.LOCAL_FILE:
             if loosens(key, present, value):
                 raise ConfigurationError(
-                    f"{origin.names(key)} may only be stricter there{_BROUGHT}{_elsewhere(key)}"
+                    f"{origin.names(key)} may only be stricter there{_MAY_BE_FOREIGN}{_elsewhere(key)}"
                 )
             return stricter(key, present, value)
         case _:
             return value
 
 
-_BROUGHT = ", because a repository may bring that file along; "
+_MAY_BE_FOREIGN = ", because a repository may bring that file along; "
 
 
 def _elsewhere(key: str) -> str:
@@ -499,7 +510,7 @@ def _elsewhere(key: str) -> str:
 
 
 def _named_as(place: Origin, key: str) -> str:
-    """Return an option's name as it is written at a place of this kind."""
+    """Return the name of an option in a source of this kind."""
     match place.kind:
         case SourceKind.FLAG:
             return flag_of(key)

@@ -126,7 +126,7 @@ def test_where_health_is_served(tmp_path: Path, text: str, expected: Address | N
         (ONE + "token_env = 'NO SUCH'\n", "must be the name of an environment variable"),
         (ONE + "token_env = 'MISSING_TOKEN'\n", "names MISSING_TOKEN, which is not set"),
         (ONE + "token_env = 'EMPTY_TOKEN'\n", "names EMPTY_TOKEN, which is not set"),
-        (ONE + "token_env = 'PLAIN'\n", "names PLAIN, which is not kept from commands"),
+        (ONE + "token_env = 'PLAIN'\n", "names PLAIN, which commands of the model could read"),
         (ONE + "token_env = 'SOME_TOKEN'\ngithub_app_id = '1'\n", "token_env and github_app_id"),
         ("[[repository]]\nevery = '1h'\n", "has no name"),
         ("[[repository]]\nname = ' '\n", "has no name"),

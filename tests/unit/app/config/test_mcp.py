@@ -144,7 +144,7 @@ def test_no_secret_goes_where_everybody_reads_it(tmp_path: Path, where: str) -> 
 def test_what_other_programs_grant_says_nothing_here(files: Files) -> None:
     found = files.load({"command": "x", "autoApprove": ["all"], "alwaysAllow": ["all"], "trust": True})
     assert found.servers[0].allow == ()
-    assert "alwaysAllow, autoApprove, trust says nothing here" in found.notices[0]
+    assert "alwaysAllow, autoApprove, trust has no effect" in found.notices[0]
 
 
 def test_a_server_can_be_switched_off_and_let_out_of_the_sandbox(files: Files) -> None:
@@ -170,28 +170,28 @@ def test_no_file_and_no_variable_lets_a_server_out_of_the_sandbox(files: Files) 
         ({}, "needs command, for a program, or url"),
         (
             {"command": "x", "url": "https://a.example"},
-            "url, headers, client_id and another type make no sense",
+            "it takes no url, headers, login, client_id or type other than stdio",
         ),
-        ({"command": "x", "type": "http"}, "make no sense"),
-        ({"url": "https://a.example", "args": ["x"]}, "args is for a program"),
-        ({"url": "https://a.example", "type": "stdio"}, "no stdio server"),
-        ({"url": "ftp://a.example"}, "url is not as it should be"),
-        ({"url": "https://user:pw@a.example"}, "url is not as it should be"),
+        ({"command": "x", "type": "http"}, "it takes no url, headers, login, client_id"),
+        ({"url": "https://a.example", "args": ["x"]}, "args is for a server with command"),
+        ({"url": "https://a.example", "type": "stdio"}, "its type cannot be stdio"),
+        ({"url": "ftp://a.example"}, "url is not valid"),
+        ({"url": "https://user:pw@a.example"}, "url is not valid"),
         ({"url": "http://a.example", "headers": {"X": "1"}}, "over https:// only"),
         ({"url": "https://a.example", "client_id": "x"}, "needs client_id, client_secret and issuer"),
         ({"url": "https://a.example", "login": "browser", "issuer": "https://b.example"}, "takes client_id"),
-        ({"command": "x", "login": "browser"}, "make no sense"),
-        ({"command": ["x"]}, "command is not as it should be"),
-        ({"command": ""}, "command is not as it should be"),
-        ({"command": "x", "args": "--flag"}, "args is not as it should be"),
-        ({"command": "x", "args": [1]}, "args.0 is not as it should be"),
-        ({"command": "x\x00"}, "command is not as it should be"),
+        ({"command": "x", "login": "browser"}, "it takes no url, headers, login, client_id"),
+        ({"command": ["x"]}, "command is not valid"),
+        ({"command": ""}, "command is not valid"),
+        ({"command": "x", "args": "--flag"}, "args is not valid"),
+        ({"command": "x", "args": [1]}, "args.0 is not valid"),
+        ({"command": "x\x00"}, "command is not valid"),
         ({"command": "x", "comand": "y"}, "unknown key 'comand'; the nearest known one is 'command'"),
-        ({"command": "x", "hosts": ["http://a"]}, "hosts.0 is not as it should be"),
-        ({"command": "x", "pin": "sha1:1"}, "pin is not as it should be"),
-        ({"command": "x", "call_seconds": 0}, "call_seconds is not as it should be"),
-        ({"command": "x", "call_seconds": 6000}, "call_seconds is not as it should be"),
-        ({"command": "x", "type": "carrier-pigeon"}, "type is not as it should be"),
+        ({"command": "x", "hosts": ["http://a"]}, "hosts.0 is not valid"),
+        ({"command": "x", "pin": "sha1:1"}, "pin is not valid"),
+        ({"command": "x", "call_seconds": 0}, "call_seconds is not valid"),
+        ({"command": "x", "call_seconds": 6000}, "call_seconds is not valid"),
+        ({"command": "x", "type": "carrier-pigeon"}, "type is not valid"),
     ],
 )
 def test_a_wrong_server_is_refused_in_one_line(tmp_path: Path, entry: Any, said: str) -> None:
@@ -209,7 +209,7 @@ def test_a_wrong_server_is_refused_in_one_line(tmp_path: Path, entry: Any, said:
         ("[]", "must be a table with mcpServers"),
         ("{}", 'must hold an object "mcpServers"'),
         ('{"mcpServers": []}', 'must hold an object "mcpServers"'),
-        ('{"mcpServers": {"a\\nb": {"command": "x"}}}', "a name has letters"),
+        ('{"mcpServers": {"a\\nb": {"command": "x"}}}', "a name has at most 64 letters"),
         ("[" * 100_000, "is not valid JSON"),
         (" " * 1_000_001, "more than 1,000,000 bytes"),
     ],

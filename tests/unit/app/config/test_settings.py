@@ -188,8 +188,8 @@ def test_what_is_wrong_with_a_flag(place: Place, flags: dict[str, str], message:
         ("draft = ", "{} is not valid TOML: "),
         ("a = " + "[" * 5000, "{} is not valid TOML: "),
         ("a = " + "1" * 5000, "{} is not valid TOML: "),
-        ("max_files = 0x" + "f" * 6000, "max_files in {} = a number of too many digits: must be"),
-        ("allow_host = [0x" + "f" * 6000 + "]", "allow_host in {} = a number of too many digits: must be"),
+        ("max_files = 0x" + "f" * 6000, "max_files in {} = a number with too many digits: must be"),
+        ("allow_host = [0x" + "f" * 6000 + "]", "allow_host in {} = a number with too many digits: must be"),
     ],
 )
 @pytest.mark.parametrize("which", ["local", "user"])
