@@ -281,7 +281,7 @@ def test_the_state_is_shown_after_each_turn_while_it_is_wanted(stage: Stage, tal
     done = talk("chat", lines="first\n/debug\nsecond\n/debug\nthird\n")
     assert done.err.count("tool events: 0") == 1
     assert "the state is shown after each turn" in done.out
-    assert "the state is not shown any more" in done.out
+    assert "the state is no longer shown" in done.out
 
 
 def test_a_conversation_is_kept_in_a_file_by_its_owner_alone(stage: Stage, talk: Talk, at: Path) -> None:
@@ -299,7 +299,7 @@ def test_what_tools_changed_goes_back_and_forth_the_shells_too(stage: Stage, tal
     typed = "Mend\n/diff\n/undo\n/undo yes\n/diff\n/redo yes\n/undo yes\n/undo\nWhy?\n"
     done = talk("chat", "--permission", "dangerous", "--sandbox", "off", lines=typed)
     assert "+    return a + b" in done.out
-    assert "yes behind it" in done.out
+    assert "followed by yes" in done.out
     assert done.out.count("taken back: 3 files") == 2
     assert "done again: 3 files" in done.out
     assert "the model has changed no file" in done.out
@@ -492,7 +492,7 @@ def test_three_denials_end_the_turn_and_the_next_begins_anew(stage: Stage, termi
         for _ in range(3):
             question(person)
             person.type("n")
-        person.wait_for("What you say next begins anew")
+        person.wait_for("Your next message starts a new reply")
         person.type("Hello")
         person.wait_for("Fine.")
 
@@ -515,7 +515,7 @@ def test_ctrl_c_ends_the_reply_and_not_the_program(stage: Stage, terminal: Talk)
         person.wait_for("Ctrl+D or exit leaves")
         person.wait_for(">")
         person.press("\x04")
-        assert "chat --resume" in person.wait_for("goes on with this conversation")
+        assert "chat --resume" in person.wait_for("continues this conversation")
         assert person.end() == DONE
 
 

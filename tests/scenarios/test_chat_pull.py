@@ -83,7 +83,7 @@ def test_nothing_leaves_without_the_yes(stage: Stage, chat: Talk, at: Path) -> N
     done = chat("Mend add()", "/pr", "/pr yes please", "/pr --force")
     assert branches(at) == []
     assert not list((stage.home / "forge").glob("*/pulls/*.json"))
-    assert "/pr knows no --force" in done.out
+    assert "/pr has no flag --force" in done.out
 
 
 def test_a_second_time_updates_the_same_pull_request(stage: Stage, chat: Talk, at: Path) -> None:
@@ -213,7 +213,7 @@ def test_what_is_proposed_is_what_was_shown(stage: Stage, at: Path) -> None:
         person.type("Mend add()")
         person.wait_for("It adds now.")
         person.type("/pr --all It adds")
-        person.wait_for("yes behind it")
+        person.wait_for("followed by yes")
         (at / "later.txt").write_text("after the look")
         person.type("/pr yes")
         person.wait_for("have changed since you saw")

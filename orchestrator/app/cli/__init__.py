@@ -1,4 +1,4 @@
-"""The command line: reads what was typed, and hands over to one module a command."""
+"""The command line: parses the arguments, and calls the module of the command."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ _MODULES = {
     "logs": "show",
     "verify-pr": "verify_pr",
 }
-"""The module of a command that is not named like it."""
+"""Modules of the commands that have another name than their module."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status (`orchestrator.app.cli.arguments`).
 
     Args:
-        argv: the arguments without the program's name; what was typed, if None.
+        argv: the arguments without the program's name; None for those of the process.
     """
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that lacks a character gets its number instead
+        if hasattr(
+            stream, "reconfigure"
+        ):  # print the code point of a character that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
         status = _dispatch(parse(sys.argv[1:] if argv is None else argv))
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(str(error), for_error(error))
     except KeyboardInterrupt:
         return _report("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader of our output, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except SystemExit as stop:  # argparse, after --help and --version
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(options: argparse.Namespace) -> int:
-    """Run the command. Only its own module is imported, so that each command starts fast."""
+    """Run the command. Only the command's module is imported, so that each command starts fast."""
     command = options.command
     module = importlib.import_module(f"{__name__}.{_MODULES.get(command, command)}")
     status: int = getattr(module, command.replace("-", "_"))(options)

@@ -1,4 +1,4 @@
-"""What may be typed after `pullwright`, the one clear line for what may not, and what the exit status means."""
+"""The grammar of the command line, its one-line error messages, and the meaning of the exit status."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ REFUTED = 6
 INTERRUPTED = 130
 
 MEANINGS: dict[int, str] = {
-    DONE: "done: a pull request was proposed, or planned with --dry-run; with ask and chat, answered; with verify-pr, it holds",
-    FAILED: "the model's provider, GitHub or git failed; with verify-pr, it could not be told",
+    DONE: "done: a pull request was proposed, or planned with --dry-run; ask, chat: answered; verify-pr: all claims hold",
+    FAILED: "the model's provider, GitHub or git failed; verify-pr: unknown whether the claims hold",
     USAGE: "bad usage or configuration",
-    NOTHING: "nothing to do: no task was found, in no cycle of the run",
-    QUESTION: "a question was asked, a person has to answer",
+    NOTHING: "nothing to do: no cycle of the run found a task",
+    QUESTION: "a question was asked that a person has to answer",
     LIMIT: "a limit was reached",
-    REFUTED: "verify-pr: what the pull request says does not hold, or its tests fail",
+    REFUTED: "verify-pr: a claim of the pull request does not hold, or its tests fail",
     INTERRUPTED: "interrupted",
 }
 
@@ -63,12 +63,12 @@ def for_run(ends: Collection[int], last: int) -> int:
     """Return the exit status of a run of several cycles.
 
     Args:
-        ends: the status with which the last cycle on each task ended.
-        last: the status of the last cycle of all.
+        ends: exit status of the last cycle on each task.
+        last: exit status of the last cycle.
     """
     if last in {INTERRUPTED, USAGE}:
         return last
-    # Every run that has done its work ends by a cycle that finds nothing to do.
+    # The last cycle of a complete run finds nothing to do, so NOTHING counts only if no other cycle ended.
     return next((code for code in (QUESTION, FAILED, LIMIT, DONE) if code in {*ends, last}), NOTHING)
 
 
@@ -86,28 +86,28 @@ def for_error(error: BaseException) -> int:
 COMMANDS = {
     "init": "set a repository up: its rules, a label, a workflow, or one pull request with all of it",
     "run": "take one task, change the repository, open a pull request",
-    "worker": "look after many repositories, as a fleet's file says",
-    "fleet": "look after many repositories on several machines, with one queue",
+    "worker": "work on several repositories, as a fleet's file says",
+    "fleet": "work on several repositories with workers on several machines and one queue",
     "chat": "talk with the model about this folder, or about a clone of a repository",
-    "ask": "ask the model one thing about this folder, and print its answer",
+    "ask": "ask the model one question about this folder, and print its answer",
     "show": "print what happened in a run",
-    "logs": "print what happened in the newest run, or in one that is named",
+    "logs": "print what happened in the newest run, or in a named one",
     "dashboard": "show the runs of this machine as a page in a browser",
     "pulls": "list the pull requests and questions of local repositories",
-    "backtest": "try models and settings on changes of a repository's past",
+    "backtest": "try models and settings on past changes of a repository",
     "redteam": "try known attacks on this configuration, offline",
     "verify-pr": "run the tests of a pull request again, and say which of its claims hold",
-    "digest": "tell what was done, what was not and why, and what it cost",
-    "claims": "list who works on which task, or take a task away",
+    "digest": "report what was done, what was not done and why, and the cost",
+    "claims": "list who works on which task, or release a task",
     "retry": "let the next cycle take a task again",
-    "close": "close a pull request of Pullwright's, so that its task is not taken again",
-    "forget": "drop what is kept of a task: unfinished work, conversation, failures",
-    "mcp": "list the MCP servers, try one, approve its tools",
-    "memory": "look at what is remembered for later sessions, change it, take it along",
-    "doctor": "try what a run needs, and say how to mend what is missing",
+    "close": "close a pull request of Pullwright, so that its task is not taken again",
+    "forget": "delete what is stored about a task: unfinished work, conversation, failures",
+    "mcp": "list the MCP servers, test one, approve its tools",
+    "memory": "show, change, export or import what is remembered for later sessions",
+    "doctor": "test what a run needs, and say how to fix what is missing",
     "config": "print the effective configuration and where it comes from",
     "help": "print this page, the help of a command, or the manual page",
-    "completion": "print what lets a shell complete commands and flags",
+    "completion": "print a script for the completion of commands and flags in a shell",
 }
 GROUPS = {
     "start": ("init", "doctor", "run", "worker", "chat", "ask"),
@@ -115,10 +115,10 @@ GROUPS = {
     "steer": ("fleet", "claims", "retry", "close", "forget", "memory", "mcp"),
     "check": ("backtest", "verify-pr", "config", "redteam", "help", "completion"),
 }
-"""The commands as the short page shows them, by what they are for."""
+"""The commands of the short help page, grouped by purpose."""
 _CONFIGURED = ("init", "run", "worker", "chat", "ask", "doctor", "backtest", "redteam", "dashboard")
-"""The commands with every option of the configuration."""
-# `chat` looks once its prompt is there.
+"""The commands that take every option of the configuration."""
+# `chat` checks after it has shown its prompt.
 _REFUSE_SECRETS = frozenset({*_CONFIGURED, "fleet", "claims", "mcp"}) - {"chat"}
 SHELLS = ("bash", "zsh", "fish")
 _DECISIONS = ("retry", "close", "forget")
@@ -148,14 +148,14 @@ def _text(value: str) -> str:
 
 _REPO: dict[str, Any] = {"type": _text, "metavar": "REPO", "help": "owner/name, a URL, or a path"}
 _DRY_RUN = (
-    "push nothing, write nothing to GitHub; print what would be proposed. The model is asked all the same: "
-    "what that costs counts for this machine's day, not for the repository's"
+    "push nothing and write nothing to GitHub; print what would be proposed. Requests to the model still cost: "
+    "they count for this machine's daily limit, not for the repository's"
 )
 _KEYS_TEXT = "keys come from the environment (OPENAI_API_KEY, GITHUB_TOKEN, ...), never from the command line"
 
 
 class UsageError(Exception):
-    """What was typed cannot be done; the message is one line."""
+    """The command line is not valid. The message is one line."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -164,10 +164,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the command line. Options of `config` that were not given are missing in the result.
+    """Parse the command line. Options of the configuration that were not given are missing in the result.
 
     Raises:
-        UsageError: it makes no sense.
+        UsageError: the command line is not valid.
         SystemExit: `--help` or `--version` was printed.
     """
     parser = _build(argv[0] if argv else "")
@@ -197,12 +197,15 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the flags that were typed and are options of the configuration, by key."""
+    """Return the given flags that are options of the configuration, by key."""
     return {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
 
 
 def _build(first: str) -> _Parser:
-    """Build the parser. If the first word names a command, no other command has its options: they take long to add."""
+    """Build the parser.
+
+    If the first word names a command, only this command gets its options, because adding them takes time.
+    """
     statuses = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
     parser = _Parser(
         prog=PROGRAM,
@@ -224,7 +227,7 @@ def _build(first: str) -> _Parser:
         )
         for name, text in COMMANDS.items()
     }
-    # With every option of the configuration.
+    # These commands take every option of the configuration: a full usage line would be too long.
     for name in _CONFIGURED:
         built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
     adders = _adders()
@@ -234,7 +237,7 @@ def _build(first: str) -> _Parser:
 
 
 def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
-    """What adds the options of each command."""
+    """Return the functions that add the options of each command."""
     return {
         "init": _add_init,
         "run": _add_run,
@@ -281,19 +284,19 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--actions",
         action=argparse.BooleanOptionalAction,
-        help="also write a workflow for GitHub Actions, a task an hour (without a terminal: no)",
+        help="also write a workflow for GitHub Actions that does a task every hour (without a terminal: no)",
     )
     parser.add_argument(
         "--labels",
         action=argparse.BooleanOptionalAction,
-        help="make the label of the backlog on GitHub (without a terminal: no)",
+        help="create the label of the backlog on GitHub (without a terminal: no)",
     )
     parser.add_argument(
         "--pull-request",
         action="store_true",
-        help="write nothing here: propose it as one pull request; again, to bring that one's text up to date",
+        help="write nothing here, but propose the files as one pull request; if it is open, update its text",
     )
-    parser.add_argument("--yes", action="store_true", help="ask nothing, also where a file changes")
+    parser.add_argument("--yes", action="store_true", help="ask nothing, even if a file changes")
     add_settings(parser, _OF_INIT)
 
 
@@ -314,7 +317,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         dest="import_file",
         type=_text,
         metavar="FILE",
-        help="put what a ralph.config.json sets into your own file, where that does not set it yet",
+        help="add the settings of a ralph.config.json to your own file, except those that it has already",
     )
     _add_json(parser, "print one JSON object")
 
@@ -322,21 +325,24 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 def _add_run(parser: argparse.ArgumentParser) -> None:
     work = parser.add_argument_group("what to work on")
     work.add_argument(
-        "--demo", action="store_true", help="a made-up repository and model; no key, no network"
+        "--demo", action="store_true", help="use an example repository and model; needs no key and no network"
     )
     work.add_argument("--repo", **_REPO)
     task = work.add_mutually_exclusive_group()
     task.add_argument("--issue", type=_number, metavar="N", help="work on this issue")
     task.add_argument(
-        "--task", type=_text, metavar="TEXT", help="work on what this text says, or on the task with this key"
+        "--task",
+        type=_text,
+        metavar="TEXT",
+        help="work on the task in this text, or on the task with this key",
     )
     work.add_argument(
         "--answer", type=_text, metavar="TEXT", help="answer the question that the task's last cycle asked"
     )
-    work.add_argument("--continuous", action="store_true", help="go on with the next task after each one")
+    work.add_argument("--continuous", action="store_true", help="continue with the next task after each one")
     how = parser.add_argument_group("how to run")
     how.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
-    _add_json(how, "print one JSON result on standard output, a line a cycle")
+    _add_json(how, "print one JSON result per cycle on standard output, one per line")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
     how.add_argument("--debug", action="store_true", help="show the state of the session after each turn")
     add_settings(parser)
@@ -346,30 +352,33 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=_text, required=True, metavar="FILE", help="the fleet's file, such as fleet.toml"
     )
-    parser.add_argument("--once", action="store_true", help="one cycle for each repository, then the end")
+    parser.add_argument("--once", action="store_true", help="run one cycle for each repository, then exit")
     parser.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
-    _add_json(parser, "print one JSON object a cycle on standard output")
+    _add_json(parser, "print one JSON object per cycle on standard output")
     add_settings(parser)
 
 
 _FLEET_ACTIONS: dict[str, tuple[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
-    "run": ("work on this machine until somebody ends it", ()),
-    "list": ("the queue: what runs, what waits, what comes later", ()),
-    "status": ("workers, repositories, pauses and what they cost today", ()),
+    "run": ("run a worker on this machine until somebody ends it", ()),
+    "list": ("list the queue: what runs, what waits, what is scheduled", ()),
+    "status": ("show workers, repositories, pauses and today's cost", ()),
     "add": (
-        "look at a repository now, or try one of its tasks next",
+        "check a repository now, or do one of its tasks next",
         (("repository", {}), ("task", {"nargs": "?", "help": "the task's key, such as issue-12"})),
     ),
     "pause": (
-        "begin nothing more in some repositories",
+        "start no new work in these repositories",
         (("repository", {"nargs": "+"}), ("--reason", {"default": "by hand", "metavar": "TEXT"})),
     ),
-    "resume": ("go on with repositories that are paused or need a person", (("repository", {"nargs": "+"}),)),
+    "resume": (
+        "continue with repositories that are paused or need a person",
+        (("repository", {"nargs": "+"}),),
+    ),
     "cancel": (
-        "end what a repository runs or waits for, and go on with another task; work is kept",
+        "cancel the work of a repository, and continue with another task; unfinished work is saved",
         (("repository", {}),),
     ),
-    "drain": ("let a worker end after the rounds that it runs", (("worker", {}),)),
+    "drain": ("let a worker exit after its current rounds", (("worker", {}),)),
 }
 
 
@@ -390,8 +399,8 @@ def _add_fleet(parser: argparse.ArgumentParser) -> None:
             type=_text,
             default=default(None),
             metavar="URL",
-            help="the PostgreSQL that all workers share, without a password; with one, set PULLWRIGHT_DATABASE_URL. "
-            "Without either, a file on this machine is used, for one worker",
+            help="URL, without a password, of the PostgreSQL database that all workers share. If it needs a password, "
+            "set PULLWRIGHT_DATABASE_URL instead. Without either, one worker uses a file on this machine",
         )
         to.add_argument("--json", action="store_true", default=default(False), help="print JSON lines")
 
@@ -413,13 +422,14 @@ def _add_fleet(parser: argparse.ArgumentParser) -> None:
 
 def _add_subject(what: argparse._ArgumentGroup) -> None:
     what.add_argument(
-        "--repo", **{**_REPO, "help": f"a clone of it, in place of this folder: {_REPO['help']}"}
+        "--repo",
+        **{**_REPO, "help": f"use a clone of this repository instead of this folder: {_REPO['help']}"},
     )
     what.add_argument(
         "--resume",
         type=_text,
         metavar="RUN",
-        help="go on with a conversation: its id, the beginning of it, or 'last'",
+        help="continue a conversation: its id, the beginning of the id, or 'last'",
     )
 
 
@@ -430,13 +440,13 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
         "--run",
         type=_text,
         metavar="RUN",
-        help="take up the task of a run that came to no pull request: its conversation, its files, its question",
+        help="continue the task of a run that made no pull request, with its conversation, files and question",
     )
     how = parser.add_argument_group("how to talk")
     how.add_argument(
-        "--dry-run", action="store_true", help="have /pr push nothing, and print what it would propose"
+        "--dry-run", action="store_true", help="let /pr push nothing, but print what it would propose"
     )
-    how.add_argument("--plain", action="store_true", help="read lines and print lines, also at a terminal")
+    how.add_argument("--plain", action="store_true", help="read and print plain lines, even at a terminal")
     how.add_argument("--debug", action="store_true", help="show the state of the session after each turn")
     add_settings(parser)
 
@@ -456,14 +466,14 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
 
 def _add_dashboard(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--port", type=_port, default=0, metavar="N", help="the port on 127.0.0.1 (default: one that is free)"
+        "--port", type=_port, default=0, metavar="N", help="the port on 127.0.0.1 (default: any free port)"
     )
     parser.add_argument(
         "--config",
         type=_text,
         metavar="FILE",
-        help="the file of the fleet that the page shows (default: fleet.toml, or the only fleet of this machine; "
-        "PULLWRIGHT_DATABASE_URL goes before)",
+        help="the file of the fleet to show (default: fleet.toml, or the only fleet of this machine; "
+        "PULLWRIGHT_DATABASE_URL has precedence)",
     )
     add_settings(parser)
 
@@ -475,16 +485,16 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
 
 def _add_which_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run", nargs="?", default=None, metavar="RUN", help="its id, the beginning of it, or 'last'"
+        "run", nargs="?", default=None, metavar="RUN", help="the run's id, the beginning of the id, or 'last'"
     )
     parser.add_argument(
         "-f",
         "--follow",
         action="store_true",
-        help="go on printing while the run goes on; Ctrl+C leaves it alone",
+        help="keep printing while the run continues; Ctrl+C does not end the run",
     )
     parser.add_argument(
-        "--verbose", action="store_true", help="cut nothing, and print replies that could not be used whole"
+        "--verbose", action="store_true", help="print everything whole, including unusable replies"
     )
 
 
@@ -500,13 +510,13 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
         "--html",
         type=_text,
         metavar="FILE",
-        help="write the run as one page that opens anywhere, without a server or a network",
+        help="write the run as one HTML page that needs no server and no network",
     )
     _add_json(parser, "print records as JSON lines, with --state one JSON object")
 
 
 def _add_pulls(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repo", type=_text, metavar="PATH", help="only those of this repository")
+    parser.add_argument("--repo", type=_text, metavar="PATH", help="only pull requests of this repository")
     _add_json(parser, "print JSON lines")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
     close = actions.add_parser("close", help="close a pull request without merging it", allow_abbrev=False)
@@ -516,17 +526,17 @@ def _add_pulls(parser: argparse.ArgumentParser) -> None:
 
 def _add_digest(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
-    since = "since then: 90m, 24h (the default), 7d, or a date such as 2026-11-20"
+    since = "start of the period: 90m, 24h (the default), 7d, or a date such as 2026-11-20"
     which.add_argument("--since", type=_text, metavar="TIME", help=since)
     which.add_argument(
-        "--run", type=_text, metavar="RUN", help="one run: its id, the beginning of it, or 'last'"
+        "--run", type=_text, metavar="RUN", help="report one run: its id, the beginning of the id, or 'last'"
     )
     parser.add_argument("--repo", type=_text, metavar="REPO", help="only this repository, as runs name it")
     parser.add_argument(
         "--post",
         type=_text,
         metavar="issue:N",
-        help="also as the one comment on this issue, changed in place",
+        help="also write it as a comment on this issue, which later digests replace",
     )
     _add_json(parser, "print one JSON object")
 
@@ -538,9 +548,9 @@ def _add_claims(parser: argparse.ArgumentParser) -> None:
     _add_json(parser, "print JSON lines")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
     for name, text in (
-        ("list", "all claims (also where no action is named)"),
-        ("show", "the claim on one task"),
-        ("release", "take a task away from whoever holds it"),
+        ("list", "list all claims (the default action)"),
+        ("show", "show the claim on one task"),
+        ("release", "release a task that a worker holds"),
     ):
         action = actions.add_parser(name, help=text, allow_abbrev=False)
         action.add_argument(
@@ -559,19 +569,22 @@ def _add_claims(parser: argparse.ArgumentParser) -> None:
 
 
 _MEMORY_ACTIONS: dict[str, tuple[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
-    "list": ("the items of an index, newest first", (("index", {"nargs": "?"}),)),
+    "list": ("list the items of an index, newest first", (("index", {"nargs": "?"}),)),
     "search": ("find items by words and by meaning", (("query", {}),)),
-    "show": ("all that is known of one item", (("id", {}),)),
+    "show": ("show one item with all its fields", (("id", {}),)),
     "edit": (
         "change one field: content, type, source, importance or expires_at",
         (("id", {}), ("field", {}), ("value", {})),
     ),
     "forget": ("remove items for good", (("id", {"nargs": "+"}),)),
-    "indices": ("all indices", ()),
-    "stats": ("what an index holds", (("index", {"nargs": "?"}),)),
-    "export": ("all items as JSON lines, or those of one index", (("index", {"nargs": "?"}),)),
-    "import": ("take in what export printed", (("file", {}),)),
-    "embed": ("make the vectors of an index anew, by the embeddings of now", (("index", {"nargs": "?"}),)),
+    "indices": ("list all indices", ()),
+    "stats": ("show statistics of an index", (("index", {"nargs": "?"}),)),
+    "export": ("print all items, or those of one index, as JSON lines", (("index", {"nargs": "?"}),)),
+    "import": ("import items that export printed", (("file", {}),)),
+    "embed": (
+        "compute the vectors of an index again with the present embeddings",
+        (("index", {"nargs": "?"}),),
+    ),
 }
 
 
@@ -581,15 +594,15 @@ _OF_MCP = frozenset({"mcp_config", "mcp_unconfined", "sandbox"})
 def _add_mcp(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     listing = actions.add_parser(
-        "list", help="the servers that are configured; none is started", allow_abbrev=False
+        "list", help="list the configured servers without starting them", allow_abbrev=False
     )
-    trial = actions.add_parser("test", help="start one server, and show what it offers", allow_abbrev=False)
+    trial = actions.add_parser("test", help="start one server, and show its tools", allow_abbrev=False)
     trial.add_argument("name", type=_text, metavar="NAME", help="the server's name")
     trial.add_argument(
-        "--approve", action="store_true", help="let runs use its tools as they are now, without asking"
+        "--approve", action="store_true", help="approve its present tools for runs, without asking"
     )
     trial.add_argument(
-        "--repo", type=_text, metavar="PATH", help="the folder that it may read, if it may read one"
+        "--repo", type=_text, metavar="PATH", help="the repository's folder, for a server that may read it"
     )
     for action in (listing, trial):
         _add_json(action, "print JSON")
@@ -597,7 +610,7 @@ def _add_mcp(parser: argparse.ArgumentParser) -> None:
 
 
 def memory_help() -> list[tuple[str, str]]:
-    """What `memory` can do: what is typed, and what that does."""
+    """Return the usage and the description of each action of `memory`."""
 
     def word(name: str, shape: Mapping[str, Any]) -> str:
         return f"[{name.upper()}]" if shape.get("nargs") == "?" else name.upper()
@@ -629,17 +642,19 @@ def _add_decision(parser: argparse.ArgumentParser, command: str) -> None:
     if command == "close":
         parser.add_argument("number", type=_numbered, metavar="N", help="the pull request's number")
     else:
-        text = "an issue's or pull request's number, the task's key, or a part of its words"
+        text = "an issue's or pull request's number, the task's key, or a part of the task's text"
         parser.add_argument("task", type=_text, metavar="TASK", help=text)
     if command == "forget":
-        parser.add_argument("--yes", action="store_true", help="do not ask, also where work is lost")
+        parser.add_argument("--yes", action="store_true", help="do not ask, even if work is lost")
     parser.add_argument("--repo", **_REPO)
     _add_server(parser)
     _add_json(parser, "print one JSON object")
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--github-url", metavar="URL", default=argparse.SUPPRESS, help="an Enterprise server")
+    parser.add_argument(
+        "--github-url", metavar="URL", default=argparse.SUPPRESS, help="address of a GitHub Enterprise server"
+    )
 
 
 def _numbered(value: str) -> int:
@@ -651,15 +666,15 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="also try what writes: a hidden ref that is removed again, requests that GitHub refuses, "
-        "one short request to each model",
+        help="also run the probes that write: a hidden ref that is removed again, requests that GitHub refuses, "
+        "and one short request to each model",
     )
     parser.add_argument(
         "--run-tests",
         action="store_true",
-        help="also run the tests of the default branch once, by what is set or proposed",
+        help="also run the tests of the default branch once, with the command that is set or proposed",
     )
-    _add_json(parser, "print one JSON object a probe")
+    _add_json(parser, "print one JSON object per probe")
     add_settings(parser)
 
 
@@ -667,12 +682,16 @@ def _add_backtest(parser: argparse.ArgumentParser) -> None:
     past = parser.add_argument_group("which changes of the past")
     past.add_argument("--repo", **_REPO)
     past.add_argument(
-        "--last", type=_number, default=10, metavar="N", help="so many cases, the newest (default: 10)"
+        "--last",
+        type=_number,
+        default=10,
+        metavar="N",
+        help="maximum number of cases, newest first (default: 10)",
     )
     past.add_argument(
         "--from-git",
         action="store_true",
-        help="commits that changed code and tests, in place of merged pull requests that closed an issue",
+        help="use commits that changed code and tests, instead of merged pull requests that closed an issue",
     )
     arms = parser.add_argument_group("what is compared")
     arms.add_argument(
@@ -688,17 +707,22 @@ def _add_backtest(parser: argparse.ArgumentParser) -> None:
         dest="contracts",
         action="append",
         choices=choices("contract"),
-        help="how replies become actions; several are compared, each with each model",
+        help="form of the model's replies; several are compared, each with each model",
     )
     arms.add_argument(
-        "--tries", type=_number, default=1, metavar="N", help="how often each does each case (default: 1)"
+        "--tries", type=_number, default=1, metavar="N", help="number of tries per case (default: 1)"
     )
     how = parser.add_argument_group("how to run")
-    how.add_argument("--jobs", type=_number, default=1, metavar="N", help="tries at once (default: 1)")
     how.add_argument(
-        "--max-usd-total", type=_amount, metavar="N", help="most US dollars of all tries, earlier ones too"
+        "--jobs", type=_number, default=1, metavar="N", help="number of concurrent tries (default: 1)"
     )
-    how.add_argument("--max-minutes-total", type=_amount, metavar="N", help="minutes until this command ends")
+    how.add_argument(
+        "--max-usd-total",
+        type=_amount,
+        metavar="N",
+        help="maximum US dollars of all tries, including earlier ones",
+    )
+    how.add_argument("--max-minutes-total", type=_amount, metavar="N", help="maximum minutes of this command")
     how.add_argument("--html", type=_text, metavar="FILE", help="write a page with every try and its change")
     _add_json(how, "print one JSON object on standard output")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
@@ -707,7 +731,7 @@ def _add_backtest(parser: argparse.ArgumentParser) -> None:
 
 def _add_redteam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", type=_text, metavar="NAME", help="only this attack")
-    _add_json(parser, "print one JSON object an attack")
+    _add_json(parser, "print one JSON object per attack")
     add_settings(parser)
 
 
@@ -732,10 +756,10 @@ def _add_verify_pr(parser: argparse.ArgumentParser) -> None:
         "--body",
         type=_text,
         metavar="FILE",
-        help="the description that goes with a branch or a bundle; - reads it",
+        help="file with the description of a branch or a bundle; - reads standard input",
     )
     parser.add_argument(
-        "--check", action="store_true", help="also write a check run for the head, where the token may"
+        "--check", action="store_true", help="also write a check run for the head, if the token permits it"
     )
     parser.add_argument("--html", type=_text, metavar="FILE", help="also write a page")
     parser.add_argument(
@@ -779,7 +803,7 @@ def _check_taken_up(options: argparse.Namespace) -> None:
         if getattr(options, name):
             flag = name.replace("_", "-")
             raise UsageError(
-                f"--run takes up a task with its repository and its conversation: leave out --{flag}"
+                f"--run continues a task with its repository and its conversation: leave out --{flag}"
             )
 
 
@@ -798,7 +822,7 @@ def _check_run(options: argparse.Namespace) -> None:
                 raise UsageError(f"--demo brings its own repository and task: leave out --{name}")
     elif options.repo is None and not getattr(options, "model", "").startswith(REPLAY):
         raise UsageError(
-            "name what to work on: --repo owner/name (a URL or a path will do), or --demo to try it out"
+            "no repository is named: pass --repo with owner/name, a URL or a path, or try --demo"
         )
     if options.answer is not None and (options.continuous or options.dry_run):
         other = "--continuous" if options.continuous else "--dry-run"
@@ -806,12 +830,12 @@ def _check_run(options: argparse.Namespace) -> None:
 
 
 def refuse_secrets(options: argparse.Namespace) -> None:
-    """Refuse flags that hold a secret: everybody on the machine can read a running program's arguments.
+    """Refuse flags that hold a secret, because all users of the machine can read a process's arguments.
 
-    `chat` asks this behind its prompt, because what finds secrets takes a while to load.
+    `chat` calls this after it has shown its prompt, because the detection of secrets takes a while to load.
 
     Raises:
-        UsageError: one does.
+        UsageError: a flag holds a secret.
     """
     from orchestrator.engine.policy.secrets import Redactor
 
@@ -824,7 +848,7 @@ def refuse_secrets(options: argparse.Namespace) -> None:
 
 
 def _flags(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
-    """The flags of the command that was named."""
+    """Return the flags of the named command."""
     for action in parser._actions:  # noqa: SLF001  argparse has no other way to ask
         if isinstance(action, argparse._SubParsersAction) and options.command:  # noqa: SLF001  the same
             parser = action.choices[options.command]
@@ -835,7 +859,7 @@ def _flags(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list
 def _unknown(argument: str, flags: Iterable[str]) -> str:
     name = argument.partition("=")[0]
     if not name.startswith("-"):
-        return f"{name[:60]!r} is one argument too many; put text with spaces in quotes"
+        return f"{name[:60]!r} is an unexpected argument; put text with spaces in quotes"
     if is_secret_name(name) and not _suggestion(name, flags, _VERY_CLOSE):
         return f"there is no flag {name}; {_KEYS_TEXT}"
     return f"there is no flag {name}{_suggestion(name, flags)}"

@@ -1,4 +1,4 @@
-"""`pullwright ask`: one question, its answer on standard output, and everything else on standard error."""
+"""`pullwright ask`: answers one question on standard output; all other output goes to standard error."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _MOST_CHARS = 1_000_000
 
 
 def ask(options: argparse.Namespace) -> int:
-    """Ask, print the answer, and return the exit status.
+    """Ask the model, print the answer, and return the exit status.
 
     Raises:
-        UsageError: there is nothing in the question.
+        UsageError: the question is empty.
     """
     question = sys.stdin.read(_MOST_CHARS) if options.text == _STANDARD_INPUT else options.text
     if not question.strip():
-        raise UsageError("there is nothing on standard input: say in words what you want to know")
+        raise UsageError("the question is empty: type it, or write it to standard input")
     view = LiveView.on_stderr(plain=options.plain, answers=True)
     emit = StateView(view, SystemClock(), view.tell) if options.debug else view
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`pullwright backtest`: finds cases in a repository's past, tries models on them, and prints what came of it."""
+"""`pullwright backtest`: finds cases in a repository's past, tries models on them, and prints the results."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ _MOST_UNFIT = 8
 
 
 def backtest(options: argparse.Namespace) -> int:
-    """Try models on a repository's past.
+    """Try models on cases from a repository's past, and return the exit status.
 
     Raises:
-        ConfigurationError: something that was asked for cannot be done as asked.
+        ConfigurationError: a flag is missing or wrong, or the request cannot be met.
         WorkspaceError: git failed.
     """
     if options.repo is None:
@@ -142,14 +142,18 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
 
 
 def _why_not_whole(left: int, *, stopped: bool) -> str:
-    """Why tries are left; empty if none is."""
+    """Return the reason why some tries have no result; empty if all have one."""
     if stopped:
         return "interrupted"
     return f"{counted(left, 'try', 'tries')} without a result" if left else ""
 
 
 def _listen_to_signals(stop: Stop, task: asyncio.Future[int], view: TriesView) -> None:
-    """First Ctrl+C: no new try, and an end after the round. Second, or SIGTERM: end now; work is kept."""
+    """Handle signals.
+
+    The first Ctrl+C starts no new try and ends after the round. The second one, or SIGTERM, ends at once;
+    work is saved.
+    """
 
     def at_once() -> None:
         stop.at_once()
@@ -169,7 +173,7 @@ def _listen_to_signals(stop: Stop, task: asyncio.Future[int], view: TriesView) -
 
 @dataclass(slots=True)
 class _Running:
-    """A try that is being made."""
+    """A try in progress."""
 
     wanted: Try
     began: float
@@ -178,7 +182,7 @@ class _Running:
 
 
 class TriesView:
-    """Shows cases and tries while they are looked at and made: a line each, and on a terminal a status below."""
+    """Shows the progress of cases and tries: a line for each, and on a terminal a status below."""
 
     def __init__(
         self, console: Console, arms: Sequence[str], *, plain: bool, clock: Clock | None = None
@@ -197,14 +201,14 @@ class TriesView:
 
     @classmethod
     def on_stderr(cls, arms: Sequence[object], *, plain: bool) -> TriesView:
-        """Make the view of the command."""
+        """Create the view on standard error."""
         from rich.console import Console
 
         names = [getattr(arm, "name", "") for arm in arms]
         return cls(Console(stderr=True, highlight=False, markup=False, emoji=False), names, plain=plain)
 
     def __enter__(self) -> Self:
-        """Begin to show a status, if there is a terminal."""
+        """Start to show a status if there is a terminal."""
         if not self._plain:
             from rich.live import Live
 
@@ -229,7 +233,7 @@ class TriesView:
             self._live = None
 
     def case(self, change: PastChange, found: ReadyCase | UnfitChange | None) -> None:
-        """Tell of a change that is looked at, or of what it is."""
+        """Show the result for a change, or the start of its examination if `found` is None."""
         with self._lock:
             if found is None:
                 self._looking[change.id] = change.title
@@ -246,7 +250,7 @@ class TriesView:
         self._line(("✔", "+", "green"), f"{change.id}  {title}: {tests}{unstable}{more}")
 
     def begin(self, wanted: Sequence[Try], done: dict[str, TryResult]) -> None:
-        """Tell how many tries there are, and how many of them were made before."""
+        """Show the number of tries, and how many were made before."""
         before = [done[one.key] for one in wanted if one.key in done]
         with self._lock:
             self._wanted, self._done = len(wanted), len(before)
@@ -261,7 +265,7 @@ class TriesView:
             )
 
     def of_try(self, wanted: Try) -> Emit:
-        """What follows one try."""
+        """Return an `Emit` that counts the rounds and the cost of one try."""
 
         def take(event: Event) -> None:
             if isinstance(event, ReplyReceived):
@@ -275,14 +279,14 @@ class TriesView:
         return take
 
     def began(self, wanted: Try) -> None:
-        """Tell that a try is being made."""
+        """Record the start of a try. Plain output gets a line for it."""
         with self._lock:
             self._running[wanted.key] = _Running(wanted, self._clock.monotonic())
         if self._plain:
             self._line(("", "", "dim"), f"{self._name(wanted)}: begun")
 
     def ended(self, wanted: Try, attempted: Attempted) -> None:
-        """Tell what a try came to."""
+        """Show the result of a try."""
         result = attempted.result
         with self._lock:
             self._running.pop(wanted.key, None)
@@ -340,7 +344,7 @@ def _letter(place: int) -> str:
 
 
 def _write_page(path: Path, made: Backtest, result: BacktestResult) -> None:
-    """Write the page, so that nobody finds half of one.
+    """Write the page atomically.
 
     Raises:
         ConfigurationError: the file cannot be written.
@@ -376,7 +380,7 @@ def _print(result: BacktestResult) -> None:
 
 
 def _print_unfit(found: FoundCases, write: Callable[[str], object]) -> None:
-    """Tell which changes were left out, and why; the same reasons together."""
+    """Print the changes that were left out, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for one in found.unfit:
         reasons.setdefault(one.reason, []).append(one.id)
@@ -387,7 +391,11 @@ def _print_unfit(found: FoundCases, write: Callable[[str], object]) -> None:
 
 
 def table_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
-    """The arms with their figures, then their differences, the choice and the outlook, within so many columns."""
+    """Yield the figures of the arms, their differences, the choice and the outlook.
+
+    Args:
+        columns: maximum width of a line.
+    """
     letters = {one.arm.name: _letter(place) for place, one in enumerate(summary.arms)}
     head = ("", "solved", "USD a try", "minutes", "rounds")
     rows = [
@@ -426,7 +434,7 @@ def table_lines(summary: BacktestSummary, columns: int) -> Iterator[str]:
 
 
 def _table(rows: list[tuple[str, ...]], columns: int) -> Iterator[str]:
-    """Rows below their head; on a narrow terminal, one line a value."""
+    """Yield rows below their head. On a narrow terminal, yield one line per value."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     if sum(widths) + 2 * (len(widths) - 1) <= columns:
         for row in rows:
@@ -448,7 +456,7 @@ def _wrapped(text: str, columns: int) -> list[str]:
 
 
 def share(value: Estimate | None, *, signed: bool = False) -> str:
-    """A share in percent, with its interval: `75 % (40..95)`."""
+    """Return a share in percent with its interval: `75 % (40..95)`."""
     if value is None:
         return "-"
     sign = "+" if signed else ""
@@ -457,7 +465,7 @@ def share(value: Estimate | None, *, signed: bool = False) -> str:
 
 
 def spread(value: Estimate | None, *, signed: bool = False) -> str:
-    """A mean, with its interval, in two digits or whole: `0.12 (0.08..0.2)`."""
+    """Return a mean with its interval, rounded to two digits or to a whole number: `0.12 (0.08..0.2)`."""
     if value is None:
         return "-"
     middle, *ends = (_short(one, "+" if signed else "") for one in _known(value))
@@ -465,7 +473,7 @@ def spread(value: Estimate | None, *, signed: bool = False) -> str:
 
 
 def _known(value: Estimate) -> list[float]:
-    """The mean, and the ends of its interval where they are known."""
+    """Return the mean, and the ends of its interval if they are known."""
     ends = () if value.low is None or value.high is None else (value.low, value.high)
     return [value.mean, *ends]
 

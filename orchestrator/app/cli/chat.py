@@ -45,7 +45,7 @@ _PROMPT, _MORE, _PASTE = "> ", ". ", "| "
 _PASTING, _SUBMIT, _CANCEL = "/paste", "/submit", "/cancel"
 _LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 _COMMAND = re.compile(r"/[^\s/]*(?:\s|\Z)")
-"""How a line begins that is for the program. A path, such as `/etc/hosts`, goes on with another slash."""
+"""The beginning of a command. It does not match paths such as `/etc/hosts`, which have a second slash."""
 _MENTION = re.compile(r"(?<!\S)@(?P<path>[^\s@][^\s]*)")
 _MOST_FILE_BYTES = 60_000
 _MOST_NAMES = 200
@@ -54,15 +54,15 @@ _PRIVATE = 0o600
 
 
 class LeaveError(Exception):
-    """The person wants to leave."""
+    """The person wants to leave the conversation."""
 
 
 def chat(options: argparse.Namespace) -> int:
-    """Talk until the person leaves, and return the exit status.
+    """Run the conversation until the person leaves, and return the exit status.
 
     Raises:
-        UsageError: a flag makes no sense here.
-        PullwrightError: the configuration is wrong, or there is no such conversation to go on with.
+        UsageError: a flag is not valid for a conversation.
+        PullwrightError: the configuration is wrong, or the conversation to resume does not exist.
     """
     if getattr(options, "contract", None) in {"json-plan", "whole-file"}:
         raise UsageError(
@@ -76,10 +76,9 @@ def chat(options: argparse.Namespace) -> int:
 
 
 class Chat:
-    """One person at one terminal: reads what is typed, and lets the program answer.
+    """A conversation with one person at one terminal: reads the input and shows the answers.
 
     Attributes:
-        program: what answers; it is built while the person begins to type.
         debug: whether the state of the session is shown after each turn.
     """
 
@@ -98,7 +97,7 @@ class Chat:
 
     @property
     def view(self) -> ChatView:
-        """Where everything is shown. It is made when the first thing is, here or in the thread that builds the program."""
+        """The view for all output. It is created at first use, here or in the thread that builds the program."""
         with self._making:
             if self._view is None:
                 from orchestrator.app.cli.chat_view import ChatView
@@ -107,7 +106,7 @@ class Chat:
             return self._view
 
     async def program(self) -> ChatProgram:
-        """What answers, as soon as it is there.
+        """Return the program, and wait until it is built.
 
         Raises:
             PullwrightError: the configuration is wrong.
@@ -117,7 +116,7 @@ class Chat:
         return await asyncio.shield(self._program)
 
     async def run(self) -> int:
-        """Read and answer until the person leaves."""
+        """Read and answer messages until the person leaves."""
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(name, self._terminate)
@@ -125,7 +124,7 @@ class Chat:
         if self._is_terminal:
             run = self._options.run
             print(f"Pullwright takes up run {run}" if run else f"Pullwright in {Path.cwd()}")
-            print("/help tells the commands, Ctrl+C ends a reply, Ctrl+D leaves.\n", flush=True)
+            print("/help lists the commands, Ctrl+C stops a reply, Ctrl+D leaves.\n", flush=True)
         else:
             await self.program()
         if self._options.run is not None:
@@ -147,7 +146,7 @@ class Chat:
             self._traces.close()
 
     async def _take_up(self) -> None:
-        """Take up the task of a run, before anything is typed."""
+        """Open the task of an earlier run before the first input."""
         program = await self.program()
         try:
             with self.view.live:
@@ -159,7 +158,7 @@ class Chat:
             self.view.say(f"{program.task.words}\n")
 
     async def _take(self, text: str) -> None:
-        """Do what was typed: a command, or a word to the model."""
+        """Handle one input: run a command, or send a message to the model."""
         from orchestrator.app.cli.slash import run_command
 
         if not text.strip():
@@ -172,12 +171,12 @@ class Chat:
             await self.interruptible(self.say(text))
 
     async def say(self, text: str) -> None:
-        """Say something to the model, with the files that it mentions by `@`."""
+        """Send a message to the model, with the files that it mentions by `@`."""
         program = await self.program()
         if self._is_terminal and (other := program.other_memory) and other.is_allowed is None:
-            said = f"This folder says that it is a clone of {other.repository}. Whoever made it could say so."
+            said = f"This folder says that it is a clone of {other.repository}. That is not proven."
             self.view.say(
-                f"{said}\nWith yes, conversations in it read and write what is remembered about that repository."
+                f"{said}\nIf you answer yes, conversations here read and write the memory of that repository."
             )
             await program.decide_memory(is_allowed=await self.confirm("Do you want that?"))
         conversation = await program.opened()
@@ -192,10 +191,10 @@ class Chat:
             blocks.append(conversation.mentioned(path, data))
         end = await program.say("\n\n".join((text, *blocks)))
         if end.limit:
-            self.view.say("The reply ended there. What you say next begins anew.")
+            self.view.say("The reply ended there. Your next message starts a new reply.")
 
     async def interruptible(self, work: Coroutine[Any, Any, Made]) -> None:
-        """Do something that Ctrl+C ends. What goes wrong is told, and the program goes on."""
+        """Await work that Ctrl+C cancels. Errors are shown, and the conversation continues."""
         with _no_echo(is_terminal=self._is_terminal), self.view.live:
             task = self._working = asyncio.ensure_future(work)
             loop = asyncio.get_running_loop()
@@ -207,7 +206,7 @@ class Chat:
                 if current and current.cancelling():
                     raise
                 self.view.say(
-                    "Stopped. What had come of a reply stays in the conversation, marked as cut off."
+                    "Stopped. The part of the reply that arrived stays in the conversation, marked as cut off."
                 )
             except PullwrightError as error:
                 self.view.say(f"{PROGRAM}: {error}")
@@ -216,7 +215,7 @@ class Chat:
                 loop.remove_signal_handler(signal.SIGINT)
 
     async def ask(self, tool: str, scope: str, why: str) -> Answer:
-        """Ask the person whether a call may run that needs more than the level. One question at a time."""
+        """Ask the person whether a call above the permission level may run. Questions are asked one by one."""
         from orchestrator.bot.chat.conversation import Answer
         from orchestrator.core.events import Decision
 
@@ -240,7 +239,7 @@ class Chat:
                 return Answer(Decision.NO, word)
 
     async def answer_server(self, question: ServerQuestion) -> dict[str, AnswerValue] | None:
-        """Ask the person what an MCP server wants to know; None if they do not answer it."""
+        """Ask the person an MCP server's question. Return None if they do not answer."""
         async with self._asking:
             try:
                 return await self._questions.ask(question)
@@ -250,9 +249,12 @@ class Chat:
                 return None
 
     async def confirm(self, question: str) -> bool:
-        """Ask the person yes or no. Without a terminal nobody answers: the command is typed with `yes` then."""
+        """Ask the person yes or no.
+
+        Without a terminal, return False and say that the command can be repeated with `yes`.
+        """
         if not self._is_terminal:
-            self.view.say(f"{question} Type the command once more with yes behind it.")
+            self.view.say(f"{question} To agree, type the command again, followed by yes.")
             return False
         self.view.live.pause()
         try:
@@ -261,14 +263,14 @@ class Chat:
             return False
 
     def toggle_debug(self) -> bool:
-        """Show the state of the session after each turn from now on, or no longer."""
+        """Turn the state display after each turn on or off, and return whether it is on."""
         self.debug = not self.debug
         return self.debug
 
     # -- reading -------------------------------------------------------------------------------------------------
 
     async def _read(self) -> str:
-        """Read what the person says: a line, lines that a backslash joins, or what stands between /paste and /submit."""
+        """Read a message: one line, lines joined by backslashes, or the lines between /paste and /submit."""
         line = await self._prompt(_PROMPT)
         if line.strip() == _PASTING:
             return await self._pasted()
@@ -283,13 +285,13 @@ class Chat:
 
     async def _pasted(self) -> str:
         lines: list[str] = []
-        self.view.say(f"Paste, then type {_SUBMIT} on a line of its own ({_CANCEL} drops it).")
+        self.view.say(f"Paste, then type {_SUBMIT} on a line of its own ({_CANCEL} discards the text).")
         while (line := await self._prompt(_PASTE)).strip() not in {_SUBMIT, _CANCEL}:
             lines.append(line)
         return "\n".join(lines) if line.strip() == _SUBMIT else ""
 
     async def _prompt(self, words: str) -> str:
-        """Read a line. Ctrl+C drops what was typed."""
+        """Read a line. Ctrl+C discards the typed text."""
         if not self._is_terminal:
             read: str = await asyncio.to_thread(sys.stdin.readline)
             if not read:
@@ -304,7 +306,7 @@ class Chat:
     async def _line(self, words: str, *, is_first: bool = False) -> str:
         from prompt_toolkit import PromptSession
 
-        if not is_first:  # what is answered to a question is no part of the history
+        if not is_first:  # answers to questions do not go into the history
             own: PromptSession[str] = PromptSession()
             return await own.prompt_async(words)
         if self._input is None:
@@ -315,7 +317,7 @@ class Chat:
         return await self._input.prompt_async(words)
 
     def _load(self, _application: object) -> None:
-        """Build the program once the prompt is there. Where that fails there is nothing to type at."""
+        """Start to build the program after the prompt was rendered. A failure closes the prompt."""
         if self._program is None:
             self._program = asyncio.ensure_future(asyncio.to_thread(self._build))
             self._program.add_done_callback(self._loaded)
@@ -330,7 +332,7 @@ class Chat:
             self._input.app.exit(exception=error)
 
     def _history(self) -> History:
-        """The lines that were typed in this and earlier conversations, without secrets, readable by their owner only."""
+        """Return the input history of all conversations, without secrets. Only the owner can read its file."""
         from prompt_toolkit.history import FileHistory, InMemoryHistory
 
         from orchestrator.bot.journal.folders import Home
@@ -341,7 +343,7 @@ class Chat:
             def store_string(self, string: str) -> None:
                 from orchestrator.app.words import environment_redactor
 
-                with suppress(OSError):  # a line that cannot be kept is no reason to end
+                with suppress(OSError):  # the conversation goes on if the history cannot be written
                     super().store_string(environment_redactor().redact(string))
 
         try:
@@ -406,14 +408,14 @@ class Chat:
             self._main.cancel()
 
     async def _leave(self) -> None:
-        """End the conversation, and say how to go on with it."""
+        """End the conversation, and print how to resume it."""
         if self._program is None or not self._program.done() or self._program.exception():
             return
         program = self._program.result()
         run = program.conversation.parts.run if program.conversation else None
         lines = await program.close()
         if run and self._is_terminal and not program.task:
-            lines.append(f"{PROGRAM} chat --resume {run} goes on with this conversation.")
+            lines.append(f"{PROGRAM} chat --resume {run} continues this conversation.")
         with suppress(OSError):  # the terminal may be gone
             for line in lines:
                 self.view.say(line)
@@ -421,7 +423,10 @@ class Chat:
 
 @contextmanager
 def _no_echo(*, is_terminal: bool) -> Iterator[None]:
-    """Show nothing of what is typed ahead: it would stand in the middle of the status. It is read afterwards."""
+    """Turn the terminal's echo off, so that input typed ahead does not disturb the status.
+
+    The input is read later.
+    """
     if not is_terminal:
         yield
         return
@@ -460,7 +465,7 @@ def _completer() -> Completer:
 
 
 def _paths(folder: Path, begun: str) -> Iterable[str]:
-    """The files and folders whose paths begin so. Hidden ones are named where a point was typed."""
+    """Return the files and folders whose paths begin with `begun`. Hidden ones need a leading dot."""
     above, _, name = begun.rpartition("/")
     found: list[str] = []
     with suppress(OSError), os.scandir(folder / above) as entries:

@@ -1,4 +1,4 @@
-"""Shows a conversation at a terminal: the model's Markdown as it comes, and what it does between its words."""
+"""Shows a conversation at a terminal: the model's Markdown as it arrives, and its actions between the texts."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _WRITTEN_CALL = re.compile(r"\s*(?:[{\[]|<tool|<function_call|```(?:json|xml|tool)?\s*[{\[<])")
-"""How a reply begins that may be a call which the model wrote down as text."""
+"""The beginning of a reply that may be a tool call written as text."""
 _MAY_BECOME_ONE = re.compile(r"\s*(?:`{1,3}\w{0,6}\s*|<\w{0,12})?\Z")
 _CODE_THEME = "ansi_dark"
 
 
 def indented(text: str) -> str:
-    """The lines after the first one under it."""
+    """Indent all lines but the first."""
     return text.replace("\n", "\n    ")
 
 
 class MarkdownBlocks:
-    """Cuts a text that comes in pieces into blocks of Markdown that are whole, so that each is shown once."""
+    """Splits a stream of text into complete Markdown blocks, so that each is shown once."""
 
     def __init__(self) -> None:
         self._rest = ""
@@ -46,7 +46,7 @@ class MarkdownBlocks:
         self._fence = ""
 
     def add(self, piece: str) -> list[str]:
-        """Take a piece, and return the blocks that it completes."""
+        """Add a piece, and return the blocks that it completes."""
         *lines, self._rest = (self._rest + piece).split("\n")
         whole: list[str] = []
         for line in lines:
@@ -56,7 +56,7 @@ class MarkdownBlocks:
         return whole
 
     def end(self) -> list[str]:
-        """Return the last block; the next text begins anew."""
+        """Return the last block, and reset for the next text."""
         self._lines.append(self._rest)
         self._rest = self._fence = ""
         return self._cut()
@@ -78,10 +78,10 @@ class MarkdownBlocks:
 
 
 class ChatView:
-    """An `Emit` that shows what is said and done. Where there is no terminal, whole answers go to standard output.
+    """An `Emit` that shows messages and actions. Without a terminal, complete answers go to standard output.
 
     Args:
-        console: standard output of a terminal; None where that is none, or plain lines were asked for.
+        console: console of a terminal on standard output; None for plain lines.
     """
 
     def __init__(self, console: Console | None) -> None:
@@ -99,7 +99,7 @@ class ChatView:
 
     @classmethod
     def make(cls, *, plain: bool) -> ChatView:
-        """Make the view of this process: with a status and colours where both ends are a terminal."""
+        """Create the view of this process, with status and colours if input and output are a terminal."""
         if plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
             return cls(None)
         from rich.console import Console
@@ -109,7 +109,7 @@ class ChatView:
 
     @property
     def is_plain(self) -> bool:
-        """Whether lines are printed, and nothing else."""
+        """Whether only plain lines are printed."""
         return self._console is None
 
     def __call__(self, event: Event) -> None:
@@ -131,10 +131,10 @@ class ChatView:
         self.live(event)
 
     def say(self, text: str, *, to_copy: bool = False) -> None:
-        """Print lines of the program's own, on standard output.
+        """Print lines from the program itself, on standard output.
 
         Args:
-            to_copy: leave long lines to the terminal, which copies them as one.
+            to_copy: whether the terminal wraps long lines itself, so that they can be copied as one line.
         """
         self.live.pause()
         text = self._redactor.redact(clean(text))
@@ -144,7 +144,7 @@ class ChatView:
             self._console.print(text, soft_wrap=to_copy)
 
     def rows(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Print two columns, the second of which goes on below itself."""
+        """Print two columns. Long text in the second column is wrapped inside it."""
         self.live.pause()
         if self._console is None:
             width = max(len(left) for left, _ in rows)
@@ -160,17 +160,17 @@ class ChatView:
         self._console.print(grid)
 
     def ask(self, tool: str, scope: str, why: str) -> None:
-        """Show what is asked for: exactly that, and nothing else, is allowed by a yes."""
+        """Show the tool call that needs consent. A yes allows exactly what is shown."""
         reason = why.removeprefix("Not run: ")
         self.say(f"The model wants to call {tool}:\n\n    {indented(scope)}\n\n{reason}\n")
 
     def markdown(self, text: str) -> None:
-        """Print Markdown of the program's own, or as it is where there is no terminal."""
+        """Print Markdown from the program itself. Without a terminal it is printed as it is."""
         self.live.pause()
         self._show(self._redactor.redact(clean(text)))
 
     def code(self, diff: str) -> None:
-        """Print a diff, in colours at a terminal."""
+        """Print a diff, in colours on a terminal."""
         self.live.pause()
         text = self._redactor.redact(clean(diff))
         if self._console is None:
@@ -194,7 +194,7 @@ class ChatView:
         return RedactedStream(self._redactor)
 
     def _add(self, text: str) -> None:
-        """Show the blocks that are whole. What may be a call written as text is held until that is known."""
+        """Show the completed blocks. Text that may be a tool call is held back until that is known."""
         if self._may_be_call is None and text:
             self._held += text
             if _WRITTEN_CALL.match(self._held):

@@ -1,4 +1,4 @@
-"""`pullwright config`: the effective values, where each came from, and which keys are set."""
+"""`pullwright config`: prints the effective values, their origins, and which keys are set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_SET = "not set"
 
 
 def config(options: argparse.Namespace) -> int:
-    """Print the configuration as a run would see it here and now.
+    """Print the configuration that a run in this folder would use.
 
     Raises:
         ConfigurationError: see `orchestrator.app.config.load_settings`.
@@ -42,7 +42,7 @@ def config(options: argparse.Namespace) -> int:
 
 
 def _import(path: Path, *, as_json: bool) -> int:
-    """Take over another program's configuration, and print what was done.
+    """Import another program's configuration, and print what was added.
 
     Raises:
         ConfigurationError: it cannot be read, or the user's file cannot be written.
@@ -65,7 +65,7 @@ def _import(path: Path, *, as_json: bool) -> int:
 
 
 def key_states(environ: Mapping[str, str]) -> dict[str, str]:
-    """Say for each variable that may hold a key whether it does. The key is not shown."""
+    """Return whether each variable for keys is set. Keys are masked."""
     states = {}
     for variables in VARIABLES.values():
         for variable in variables:

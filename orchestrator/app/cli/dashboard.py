@@ -29,7 +29,7 @@ def dashboard(options: argparse.Namespace) -> int:
     """Serve the page until a person ends it.
 
     Raises:
-        ConfigurationError: an option is wrong, or the port is taken.
+        ConfigurationError: an option is wrong, or the port is in use.
     """
     from orchestrator.app.dashboard.desk import Desk
     from orchestrator.app.dashboard.fleet import FleetDesk
@@ -64,7 +64,7 @@ def dashboard(options: argparse.Namespace) -> int:
 
 
 def find_fleet(config: str | None, environ: Mapping[str, str]) -> str:
-    """Return the URL of the database of the fleet that this machine belongs to.
+    """Return the database URL of the fleet that this machine belongs to.
 
     Raises:
         ConfigurationError: there is none, or there are several.

@@ -1,4 +1,4 @@
-"""`pullwright digest`: what was done, what was not and why, and what it cost."""
+"""`pullwright digest`: reports what was done, what was not done and why, and the cost."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _POST = re.compile(r"issue:([1-9]\d{0,17})")
 
 
 def digest(options: argparse.Namespace) -> int:
-    """Print the digest of a period, or of one run. A period's digest is also sent where a webhook is set.
+    """Print the digest of a period or of one run. A period's digest also goes to the webhook, if one is set.
 
     Raises:
-        ConfigurationError: a time, a place to post to, or the webhook is none.
+        ConfigurationError: the time, the place to post to, or the webhook is not valid.
         JournalError: the runs cannot be read, or there is no such run.
-        ForgeError: the issue's comment was not taken.
+        ForgeError: the forge refused the issue's comment.
     """
     home, clock = Home.of(os.environ), SystemClock()
     redactor = environment_redactor()
@@ -70,7 +70,7 @@ def digest(options: argparse.Namespace) -> int:
         return DONE
     number = _issue(options.post)
     if number is not None and not options.repo:
-        raise ConfigurationError("digest --post needs --repo owner/name: whose issue is it?")
+        raise ConfigurationError("digest --post needs --repo owner/name, the repository of the issue")
     now = clock.now()
     since = since_time(options.since or _DEFAULT_SINCE, now)
     found = make_digest(home, since, now, _label(options.repo))
@@ -84,7 +84,7 @@ def digest(options: argparse.Namespace) -> int:
 
 
 def _label(repository: str | None) -> str | None:
-    """Return the repository's name in journals."""
+    """Return the repository's name as journals have it."""
     if repository is None:
         return None
     from orchestrator.app.config.settings import load_settings
@@ -97,7 +97,7 @@ def since_time(text: str, now: datetime) -> datetime:
     """Return the time that `24h`, `7d` or `2026-11-20` (UTC) names.
 
     Raises:
-        ConfigurationError: it names none, or one that is still to come.
+        ConfigurationError: the text names no time, or one in the future.
     """
     if match := _SPAN.fullmatch(text.strip()):
         return now - timedelta(hours=min(int(match[1]) * _SPAN_HOURS[match[2]], 24 * 365_000))
@@ -105,11 +105,11 @@ def since_time(text: str, now: datetime) -> datetime:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ConfigurationError(
-            f"--since {clean(text)[:40]!r} is no time: write 24h, 7d, or a date such as 2026-11-20"
+            f"--since {clean(text)[:40]!r} is not a time: write 24h, 7d, or a date such as 2026-11-20"
         ) from None
     at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     if at > now:
-        raise ConfigurationError(f"--since {clean(text)[:40]!r} is still to come")
+        raise ConfigurationError(f"--since {clean(text)[:40]!r} is in the future: name a time in the past")
     return at
 
 
@@ -118,7 +118,7 @@ def _issue(post: str | None) -> int | None:
         return None
     match = _POST.fullmatch(post)
     if match is None:
-        raise ConfigurationError(f"--post {clean(post)[:40]!r} is no place: write issue:N")
+        raise ConfigurationError(f"--post {clean(post)[:40]!r} is not a place to post to: write issue:N")
     return int(match[1])
 
 
@@ -199,8 +199,9 @@ def _spent_fields(spent: Spent) -> dict[str, Any]:
 
 WEBHOOK_VARIABLE = "PULLWRIGHT_WEBHOOK"
 MOST_CHARS = 1_900
-"""Discord takes 2,000 in a message, and the others more.
-https://docs.discord.com/developers/resources/webhook#execute-webhook"""
+"""Maximum characters of a message. Discord accepts 2,000, the other services more.
+https://docs.discord.com/developers/resources/webhook#execute-webhook
+"""
 _SECONDS = 10.0
 _RETRY_SECONDS = 2.0
 _TRIES = 2
@@ -213,10 +214,10 @@ _NO_TAGS = str.maketrans({"<": "\u2039", ">": "\u203a"})
 
 
 def webhook_of(environ: Mapping[str, str]) -> str | None:
-    """Return the webhook's address, if one is set.
+    """Return the webhook's address, or None if none is set.
 
     Raises:
-        ConfigurationError: it is no https address; the message does not hold it.
+        ConfigurationError: the value is no https address. The message does not contain it.
     """
     from urllib.parse import urlsplit
 
@@ -236,7 +237,7 @@ def webhook_of(environ: Mapping[str, str]) -> str | None:
 
 
 def as_message(markdown: str) -> str:
-    """Make the text for a chat: no mentions, no tags, cut at the end of a line."""
+    """Convert the text for a chat: no mentions, no tags, cut at the end of a line."""
     text = markdown.translate(_NO_TAGS)
     if len(text) <= MOST_CHARS:
         return text
@@ -245,22 +246,24 @@ def as_message(markdown: str) -> str:
 
 
 async def send_webhook(address: str, text: str, clock: Clock) -> None:
-    """Post a message; Slack, Teams and Discord (with `/slack` behind its address) take `{"text": ...}`.
+    """Post a message as `{"text": ...}`, which Slack, Teams and Discord accept.
+
+    Discord needs `/slack` at the end of its address.
 
     Raises:
-        ConnectionFailedError: it could not be posted, in two tries; the message does not hold the address.
+        ConnectionFailedError: two attempts failed. The message does not contain the address.
     """
     import httpx2
 
     problem = ""
-    # No redirects: the address is the key to the channel, and stays where it is.
+    # No redirects: the address is a secret, and no other server may get it.
     async with httpx2.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client:
         for attempt in range(_TRIES):
             if attempt:
                 await clock.sleep(_RETRY_SECONDS)
             try:
                 async with client.stream("POST", address, json={"text": text}) as reply:
-                    status = reply.status_code  # what else it says is not read
+                    status = reply.status_code  # the body is not read
             except (httpx2.TransportError, httpx2.InvalidURL) as error:
                 problem = f"cannot be reached ({type(error).__name__})"
                 continue
@@ -273,11 +276,11 @@ async def send_webhook(address: str, text: str, clock: Clock) -> None:
 
 
 def post_comment(repository: str, number: int, body: str, clock: Clock) -> str:
-    """Write the digest as one comment on an issue, in place of the last one, and return its address.
+    """Create or replace the digest's one comment on an issue, and return its address.
 
     Raises:
-        ConfigurationError: the repository cannot be what was named, or there is no token to write with.
-        ForgeError: the forge did not take it.
+        ConfigurationError: the repository's name is not valid, or there is no token that can write.
+        ForgeError: the forge refused the comment.
     """
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import choose_site
@@ -290,19 +293,19 @@ _MOST_ITEMS = 20
 _MOST_CHARS = 300
 _PLAN_LINES = 40
 _MOST_FILES = 30
-# A link that is shown as it is, in Markdown, in a terminal and in a chat.
+# A link that Markdown, a terminal and a chat show unchanged.
 _LINK = re.compile(r"(?:https?|file)://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Makes other people's text safe: without secrets, and without what a forge, a chat or a browser acts on."""
+    """Makes foreign text safe: removes secrets and what a forge, a chat or a browser would interpret."""
 
     redact: Callable[[str], str]
 
     def line(self, text: str, most_chars: int = _MOST_CHARS) -> str:
         """Return a text as one line."""
-        # Redacted again: what is taken away may have stood between the letters of a secret.
+        # Redacted again: removed characters may have separated the letters of a secret.
         return self.redact(in_markdown(self.redact(clean(text)), most_chars))
 
     def code(self, text: str) -> str:
@@ -310,12 +313,12 @@ class Words:
         return f"`{self.redact(one_line(self.redact(text), limit=_MOST_CHARS))}`"
 
     def link(self, url: str) -> str:
-        """Return an address, or nothing if the text is none."""
+        """Return the address, or an empty string if the text is not a valid one."""
         plain = self.redact(url)
         return plain if _LINK.fullmatch(plain) else ""
 
     def block(self, text: str, most_lines: int) -> str:
-        """Return several lines as a fenced block. Nothing in the text can end it."""
+        """Return several lines as a fenced block that nothing in the text can end."""
         lines = [self.redact(line) for line in first_lines(self.redact(text), most_lines)]
         longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
         fence = "`" * max(longest + 1, 3)
@@ -323,7 +326,7 @@ class Words:
 
 
 def as_markdown(digest: Digest, words: Words) -> str:
-    """Return the digest of a period."""
+    """Return the digest of a period as Markdown."""
     if not digest.runs:
         return f"Pullwright: no runs since {_time(digest.since)}."
     counts = (
@@ -352,7 +355,7 @@ def as_markdown(digest: Digest, words: Words) -> str:
 
 
 def run_as_markdown(run: RunSummary, words: Words) -> str:
-    """Return one run, for the summary of a workflow job."""
+    """Return the digest of one run as Markdown, for the summary of a workflow job."""
     lines = [f"### Pullwright: {_outcome(run)}", ""]
     if run.repository:
         lines.append(f"- repository {words.code(run.repository)}, run {words.code(run.id)}")
@@ -422,7 +425,7 @@ def _pull(run: RunSummary, words: Words) -> str:
 
 
 def _tests(run: RunSummary, words: Words) -> Iterator[str]:
-    """Tell the runs of the repository's tests, and why a person should look at them."""
+    """Yield the results of the repository's test runs, and the reasons to look at them."""
     if run.verified is None:
         return
     if told := tests_in_words(run.verified.tests):
@@ -458,7 +461,7 @@ def _places(run: RunSummary, words: Words) -> str:
 
 
 def _changes(run: RunSummary, words: Words) -> Iterator[str]:
-    """Tell the files and lines of the pull request, or the files that tools wrote."""
+    """Yield the files and lines of the pull request, or the files that tools wrote."""
     listed = run.changed.files or tuple(dict.fromkeys(run.touched))
     if not listed:
         return

@@ -1,4 +1,4 @@
-"""`pullwright doctor`: tries what a run needs, and says how to mend what is missing."""
+"""`pullwright doctor`: tests what a run needs, and says how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOKS = {
     ProbeState.FAILED: ("✘", "x", "bold red", "failed"),
     ProbeState.SKIPPED: ("·", "-", "dim", "not tried"),
 }
-"""Of each state: its sign, its sign in ASCII, its style of `rich`, and its name in the summary."""
+"""Display of each state: its sign, its sign in ASCII, its style of `rich`, and its name in the summary."""
 _TITLE = "bold"
 _NAME_CHARS = 15
 _STYLED_CHARS = 4 + _NAME_CHARS
@@ -38,7 +38,7 @@ _MOST_TYPED_CHARS = 4_000
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Probe, print, and say whether a run can succeed: 1 if something failed, else 0."""
+    """Run the probes, print the results, and return 1 if a probe failed, else 0."""
     results: list[Result] = []
     show = _json if options.json else _writer()
     found = diagnose(
@@ -58,14 +58,14 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _summary(results: list[Result]) -> str:
-    """Count the findings of each state."""
+    """Return the number of findings of each state."""
     counts = {state: sum(result.finding.state is state for result in results) for state in ProbeState}
     told = [f"{count} {_LOOKS[state][3]}" for state, count in counts.items() if count]
     return ", ".join(told) or "nothing tried"
 
 
 def lines(result: Result, columns: int, *, plain_signs: bool) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a result, each with a style of `rich`. The fix comes below the finding."""
+    """Yield the lines of a result, each with a style of `rich`. The fix follows the finding."""
     finding = result.finding
     indent = " " * (4 + _NAME_CHARS + 1)
     sign, plain, style, _ = _LOOKS[finding.state]
@@ -87,12 +87,12 @@ def _wrapped(text: str, first: str, later: str, columns: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    # What stood within a line may begin one now.
+    # Wrapping may have moved a log command to the beginning of a line, where a CI system executes it.
     return [clean(line) for line in wrapped] or [first.rstrip()]
 
 
 def _writer() -> Callable[[Result, str], None]:
-    """Make the function that shows a result, in colour on a terminal."""
+    """Return a function that prints a result, in colour on a terminal."""
     columns = min(max(shutil.get_terminal_size((_USUAL_CHARS, 24)).columns, _LEAST_CHARS), _MOST_CHARS)
     plain_signs = not (sys.stdout.encoding or "ascii").lower().startswith("utf")
     write = _coloured() if sys.stdout.isatty() else _colourless

@@ -1,4 +1,4 @@
-"""`pullwright help` and `completion`: a short page, a manual page, and completion for shells, all from the parser itself."""
+"""`pullwright help` and `completion`: a short page, a manual page and shell completion, from the parser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pullwright takes a task from a backlog, changes the repository, and opens a pull
   pullwright run --repo . --task 'Fix ...'     one task; owner/name works on GitHub
 """
 _LAST = """\
-pullwright help COMMAND tells more about a command, --help on any command the same.
+pullwright help COMMAND, or COMMAND --help, tells more about a command.
 """
 _ROFF_CHARS = 70
 _MAN_DATE = "2026-11-23"
@@ -42,14 +42,14 @@ def help(options: argparse.Namespace) -> int:  # noqa: A001  the command's name
 
 
 def completion(options: argparse.Namespace) -> int:
-    """Print a script for a shell."""
+    """Print a completion script for a shell."""
     write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[options.shell]
     sys.stdout.write("\n".join(write(_commands())) + "\n")
     return DONE
 
 
 def short_page() -> str:
-    """Return the commands, in groups, on one screen."""
+    """Return the commands in groups, on one screen."""
     width = max(map(len, COMMANDS))
     parts = [_FIRST]
     for title, names in GROUPS.items():
@@ -58,7 +58,7 @@ def short_page() -> str:
     return "\n".join((*parts, _LAST))
 
 
-# What the parser knows. argparse has no other way to ask it than its own attributes.
+# The commands and flags of the parser. argparse has no public way to list them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _Command:
     text: str
     flags: tuple[_Flag, ...]
     words: tuple[str, ...]
-    """What may stand first behind it: its actions, or the choices of its argument."""
+    """Possible first arguments: the command's actions, or the choices of its argument."""
 
 
 def _parsers() -> dict[str, argparse.ArgumentParser]:
@@ -197,7 +197,10 @@ def _fish(commands: list[_Command]) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """Quote for zsh and fish, which do not agree on a single quote or a backslash inside of single quotes."""
+    """Quote text for zsh and fish.
+
+    Quotes and backslashes are replaced, because the two shells treat them differently inside single quotes.
+    """
     return "'" + text.replace("'", '"').replace("\\", "/") + "'"
 
 
@@ -205,7 +208,7 @@ def _quoted(text: str) -> str:
 
 
 def manual() -> str:
-    """Return the manual page, as roff."""
+    """Return the manual page as roff."""
     return "\n".join(_manual()) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""`pullwright init`: sets a repository up, by its rules, a workflow, a label, or one pull request with all of it."""
+"""`pullwright init`: sets a repository up by files, a workflow, a label, or one pull request with all of it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _VENDORS = (
     ("openai", "openai:gpt-5.2"),
     ("gemini", "gemini:gemini-3-pro"),
 )
-"""A model of each vendor, offered where its key is set."""
+"""The model of each vendor that is offered if its key is set."""
 _TESTS = ("test_command", "setup_command", "test_report")
 _NO = frozenset({"n", "no", "none", "0"})
 _YES = frozenset({"y", "yes"})
@@ -64,7 +64,7 @@ _MOST_SHOWN_LINES = 400
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A model that can be chosen. `api_url` is empty for a vendor's own server."""
+    """A model to choose from. `api_url` is empty for a vendor's own server."""
 
     name: str
     api_url: str = ""
@@ -77,12 +77,12 @@ class _Model:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What a person decided, or what stands for it.
+    """The decisions of a person, or their defaults.
 
     Attributes:
-        values: what the repository's file is to say beside what it says.
-        has_tests: the file says how the tests are run.
-        hosts: that the tests' set-up may reach.
+        values: options to add to the repository's file.
+        has_tests: whether the file sets the test command.
+        hosts: hosts that the tests' set-up needs.
     """
 
     model: _Model | None
@@ -94,10 +94,10 @@ class _Decided:
 
 
 def init(options: argparse.Namespace) -> int:
-    """Look, ask, show, and write.
+    """Examine the repository, ask the person, show the changes, and write them.
 
     Raises:
-        PullwrightError: the repository cannot be what was named, or something cannot be written.
+        PullwrightError: the repository's name is not valid, or something cannot be written.
     """
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
     setup = _Setup(options, context)
@@ -105,10 +105,10 @@ def init(options: argparse.Namespace) -> int:
 
 
 class _Setup:
-    """One call of `init`: what is there, what is decided, what is written.
+    """One call of `init`: examination, decisions and changes.
 
     Attributes:
-        folder: the top of the work tree; None for a repository that is not on this disk.
+        folder: top of the working tree; None for a repository that is not on this disk.
     """
 
     def __init__(self, options: argparse.Namespace, context: BuildContext) -> None:
@@ -132,7 +132,7 @@ class _Setup:
         return f"{self._github.server.rstrip('/')}/{self._github.name}" if self._github else ""
 
     def _origin(self, place: OnDisk) -> OnGitHub | None:
-        """Where a folder was cloned from, if that is a repository of the configured server."""
+        """Return the repository that a folder was cloned from, if it is on the configured server."""
         server = self._context.settings.github_url
         try:
             found = parse_place(place.origin, server) if place.origin else None
@@ -147,7 +147,10 @@ class _Setup:
         print(self._redact(clean(text)), flush=True)
 
     def _ask(self, question: str, usual: str, missing: str) -> str:
-        """Ask; without a terminal the usual answer counts, and `missing` says with which flag another is given."""
+        """Ask the person, and return the answer or `usual`.
+
+        Without a terminal, return `usual` and print `missing`, which names the flag for another answer.
+        """
         if not self._asks:
             self._say(f"  {question}: {usual or 'none'} ({missing})")
             return usual
@@ -162,10 +165,10 @@ class _Setup:
     # What is there, and what is decided.
 
     def _decide(self, clone: Clone, present: dict[str, Any]) -> _Decided:
-        """Look at the repository and the machine, and ask what they do not tell.
+        """Examine the repository and the machine, and ask for what they do not show.
 
         Args:
-            present: what the repository's file says already.
+            present: present values of the repository's file.
         """
         model = self._model(present)
         test = self._tests(proposals(clone), present)
@@ -183,7 +186,7 @@ class _Setup:
         return _Decided(model, values, "test_command" in {**present, **values}, hosts, usd, actions)
 
     def _caps(self, model: _Model | None, usd: float) -> dict[str, Any]:
-        """The model, if a file can name it, and the cap that can be kept with it."""
+        """Return the model, if a file can name it, and the limit that can be enforced with it."""
         if model is not None and not model.api_url:
             cap = {"max_usd": usd} if _has_price(model.name) else {"max_minutes": _USUAL_MINUTES}
             return {"model": model.name, **cap}
@@ -291,7 +294,7 @@ class _Setup:
         return files if plan.place is not None else [*files, *action_copy()]
 
     def write(self, top: Path) -> int:
-        """Write into the folder what is decided, once it was shown."""
+        """Show the changes, and write them into the folder."""
         self._say(f"Looking at {self._site.label} ...")
         with (
             tempfile.TemporaryDirectory(prefix="pullwright-init-") as folder,
@@ -326,7 +329,7 @@ class _Setup:
         return DONE
 
     def _show(self, top: Path, file: ActionFile) -> None:
-        """Show a file: all of a short one, what changes in one that is there, the size of one that is no text."""
+        """Show a file: `pullwright.toml` whole, a diff of a changed file, otherwise only the size."""
         path = top / file.path
         if b"\0" in file.content:
             self._say(f"{'change' if path.exists() else 'new'}  {file.path} ({len(file.content):,} bytes)")
@@ -352,7 +355,7 @@ class _Setup:
             self._say(f"label  {self._context.settings.label!r}, made on {self._github.name}")
 
     def _wants_label(self) -> bool:
-        """Whether the backlog's label is to be made on GitHub."""
+        """Return whether to create the backlog's label on GitHub."""
         if self._github is None or self._options.labels is False:
             return False
         has_token = credential_for(self._github.server, self._context).auth is not None
@@ -366,7 +369,7 @@ class _Setup:
         self._say(f"label {label!r} {'made' if made else 'is there already'}")
 
     def propose(self) -> int:
-        """Open the onboarding pull request. Where it is open, only its text is brought up to date."""
+        """Open the onboarding pull request. If it is open already, only update its text."""
         from orchestrator.app.onboarding.pull_request import propose
 
         label = bool(self._options.labels) and self._wants_label()
@@ -395,7 +398,7 @@ class _Setup:
         return DONE
 
     def _say_next(self, decided: _Decided) -> None:
-        """Say what to type now."""
+        """Print the next commands to type."""
         repo = shlex.quote(str(self._options.repo or "."))
         flags = decided.model.flags if decided.model and decided.model.api_url else ""
         flags = flags or ("" if decided.model else "--model PROVIDER:NAME")
@@ -441,10 +444,10 @@ def _is_same(top: Path, file: ActionFile) -> bool:
 
 
 def _write(top: Path, file: ActionFile) -> None:
-    """Write a file in one step, as one that is not behind a link.
+    """Write a file atomically, but never through a symbolic link.
 
     Raises:
-        ConfigurationError: it cannot be written.
+        ConfigurationError: the file cannot be written.
     """
     path = top / file.path
     if any(

@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: what is done scrolls by, what is being done stays at the bottom."""
+"""Shows a run in progress: completed steps scroll by, the current step stays at the bottom."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_SPINNER = "|/-\\"
 
 _TOLD_BELOW = frozenset({"failed", "limit", "paused", "no_task"})
-"""The outcomes of which the summary tells the reason."""
+"""The outcomes whose reason is in the summary."""
 # These are seen in the status line while they last.
 _PASSING = (PhaseEntered, TurnStarted, ReplyReceived)
 _TALK = (*_PASSING, PlanAccepted, Reserved)
@@ -79,7 +79,7 @@ _TALK = (*_PASSING, PlanAccepted, Reserved)
 
 class _Stream(Protocol):
     def add(self, piece: str) -> str:
-        """Take a piece, and return what may be shown now."""
+        """Add a piece, and return the text that may be shown now."""
 
 
 class _Everything:
@@ -88,15 +88,16 @@ class _Everything:
 
 
 class LiveView:
-    """An `Emit` and a context manager that shows events on a console, which should be standard error.
+    """An `Emit` and context manager that shows events on a console, normally on standard error.
 
-    On a terminal, finished things scroll by above a status of a few lines that goes away at the
-    end. Elsewhere, on a dumb terminal, or if asked for, each event of interest is a line.
+    On a terminal, completed steps scroll by above a status of a few lines, which is removed at the
+    end. On other outputs, on a dumb terminal, or with `plain`, each shown event is a line.
 
     Args:
-        summary: the end of each cycle is told below, in the same place: what that will say is not said here.
-        phase: what the status begins with.
-        answers: the model's words are shown by somebody else: neither they nor the cycle's end are told here.
+        summary: whether a summary in the same place follows each cycle. The view omits what the summary will
+            say.
+        phase: initial phase in the status.
+        answers: whether other code shows the model's texts. The view omits them and the end of the cycle.
     """
 
     def __init__(  # noqa: PLR0913  how it looks, given by name
@@ -135,12 +136,12 @@ class LiveView:
 
     @classmethod
     def on_stderr(cls, *, plain: bool = False, summary: bool = False, answers: bool = False) -> Self:
-        """Make the view of a command: on standard error, without the secrets of the environment.
+        """Create the view of a command on standard error, without the secrets of the environment.
 
         Args:
-            plain: lines even on a terminal.
-            summary: the end of each cycle is told on standard output.
-            answers: so are the model's words.
+            plain: whether to print plain lines even on a terminal.
+            summary: whether standard output gets a summary of each cycle.
+            answers: whether other code shows the model's texts.
         """
         from rich.console import Console
 
@@ -158,7 +159,7 @@ class LiveView:
         )
 
     def __enter__(self) -> Self:
-        """Start to show a status, if there is a terminal."""
+        """Start to show a status if there is a terminal."""
         self._entered = True
         self._resume()
         return self
@@ -201,7 +202,7 @@ class LiveView:
         self._refresher.start()
 
     def _refresh(self, live: Live) -> None:
-        """Keep the status up to date until the view is paused. Runs in a thread of its own."""
+        """Update the status until the view is paused. Runs in its own thread."""
         while not self._paused.wait(
             self._pause_seconds if self._status.until is None else _PAUSED_UPDATE_SECONDS
         ):
@@ -241,14 +242,14 @@ class LiveView:
         self._cycles += 1
 
     def show(self, what: RenderableType) -> None:
-        """Print something above the status, and forget what that shows of the model's words."""
+        """Print something above the status, and remove the model's text from the status."""
         with self._lock:
             self._status.tail = ""
         with self._screen:
             self._console.print(what)
 
     def tell(self, lines: Iterable[str]) -> None:
-        """Show lines that are no event's."""
+        """Print lines that do not belong to an event."""
         for line in lines:
             self._print(EventLine(self._narrator.sign("info"), line, "dim"))
 
@@ -262,7 +263,7 @@ class LiveView:
                 self._console.print(Text(laid_out, style=line.style), soft_wrap=True)
 
     def _render(self) -> Group:
-        """Draw the status. The refreshing thread calls this."""
+        """Draw the status. Called by the refreshing thread."""
         with self._lock:
             now = self._clock.monotonic()
             frames = _PLAIN_SPINNER if self._ascii else _SPINNER
@@ -272,7 +273,7 @@ class LiveView:
 
 
 def _is_one_place(one: TextIO, other: TextIO) -> bool:
-    """Say whether two streams write to the same terminal, pipe or file."""
+    """Return whether two streams write to the same terminal, pipe or file."""
     try:
         return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
     except (OSError, ValueError, AttributeError):  # a stream that is no file
@@ -280,7 +281,7 @@ def _is_one_place(one: TextIO, other: TextIO) -> bool:
 
 
 class _ReasonFilter:
-    """Shows each reason once. What the summary will tell is left to the summary."""
+    """Shows each reason once, and holds back what the summary will say."""
 
     def __init__(self, *, summary: bool) -> None:
         self._summary = summary
@@ -288,7 +289,7 @@ class _ReasonFilter:
         self._held: list[tuple[str, EventLine]] = []
 
     def lines(self, event: Event, line: EventLine) -> list[EventLine]:
-        """Return what to print for an event, given its line."""
+        """Return the lines to print for an event, given its line."""
         match event:
             case CycleStarted():
                 self._reason = ""
@@ -312,7 +313,7 @@ class _ReasonFilter:
         return [line]
 
     def held(self) -> list[EventLine]:
-        """Return the lines that were left to a summary that did not come."""
+        """Return and forget the lines that were held back for a summary."""
         lines, self._held = [line for _, line in self._held], []
         return lines
 
@@ -334,7 +335,7 @@ class _ReasonFilter:
 
 
 class _Status(RunProgress):
-    """What is going on, what it has cost so far, and the last words of the model or a program."""
+    """The current activity, the cost so far, and the last output of the model or a program."""
 
     def __init__(self, clock: Clock, stream: Callable[[], _Stream], phase: str) -> None:
         self.started = clock.monotonic()
@@ -344,7 +345,7 @@ class _Status(RunProgress):
         super().__init__(phase)
 
     def does(self, what: str) -> None:
-        """Go on with something else, of which nothing was said yet."""
+        """Set the current activity, and clear the output of the one before."""
         super().does(what)
         self._waits_until: float | None = None
         self.tail, self._stream = "", self._new_stream()
@@ -362,7 +363,7 @@ class _Status(RunProgress):
             self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
 
     def pause(self, event: Paused) -> None:
-        """Count down from now on. A time that cannot be read is not counted down to."""
+        """Start to count down to the end of a pause. A time that cannot be parsed is ignored."""
         try:
             until = datetime.fromisoformat(event.until)
         except ValueError:
@@ -377,7 +378,7 @@ class _Status(RunProgress):
         """Return a few lines, none wider than the terminal.
 
         Args:
-            now: the time of the process, and that of the wall.
+            now: monotonic time and wall-clock time.
         """
         room = max(width - 5, 1)
         shown: list[Text] = [Text(_fitting(frame, self._parts(*now), width), style="bold cyan", no_wrap=True)]
@@ -420,7 +421,7 @@ def _fitting(frame: str, parts: list[str], width: int) -> str:
 
 
 def _pieces(text: str, indent: str, room: int, style: str = "") -> list[Text]:
-    """Cut text into lines of this many characters."""
+    """Split text into lines of `room` characters."""
     return [
         Text(f"{indent}{text[start : start + room]}", style=style, no_wrap=True, overflow="crop")
         for start in range(0, len(text), room)
@@ -428,9 +429,9 @@ def _pieces(text: str, indent: str, room: int, style: str = "") -> list[Text]:
 
 
 def _hanging(text: str, width: int) -> list[str]:
-    """Break text into lines between words, with an indent below the sign.
+    """Wrap text between words, with an indent below the sign.
 
-    A word that is longer than a line, as a path may be, is left to the terminal to break, which copies it whole.
+    The terminal itself breaks a word longer than a line, such as a path, so that it can be copied whole.
     """
     shown: list[str] = []
     for number, line in enumerate(text.split("\n")):

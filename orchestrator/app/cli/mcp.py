@@ -1,4 +1,4 @@
-"""`pullwright mcp`: which MCP servers are configured, whether one answers, and what of its tools is approved."""
+"""`pullwright mcp`: lists the configured MCP servers, tests one, and approves its tools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NONE = "no MCP server is configured: write [mcp.servers.NAME] into your own fil
 
 
 def mcp(options: argparse.Namespace) -> int:
-    """Do what was asked for.
+    """Run the requested action.
 
     Raises:
         ConfigurationError: the configuration is wrong, or there is no such server.
@@ -102,7 +102,7 @@ def _row(maker: McpMaker, server: McpServer) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Listener:
-    """Prints what is told of a server, and cleans its words as a session would."""
+    """Prints notices about a server, and redacts its texts as a session does."""
 
     redact: Callable[[str], str]
 
@@ -116,7 +116,7 @@ class _Listener:
 
 @dataclass(slots=True)
 class _Trial:
-    """One server, started once: what it offers, what of it is approved, and the question whether to approve it."""
+    """A single start of one server: shows its tools and their approvals, and asks whether to approve them."""
 
     maker: McpMaker
     server: McpServer
@@ -128,7 +128,7 @@ class _Trial:
         tree, server = self.tree, self.server
         if isinstance(server.place, ServerProgram) and server.place.repository and tree is None:
             raise ConfigurationError(
-                f"the MCP server {server.name} reads a repository: name one with --repo PATH"
+                f"the MCP server {server.name} reads a repository: name its folder with --repo PATH"
             )
         looked = await self.maker.look(server, tree, self.listener)
         about, found, drift = looked.about, looked.found, looked.drift
@@ -139,11 +139,11 @@ class _Trial:
         return self._approve(found, drift)
 
     def _approve(self, found: tuple[McpDefinition, ...], drift: DefinitionChanges) -> int:
-        """Approve the tools if the person says so; a pin in the configuration is changed there."""
+        """Approve the tools if the person agrees. A pinned server is approved by a change of its pin instead."""
         server = self.server
         if server.pin:
             if drift.waits:
-                self._say(f'! they are not as pinned; to approve them write: pin = "{pin_of(found)}"')
+                self._say(f'! the tools do not match the pin; to approve them write: pin = "{pin_of(found)}"')
             return QUESTION if drift.waits else DONE
         if not (drift.waits or drift.gone):
             return DONE

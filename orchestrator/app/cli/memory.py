@@ -1,4 +1,4 @@
-"""`pullwright memory`: what is remembered on this machine and by a repository, and what a person may do with it."""
+"""`pullwright memory`: shows and changes the memories of this machine and of a repository."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _WRITES_FIRST = frozenset({"import"})
 
 
 def memory(options: argparse.Namespace) -> int:
-    """Do what was asked for. Without a file of memories only `import` makes one.
+    """Run the requested action. Only `import` creates a memory file that does not exist.
 
     Raises:
-        ConfigurationError: the configuration is wrong, or the repository cannot be what was typed.
+        ConfigurationError: the configuration or the repository's name is not valid.
         ForgeError: the forge does not say where the repository is.
-        MemoryStoreError: the file cannot be used, or what was typed makes no sense.
-        ModelError: the server of embeddings failed.
+        MemoryStoreError: the file cannot be used, or an argument is not valid.
+        ModelError: the embeddings server failed.
         WorkspaceError: the repository's memory could not be changed.
     """
     context = BuildContext.of(given_settings(options), os.environ, Path.cwd())
@@ -78,25 +78,31 @@ async def _look(
 
 
 async def _read(shared: RepositoryMemory | None) -> RepositoryFacts | None:
-    """What the repository remembers; None where it is not known now, and what this machine knows of it has to do."""
+    """Return the repository's memory; None if there is none or it cannot be read.
+
+    Then the copy on this machine is used.
+    """
     if shared is None:
         return None
     try:
         return await asyncio.to_thread(shared.read)
     except (ForgeError, WorkspaceError) as error:
-        print(clean(f"as this machine saw it last: {error}"), file=sys.stderr)
+        print(
+            clean(f"the repository's memory cannot be read; this is this machine's copy: {error}"),
+            file=sys.stderr,
+        )
         return None
 
 
 async def act(
     opened: LongTermMemory, options: argparse.Namespace, out: TextIO, shared: RepositoryMemory | None = None
 ) -> int:
-    """Do what was asked for with a memory that is open.
+    """Run the requested action on an open memory.
 
     Raises:
         ConfigurationError: there is no such index, or a file cannot be read.
-        MemoryStoreError: the file cannot be used, or what was typed makes no sense.
-        ModelError: the server of embeddings failed.
+        MemoryStoreError: the file cannot be used, or an argument is not valid.
+        ModelError: the embeddings server failed.
         WorkspaceError: the repository's memory could not be changed.
     """
     return await _ACTIONS[options.action](_OpenMemory(opened, shared, out), options)
@@ -104,10 +110,10 @@ async def act(
 
 @dataclass(frozen=True, slots=True)
 class _OpenMemory:
-    """What a person looks at.
+    """An open memory, and the stream for output.
 
     Attributes:
-        shared: what the repository remembers; None where none is named.
+        shared: memory of the repository; None if no repository on a forge is named.
     """
 
     opened: LongTermMemory
@@ -115,10 +121,10 @@ class _OpenMemory:
     out: TextIO
 
     def indices(self, name: str | None) -> list[str]:
-        """The indices that are meant: the one that is named, or those of memories.
+        """Return the index with this name; without a name, the indices of memories.
 
         Raises:
-            ConfigurationError: there is none of this name.
+            ConfigurationError: there is no index with this name.
         """
         names = [index.name for index in self.opened.indices()]
         if name is not None and name not in names:
@@ -127,14 +133,16 @@ class _OpenMemory:
         return [name] if name else [one for one in known if one in names] or [MEMORIES]
 
     async def change(self, key: str, change: Callable[[RepositoryFacts], RepositoryFacts]) -> bool:
-        """Change what the repository remembers; whether it remembers the item.
+        """Change the repository's memory, and return whether the item was in it.
 
         Raises:
-            ConfigurationError: it is not known which repository that is.
-            WorkspaceError: the remote does not take it.
+            ConfigurationError: no repository is named.
+            WorkspaceError: the remote refuses the change.
         """
         if self.shared is None:
-            raise ConfigurationError("this is of a repository's memory: name the repository with --repo")
+            raise ConfigurationError(
+                "this item belongs to a repository's memory: name the repository with --repo"
+            )
         before: list[RepositoryFacts] = []
 
         def noted(facts: RepositoryFacts) -> RepositoryFacts:
@@ -190,8 +198,8 @@ async def _edit(view: _OpenMemory, options: argparse.Namespace) -> int:
         is_there = await view.opened.rewrite(changed)
     elif options.field not in {"importance", "expires_at"}:
         raise ConfigurationError(
-            f"{options.field} is as the pull request has it: change it there, or forget the item; "
-            "what can be edited here are importance and expires_at"
+            f"{options.field} comes from the pull request: change it there, or forget the item; "
+            "only importance and expires_at can be edited here"
         )
     else:
         key = str(item.metadata[MIRRORED])
@@ -212,7 +220,7 @@ def _with_edit(key: str, item: Memory, name: str, facts: RepositoryFacts) -> Rep
 
 
 def _is_same(one: Memory, item: Memory) -> bool:
-    """Whether both are one item. What the repository remembers may have got another id when it was changed."""
+    """Return whether both are the same item. An item of a repository may get a new id when it changes."""
     if item.index == REPOSITORY:
         return one.metadata.get(MIRRORED) == item.metadata.get(MIRRORED)
     return one.id == item.id
@@ -232,7 +240,7 @@ async def _forget(view: _OpenMemory, options: argparse.Namespace) -> int:
 
 
 async def _forgotten(view: _OpenMemory, number: int) -> Memory | None:
-    """Remove an item and give it back; None if there is none."""
+    """Remove an item and return it; return None if there is none."""
     item = view.opened.store.get(number)
     if item is None or item.index != REPOSITORY:
         return await view.opened.forget(number)

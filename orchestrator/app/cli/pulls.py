@@ -1,4 +1,4 @@
-"""`pullwright pulls`: the pull requests and questions of local repositories."""
+"""`pullwright pulls`: lists the pull requests and questions of local repositories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHORT_COMMIT = 10
 
 
 States: TypeAlias = "Callable[[LocalForge], Sequence[TaskState] | None]"
-"""What has become of the tasks of a repository; None where that is not known."""
+"""Returns the states of a repository's tasks; None if they are not known."""
 
 
 def _unknown(_forge: LocalForge) -> None:
@@ -63,7 +63,7 @@ def write_pulls(forges: Sequence[LocalForge], out: TextIO, states: States = _unk
 
 
 def asked(body: str) -> str:
-    """Return the question without what the program says above it. Older versions did not quote it."""
+    """Return the question without the program's introduction. Older versions did not quote the question."""
     quoted = [line.removeprefix(">") for line in body.splitlines() if line.startswith(">")]
     return "\n".join(quoted) or body
 
@@ -95,19 +95,19 @@ def _block(forge: LocalForge, states: States) -> list[str]:
 
 
 def _by_pull(known: Sequence[TaskState] | None) -> dict[int | None, TaskState]:
-    """Map the number of each newest pull request to its task."""
+    """Map the number of each task's newest pull request to the task."""
     return {state.pull.number: state for state in known or () if state.pull is not None}
 
 
 def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
-    """Tell a task's state, and what a person may type next."""
+    """Return a task's state and the commands that a person may type next."""
     step = state.next_step(Commands(repository))
     lines = [f"{indent}{short_line(state.key)}: {short_line(state.describe(), _MAX_LINE_CHARS)}"]
     return [*lines, f"{indent}    {short_line(step, _MAX_LINE_CHARS)}"] if step else lines
 
 
 def _waiting(questions: Sequence[Question], known: Sequence[TaskState] | None) -> Sequence[Question]:
-    """Return the questions that still wait. All of them, if the states are not known."""
+    """Return the questions without an answer; all questions if the states are not known."""
     if known is None:
         return questions
     asked = {state.left.question_url for state in known if state.status is TaskStatus.ASKED and state.left}

@@ -25,7 +25,7 @@ _HEAD = f"{'':9}  {'attack':{_NAME_CHARS}}  {'place':14}  {'stopped by':15}  evi
 
 
 def redteam(options: argparse.Namespace) -> int:
-    """Run the attacks, offline, in throwaway folders.
+    """Run the attacks offline, in temporary folders.
 
     Raises:
         ConfigurationError: the configuration or an attack is not valid.
@@ -41,10 +41,10 @@ def redteam(options: argparse.Namespace) -> int:
 
 
 def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Configured:
-    """Read the user's configuration, with a function that reads it for another folder.
+    """Return the user's configuration, with a function that reads it for another folder.
 
     Raises:
-        ConfigurationError: it is not valid.
+        ConfigurationError: the configuration is not valid.
     """
     from orchestrator.app.config.settings import load_settings
     from orchestrator.app.redteam.run import Configured
@@ -71,7 +71,7 @@ def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool) -> int:
 
 
 def _writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
-    """Make the function that shows an attack as one line, in colour on a terminal."""
+    """Return a function that prints an attack as one line, in colour on a terminal."""
     if not as_json and sys.stdout.isatty():
         from rich.console import Console
         from rich.text import Text
@@ -95,7 +95,7 @@ def _writer(*, as_json: bool) -> Callable[[AttackVerdict], None]:
 
 
 def _summary(verdicts: list[AttackVerdict]) -> list[str]:
-    """Tell how many attacks were stopped, and what to change about the others."""
+    """Return how many attacks were stopped, and what to change about the others."""
     stopped = sum(verdict.stopped for verdict in verdicts)
     lines = ["", f"{len(verdicts)} attack{'s' if len(verdicts) != 1 else ''}, {stopped} stopped"]
     for attack in (verdict.attack for verdict in verdicts if not verdict.stopped):

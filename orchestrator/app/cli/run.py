@@ -1,4 +1,4 @@
-"""`pullwright run`: builds the program, runs its cycles, prints what they came to."""
+"""`pullwright run`: builds the program, runs its cycles, and prints the results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run one cycle, or one after another, and return the exit status of the whole run."""
+    """Run one cycle or several in a row, and return the exit status of the whole run."""
     view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
     request = RunRequest(
         *(options.repo, options.issue, options.task, options.answer),
@@ -99,7 +99,7 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
 async def _work(
     program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiter, whole: RunTotals
 ) -> CycleResult | None:
-    """Run one cycle, or as many as `--continuous` and the schedule ask for."""
+    """Run one cycle, or as many as `--continuous` or the schedule demands."""
 
     def report(result: CycleResult) -> None:
         view.pause()
@@ -125,7 +125,10 @@ async def _work(
 
 
 def _rhythm(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
-    """Decide when cycles begin. A pause that an earlier run on this repository with this model left still counts."""
+    """Return the timing of the cycles.
+
+    A pause that an earlier run left for this repository and model still holds.
+    """
     shared, context = program.shared, program.shared.context
     clock, model = context.clock, shared.chosen.model.name
 
@@ -142,7 +145,12 @@ def _rhythm(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
 def _listen_to_signals(
     program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiter, view: LiveView
 ) -> None:
-    """First Ctrl+C: end after this round. Second, or SIGTERM: end now; the cycle still keeps its work."""
+    """Handle signals.
+
+    The first Ctrl+C ends the run after this round. The second one, or SIGTERM, ends it at once; the cycle
+    still saves
+    its work.
+    """
     stop = program.stop
 
     def at_once() -> None:
@@ -173,7 +181,7 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
-    """Report in one line what cannot begin; with `--json` print a result as well."""
+    """Report in one line why the run cannot start; with `--json` print a result as well."""
     said = environment_redactor().redact(str(error))
     print(f"pullwright: {said}", file=sys.stderr)
     if as_json:
@@ -183,7 +191,7 @@ def _refuse(error: PullwrightError, *, as_json: bool) -> int:
 
 _SHORT_COMMIT = 10
 _BLOCKING = frozenset({"failed", "no_task"})
-"""What a task came to that is not taken again before a person says something."""
+"""The outcomes after which a task waits for a person."""
 _UNCOUNTED = (
     " (counts for this machine's day, not for the repository's)"  # a dry run writes nothing to a remote
 )
@@ -191,7 +199,7 @@ _UNCOUNTED = (
 
 @dataclass(slots=True)
 class RunTotals:
-    """Counts what the cycles of a run did. Of each task the last cycle counts."""
+    """Totals of a run's cycles. Of each task only the last cycle counts for the exit status."""
 
     cycles: int = 0
     spent: Spent = field(default_factory=Spent)
@@ -216,7 +224,7 @@ class RunTotals:
 
     @property
     def line(self) -> str:
-        """The run on one line."""
+        """The totals as one line."""
         outcomes = [outcome for outcome, _ in self._ends.values()]
         told = [counted(len(self._pulls), "pull request")]
         for outcome, noun in (("planned", "plan"), ("question", "question")):
@@ -230,14 +238,14 @@ class RunTotals:
 def print_result(
     result: CycleResult, redact: Callable[[str], str], commands: Commands, *, dry_run: bool
 ) -> None:
-    """Print a result on standard output: the headline, then what to look at and what to type."""
+    """Print a result on standard output: the headline, then details and the next commands."""
     for line in result_lines(result, commands, dry_run=dry_run):
         # What a terminal obeys may stand between the letters of a secret.
         print(redact(clean(line)), flush=True)
 
 
 def result_lines(result: CycleResult, commands: Commands, *, dry_run: bool) -> Iterator[str]:
-    """Tell a result: the headline, then what to look at and what to type."""
+    """Yield the lines of a result: the headline, then details and the next commands."""
     yield from _headline(result)
     yield from _details(result, commands, dry_run=dry_run)
 
@@ -293,7 +301,7 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
 
 
 def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
-    """Say below which comment, or with which command, a person answers."""
+    """Return the comment below which, or the command with which, a person answers."""
     if url.startswith(("https://", "http://")):
         return f"below {url}"
     if not url:

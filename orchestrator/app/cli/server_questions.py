@@ -1,4 +1,4 @@
-"""Asks the person at a terminal what an MCP server wants to know, and shows where to sign in to one."""
+"""Asks the person at a terminal the questions of an MCP server, and shows its sign-in page."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NOT_SENT = "That looks like a key or a password. It is not sent: a server must 
 
 @dataclass(frozen=True, slots=True)
 class ServerQuestions:
-    """Shows what a server asks as the server's words, and sends only what the person typed for it.
+    """Shows a server's question, marked as the server's own words, and returns only what the person typed.
 
     Args:
-        read_line: reads a line behind some words, which stays in no history.
-        holds_secret: says whether a text has a secret in it.
+        read_line: reads a line after a prompt, without adding it to a history.
+        holds_secret: returns whether a text contains a secret.
     """
 
     view: ChatView
@@ -33,11 +33,11 @@ class ServerQuestions:
     holds_secret: Callable[[str], bool]
 
     def show_page(self, server: str, page: str) -> None:
-        """Show where to sign in to a server."""
+        """Show the sign-in page of a server."""
         self.view.say(f"Sign in to the MCP server {server} in your browser, at:\n\n{page}\n", to_copy=True)
 
     async def ask(self, question: ServerQuestion) -> dict[str, AnswerValue] | None:
-        """Ask, and return what was answered; None where the person does not want to.
+        """Ask the question, and return the answers; None if the person declines.
 
         Raises:
             EOFError: Ctrl+D was pressed.
@@ -76,7 +76,7 @@ class ServerQuestions:
 
 
 def _words(field: QuestionField) -> str:
-    """What a person is asked for a field: its label, what can be typed, and what an empty line stands for."""
+    """Return the prompt for a field: its label, the allowed values, and the effect of an empty line."""
     what = "" if field.kind is FieldKind.TEXT else f" ({field.kind}"
     if what:
         what += f": {', '.join(field.choices)})" if field.choices else ")"

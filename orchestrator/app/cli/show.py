@@ -1,4 +1,4 @@
-"""`pullwright show` and `pullwright logs`: print a run from its journal, also while it goes on, or write it as a page."""
+"""`pullwright show` and `pullwright logs`: print a run from its journal, follow it, or write it as a page."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _console() -> Console:
 
 
 def _write_page(folder: Path, place: str) -> None:
-    """Write a run as one page, to a file or, where the place is `-`, to standard output.
+    """Write a run as one page to a file, or to standard output if the place is `-`.
 
     Raises:
         ConfigurationError: the file cannot be written.
@@ -122,11 +122,11 @@ def _write_page(folder: Path, place: str) -> None:
 
 
 def _follow(folder: Path, *, as_json: bool, verbose: bool) -> None:
-    """Print a run while it goes on, until its end or the death of its process."""
+    """Print a run in progress until it ends or its process dies."""
     out, tail = _Printer(_console(), verbose=verbose), JournalTail(folder)
     has_ended = False
     while not has_ended:
-        goes_on = is_alive(folder)  # asked first: what it wrote last is read below
+        goes_on = is_alive(folder)  # checked first, so that its last records are read below
         for record in tail.records():
             has_ended = has_ended or isinstance(record.event, CycleEnded)
             if as_json:
@@ -140,15 +140,15 @@ def _follow(folder: Path, *, as_json: bool, verbose: bool) -> None:
             time.sleep(_LOOK_SECONDS)
     if not as_json:
         if not has_ended:
-            out.line("the journal has no end, and no process works on the run", "yellow")
+            out.line("the journal has no end, and the run's process is gone", "yellow")
         _tell_end(read_run(folder), out)
 
 
 def print_run(run: Run, console: Console, *, verbose: bool = False) -> None:
-    """Print a run so that a person can read it.
+    """Print a run for a person.
 
     Args:
-        verbose: nothing is cut, and replies that could not be used are told whole.
+        verbose: whether to print everything whole, including unusable replies.
     """
     out = _Printer(console, verbose=verbose)
     unknown = 0
@@ -163,7 +163,7 @@ def print_run(run: Run, console: Console, *, verbose: bool = False) -> None:
 
 
 def _tell_end(run: Run, out: _Printer) -> None:
-    """Print what stands below a run: its list, what it cost, and where its journal is."""
+    """Print the end of a run: its to-do list, its cost, and the path of its journal."""
     if run.torn:
         out.line("the journal ends in the middle of a record: the run was cut off", "yellow")
     replies = responses(run)
@@ -179,7 +179,7 @@ def _tell_end(run: Run, out: _Printer) -> None:
 
 
 class _Printer:
-    """Prints the events of a run. Each line is redacted again: cleaning can join the parts of a secret."""
+    """Prints the events of a run. Lines are redacted again, because cleaning can join the parts of a secret."""
 
     def __init__(self, console: Console, *, verbose: bool) -> None:
         self._console, self._verbose = console, verbose
@@ -242,7 +242,7 @@ def _write_state(run: Run, *, as_json: bool) -> None:
 
 
 def _write_list(home: Home, *, as_json: bool) -> None:
-    """Write each run: when, how it ended and what it cost, then where, what, and why it ended so."""
+    """Write each run: time, outcome and cost, then repository, task, and reason of the outcome."""
     redact = environment_redactor().redact
     for folder in runs(home):
         found = summarise(folder)

@@ -1,4 +1,4 @@
-"""The commands that begin with `/` in a conversation: one table, from which help and completion come."""
+"""The commands of a conversation that begin with `/`, in one table for help and completion."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _MOST_FILES = 20
 _MOST_SHOWN_LINES = 40
 _KEYS = [
     ("@path", "shows the model a file"),
-    ("\\ at the end", "goes on in the next line"),
-    ("Ctrl+C", "ends a reply"),
+    ("\\ at the end", "continues on the next line"),
+    ("Ctrl+C", "stops a reply"),
     ("Ctrl+D, exit, quit", "leave"),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class SlashCommand:
-    """A command: what is typed after its name, what it does in a few words, and what runs."""
+    """A command: its name, its arguments, a short description, and the function that runs it."""
 
     name: str
     arguments: str
@@ -46,17 +46,17 @@ class SlashCommand:
 
 
 async def run_command(chat: Chat, typed: str) -> None:
-    """Run what was typed.
+    """Run the typed command.
 
     Raises:
-        ConfigurationError: there is no such command, or what follows it makes no sense.
-        PullwrightError: it failed.
+        ConfigurationError: there is no such command, or its arguments are not valid.
+        PullwrightError: the command failed.
     """
     name, _, rest = typed.strip().partition(" ")
     command = COMMANDS.get(name)
     if command is None:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else "/help tells them all"
+        hint = f"did you mean {near[0]}?" if near else "/help lists them all"
         raise ConfigurationError(f"there is no command {name[:60]}: {hint}")
     await command.run(chat, rest.strip())
 
@@ -79,7 +79,7 @@ async def _memory(chat: Chat, rest: str) -> None:
     except (UsageError, SystemExit) as error:
         raise ConfigurationError(f"/memory: {error}; /memory help tells what there is") from None
     if options.repo:
-        raise ConfigurationError("/memory is about what this conversation remembers: leave --repo out")
+        raise ConfigurationError("/memory shows the memory of this conversation only: leave out --repo")
     program = await chat.program()
     if not memory_file(program.context.home, program.repository).exists():
         chat.view.say("nothing is remembered on this machine")
@@ -205,7 +205,7 @@ async def _diff(chat: Chat, _rest: str) -> None:
 
 
 async def _begun(program: ChatProgram) -> Conversation | None:
-    """The conversation; None where nobody said anything, in an earlier one neither."""
+    """Return the conversation, opened if it is resumed; None if nothing was said yet."""
     return await program.opened() if program.begun else program.conversation
 
 
@@ -218,7 +218,7 @@ async def _redo(chat: Chat, rest: str) -> None:
 
 
 async def _step(chat: Chat, rest: str, *, redo: bool) -> None:
-    """Show what would be changed, and change it if the person wants that."""
+    """Show the changes of an undo or redo, and make them if the person agrees."""
     from orchestrator.app.words import counted
 
     conversation = await _begun(await chat.program())
@@ -234,7 +234,7 @@ async def _step(chat: Chat, rest: str, *, redo: bool) -> None:
     restored = await asyncio.to_thread(checkpoints.redo if redo else checkpoints.undo)
     conversation.files_changed(restored.paths)
     for path in restored.kept:
-        chat.view.say(f"{path} was changed by somebody else since, and stays as it is")
+        chat.view.say(f"{path} was changed by somebody else since, and is not touched")
     done = "done again" if redo else "taken back"
     chat.view.say(f"{done}: {counted(len(restored.paths), 'file')}")
 
@@ -254,7 +254,11 @@ async def _save(chat: Chat, rest: str) -> None:
 
 
 def _write_new(name: str, text: str) -> Path:
-    """Write a file that was not there, readable by its owner only; where it is."""
+    """Create a file that only its owner can read, and return its path.
+
+    Raises:
+        ConfigurationError: the file exists, or cannot be written.
+    """
     path = Path(name).expanduser()
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
@@ -291,12 +295,12 @@ async def _resume(chat: Chat, rest: str) -> None:
 
 async def _debug(chat: Chat, _rest: str) -> None:
     chat.view.say(
-        "the state is shown after each turn" if chat.toggle_debug() else "the state is not shown any more"
+        "the state is shown after each turn" if chat.toggle_debug() else "the state is no longer shown"
     )
 
 
 async def _typed_alone(chat: Chat, _rest: str) -> None:
-    chat.view.say("/paste stands alone on its line; /submit ends what is pasted")
+    chat.view.say("/paste has to be alone on its line; /submit ends the pasted text")
 
 
 async def _pr(chat: Chat, rest: str) -> None:
@@ -313,7 +317,7 @@ async def _pr(chat: Chat, rest: str) -> None:
         elif flag == "--repo" and words:
             repository = words.pop(0)
         else:
-            raise ConfigurationError(f"/pr knows no {flag[:60]}: /pr [--all] [--repo REPO] [TITLE]")
+            raise ConfigurationError(f"/pr has no flag {flag[:60]}: /pr [--all] [--repo REPO] [TITLE]")
     draft = await program.draft_pull(" ".join(words), everything=everything, repository=repository)
     _show_draft(chat, program, draft)
     if await chat.confirm("Propose this?"):
@@ -321,7 +325,7 @@ async def _pr(chat: Chat, rest: str) -> None:
 
 
 def _show_draft(chat: Chat, program: ChatProgram, draft: PullDraft) -> None:
-    """Show what would leave this machine, and where it would go."""
+    """Show what a pull request would publish, and where."""
     from orchestrator.app.words import counted
     from orchestrator.core.changes import diff_stat
 
@@ -370,30 +374,32 @@ def _words(text: str) -> list[str]:
 COMMANDS: dict[str, SlashCommand] = {
     one.name: one
     for one in (
-        SlashCommand("/help", "", "this list", _help),
-        SlashCommand("/status", "", "repository, model, what may run, what it cost", _status),
-        SlashCommand("/cost", "", "what this conversation has cost", _cost),
-        SlashCommand("/context", "", "how much of what the model can read is used", _context),
-        SlashCommand("/compact", "", "put a summary in the place of all but the last reply", _compact),
+        SlashCommand("/help", "", "print this list", _help),
+        SlashCommand("/status", "", "show repository, model, permission, run and cost", _status),
+        SlashCommand("/cost", "", "show the cost of this conversation", _cost),
+        SlashCommand("/context", "", "show how much of the context window is used", _context),
+        SlashCommand("/compact", "", "replace all but the last reply by a summary", _compact),
         SlashCommand(
-            "/model", "[NAME]", "the model, or another one of the same provider from now on", _model
+            "/model", "[NAME]", "show the model, or change to another one of the same provider", _model
         ),
-        SlashCommand("/effort", "[WORD]", "how much the model thinks: low, medium, high, none", _effort),
-        SlashCommand("/diff", "", "what the model has changed here, or what /pr would propose", _diff),
-        SlashCommand("/undo", "[yes]", "take back what the model changed last, after a look at it", _undo),
-        SlashCommand("/redo", "[yes]", "do again what was taken back last", _redo),
+        SlashCommand(
+            "/effort", "[WORD]", "show or set the reasoning effort: low, medium, high, none", _effort
+        ),
+        SlashCommand("/diff", "", "show the model's changes, or what /pr would propose", _diff),
+        SlashCommand("/undo", "[yes]", "show and undo the model's last change", _undo),
+        SlashCommand("/redo", "[yes]", "show and redo the last undone change", _redo),
         SlashCommand(
             "/pr",
             "[--all] [TITLE]",
-            "propose what was changed as a pull request, after a look at it; --all with your own edits",
+            "show the changes and propose them as a pull request; --all includes your own edits",
             _pr,
         ),
-        SlashCommand("/todo", "", "the model's list of what is to be done", _todo),
+        SlashCommand("/todo", "", "show the model's to-do list", _todo),
         SlashCommand("/skill", "[NAME]", "give the model a skill, or list them", _skill),
-        SlashCommand("/memory", "ACTION", "what is remembered on this machine; /memory help", _memory),
+        SlashCommand("/memory", "ACTION", "show or change the memory of this machine; /memory help", _memory),
         SlashCommand("/save", "[FILE]", "write the conversation into a file", _save),
-        SlashCommand("/resume", "[RUN]", "go on with an earlier conversation, or list them", _resume),
-        SlashCommand("/debug", "", "show the state of the session after each turn, or no longer", _debug),
-        SlashCommand("/paste", "", "take many lines as one message, up to /submit", _typed_alone),
+        SlashCommand("/resume", "[RUN]", "continue an earlier conversation, or list them", _resume),
+        SlashCommand("/debug", "", "turn the display of the session's state on or off", _debug),
+        SlashCommand("/paste", "", "read several lines as one message, up to /submit", _typed_alone),
     )
 }

@@ -1,4 +1,4 @@
-"""The state of a run's session for a person: as lines, and after each turn of a run that goes on."""
+"""Displays the state of a run's session: as lines, and after each turn of a run in progress."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
 
 LATEST = 5
-"""Actions and tool events that are shown after a turn."""
+"""Maximum actions and tool events shown after a turn."""
 
 _ITEM_CHARS = 600
 
 
 def state_lines(state: StateRecord, latest: int | None = None) -> Iterator[str]:
-    """Tell a state in lines.
+    """Yield a state as lines.
 
     Args:
-        latest: so many actions and tool events at most, the newest; None tells all.
+        latest: maximum number of actions and of tool events, the newest ones; None for all.
     """
     yield f"hypothesis: {short_line(state.hypothesis, _ITEM_CHARS) or 'none yet'}"
     actions = [(one.at, one.what) for one in state.actions]
@@ -54,7 +54,7 @@ def _timed(name: str, lines: Sequence[tuple[datetime, str]], latest: int | None)
 
 
 class StateView:
-    """An `Emit` that passes events on to a view, and after each turn tells it the state of the session."""
+    """An `Emit` that passes events on to a view, and shows the session's state after each turn."""
 
     def __init__(self, view: Emit, clock: Clock, tell: Callable[[Iterable[str]], None]) -> None:
         self._view, self._clock, self._tell = view, clock, tell

@@ -1,4 +1,4 @@
-"""`pullwright claims`, `retry`, `close` and `forget`: who works on which task, and what a person decides about it."""
+"""`pullwright claims`, `retry`, `close` and `forget`: show who works on which task, and record decisions."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def claims(options: argparse.Namespace) -> int:
     """List, show or release claims.
 
     Raises:
-        ConfigurationError: no repository is named, or it cannot be what was named.
+        ConfigurationError: no repository is named, or its name is not valid.
         ForgeError: the forge does not say where the repository is.
-        WorkspaceError: the remote cannot be reached, or did not take the release.
+        WorkspaceError: the remote cannot be reached, or refused the release.
     """
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
@@ -63,10 +63,10 @@ def claims(options: argparse.Namespace) -> int:
 
 
 def _claimed(by_hand: TaskDecisions, wanted: str | None) -> list[TaskState]:
-    """Return the tasks that were ever claimed. If the forge does not answer, only their claims are read.
+    """Return the tasks that were ever claimed. If the forge does not answer, only claims are read.
 
     Raises:
-        WorkspaceError: the remote cannot be reached, or the key that is wanted is none.
+        WorkspaceError: the remote cannot be reached, or the wanted key is not valid.
     """
     if wanted is not None and by_hand.claims.show(wanted) is None:
         return []
@@ -78,10 +78,10 @@ def _claimed(by_hand: TaskDecisions, wanted: str | None) -> list[TaskState]:
 
 
 def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
-    """Take a task away from its worker, and say who that was.
+    """Release a claim, and print who held it.
 
     Raises:
-        WorkspaceError: the remote cannot be reached, or did not take it; or the key is none.
+        WorkspaceError: the remote cannot be reached, or refused the release; or the key is not valid.
     """
     shown = found.show(key)
     released = found.release(key, _BY_HAND, shown) if shown is not None else None
@@ -97,7 +97,7 @@ def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
 def write_claims(
     states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands, out: TextIO
 ) -> None:
-    """Write a table, and below it what a person may type next."""
+    """Write a table, and below it the commands that a person may type next."""
     if not states:
         print("no claims", file=out)
         return
@@ -175,16 +175,16 @@ def retry(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: no repository or no task is named.
         ForgeError: the forge failed.
-        WorkspaceError: the remote cannot be reached, or did not take it.
+        WorkspaceError: the remote cannot be reached, or refused the change.
     """
     return _decide(options, lambda desk: desk.by_hand.retry(desk.by_hand.find(options.task)))
 
 
 def close(options: argparse.Namespace) -> int:
-    """Close a pull request of ours without merging it.
+    """Close a pull request of Pullwright without merging it.
 
     Raises:
-        ConfigurationError: no repository is named, or the pull request is not ours.
+        ConfigurationError: no repository is named, or the pull request is not Pullwright's.
         ForgeError: the forge failed.
         WorkspaceError: the remote cannot be reached.
     """
@@ -192,12 +192,12 @@ def close(options: argparse.Namespace) -> int:
 
 
 def forget(options: argparse.Namespace) -> int:
-    """Drop what is kept of a task.
+    """Delete what is stored about a task.
 
     Raises:
-        ConfigurationError: no repository or no task is named, or nobody said yes to what would be lost.
+        ConfigurationError: no repository or no task is named, or nobody agreed to the loss of work.
         ForgeError: the forge failed.
-        WorkspaceError: the remote cannot be reached, or did not take it.
+        WorkspaceError: the remote cannot be reached, or refused the change.
     """
     return _decide(options, lambda desk: _forget(desk, options))
 

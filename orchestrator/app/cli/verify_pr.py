@@ -1,4 +1,4 @@
-"""`pullwright verify-pr`: what a pull request says of itself, and which of it holds."""
+"""`pullwright verify-pr`: checks the claims that a pull request makes about itself."""
 
 from __future__ import annotations
 
@@ -64,10 +64,12 @@ _COLUMNS = ("passed", "failed", "skipped", "exit")
 
 
 def verify_pr(options: argparse.Namespace) -> int:
-    """Verify, print, and return the exit status: 0 if all holds, 6 if not, 1 if it could not be told.
+    """Verify and print, and return the exit status.
+
+    It is 0 if all claims hold, 6 if one does not, and 1 if that is unknown.
 
     Raises:
-        ConfigurationError: something that was typed makes no sense.
+        ConfigurationError: an argument is not valid.
         PullwrightError: there is no such pull request, or it cannot be read.
     """
     text = None if options.body is None else _body(options.body)
@@ -115,7 +117,7 @@ def _write_page(name: str, found: PullRequestEvidence, program: VerifyProgram) -
 
 
 def evidence_page(found: PullRequestEvidence, repository: str, now: datetime) -> HtmlPage:
-    """Return the report as a page."""
+    """Return the report as an HTML page."""
     from orchestrator.app.html.page import Badge, Code, Facts, HtmlPage, Link, Moment, Notice, Section
 
     change, commits, outcome = found.change, found.commits, found.outcome
@@ -190,7 +192,7 @@ def _append(name: str, text: str) -> None:
 
 
 async def _run(program: VerifyProgram) -> PullRequestEvidence | None:
-    """Verify; None where a person ended it."""
+    """Run the verification; return None if a person ended it."""
     task = asyncio.ensure_future(program.run())
     loop = asyncio.get_running_loop()
 
@@ -266,7 +268,7 @@ def evidence_lines(
 
 
 def _table(runs: dict[str, Any], columns: int) -> Iterator[str]:
-    """Yield the runs that were made here, one a line."""
+    """Yield a table of the test runs made here."""
     names = {kind: RUN_NAMES[kind] for kind in RunKind if runs[kind]}
     if not names:
         return

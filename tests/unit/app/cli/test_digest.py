@@ -240,12 +240,12 @@ def test_json(home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 @table(
     ("fields", "said"),
     [
-        ({"since": "yesterday"}, "is no time"),
-        ({"since": "5x"}, "is no time"),
-        ({"since": "2999-01-01"}, "still to come"),
+        ({"since": "yesterday"}, "is not a time"),
+        ({"since": "5x"}, "is not a time"),
+        ({"since": "2999-01-01"}, "is in the future"),
         ({"post": "issue:1"}, "needs --repo"),
-        ({"post": "issue:0", "repo": "o/r"}, "is no place"),
-        ({"post": "1", "repo": "o/r"}, "is no place"),
+        ({"post": "issue:0", "repo": "o/r"}, "is not a place"),
+        ({"post": "1", "repo": "o/r"}, "is not a place"),
         ({"post": "issue:1", "repo": "o/r"}, "no token"),
         ({"run": "last", "since": "24h"}, "leave out --since"),
     ],

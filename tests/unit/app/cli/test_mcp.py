@@ -107,7 +107,7 @@ def test_a_pin_is_printed_and_holds(typed: Typed) -> None:
     typed.write(tool("other"), pin=pin)
     code, _, err = typed("test", "tickets", "--approve")
     assert code == 4
-    assert "not as pinned" in err
+    assert "the tools do not match the pin" in err
 
 
 def test_a_server_that_does_not_answer_is_named(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:

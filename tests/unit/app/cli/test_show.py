@@ -123,7 +123,7 @@ def test_a_run_whose_process_died_is_followed_no_further(
     assert main(["logs", "-f"]) == 0
     said = capsys.readouterr().out
     assert "last words" in said
-    assert "the journal has no end, and no process works on the run" in said
+    assert "the journal has no end, and the run's process is gone" in said
 
 
 def test_the_page_of_a_run_is_bounded(made: Journals, tmp_path: Path) -> None:
