@@ -1,7 +1,7 @@
 """Every option of the program: default, allowed values, who may set it, and description.
 
-An option is added here only: flag, variable, files, messages and `pullwright config` are derived from it. This module
-imports no other package, so that `--help` starts at once. `config.settings` creates the values.
+An option is added here only: flag, variable, files, messages and `pullwright config` are derived from it.
+This module imports no other package, so that `--help` starts at once. `config.settings` creates the values.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def test_what_is_proposed_is_what_was_shown(stage: Stage, at: Path) -> None:
         ("rm -rf .git", "is in no git repository"),
         ("git checkout -q --detach", "pass --base BRANCH"),
         ("git checkout -q calc.py", "there is nothing to propose"),
-        ("git remote add origin https://git.example.com/o/n", "nobody said that this is GitHub"),
+        ("git remote add origin https://git.example.com/o/n", "which is not configured as a GitHub server"),
         ("git remote add origin https://gitlab.com/o/n", "opens pull requests on GitHub"),
         ("git remote add origin git@github.com:o/n", "no token for GitHub"),
     ],

@@ -163,10 +163,10 @@ def test_while_a_person_is_in_nobody_else_has_the_task(stage: Stage, at: Path) -
         assert "is being worked on by" in other.result["reason"]
         run = stage.command("claims", "list", "--repo", str(at), "--json").result["run"]
         done = chat_line(stage, run)
-        assert (done.code, "works right now" in done.err) == (USAGE, True)
+        assert (done.code, "is in progress" in done.err) == (USAGE, True)
         person.wait_for(">")
         person.type("exit")
-        person.wait_for("goes on here.")
+        person.wait_for("continues here.")
         assert person.end() == DONE
     stage.script(do(PROPOSE, FINISH))
     assert stage.run("--repo", str(at), "--task", TASK).result["outcome"] == "proposed"
@@ -213,7 +213,7 @@ def test_a_task_that_was_taken_away_is_not_proposed_and_nothing_is_lost(stage: S
         person.wait_for("pullwright: ")
         person.wait_for(">")
         person.type("exit")
-        person.wait_for("lets a cycle go on.")
+        person.wait_for("continues in a cycle.")
         assert person.end() == DONE
     assert branches(at) == []
     stage.script(do(PROPOSE, FINISH))

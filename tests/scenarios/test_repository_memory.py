@@ -184,7 +184,7 @@ def test_a_person_looks_at_it_changes_it_and_forgets_it(
     assert (memory("import", str(tmp_path / "all.jsonl")).code, len(listed(other))) == (3, 2)
 
     refused = memory("edit", number, "content", "Mocks are fine")
-    assert (refused.code, "content is as the pull request has it" in refused.err) == (2, True)
+    assert (refused.code, "content comes from the pull request" in refused.err) == (2, True)
     assert "critical" in memory("edit", number, "importance", "critical").out
     assert {one["content"]: one["importance"] for one in listed(other)}[RULE] == "critical"
     (now,) = [one for one in listed(other) if one["content"] == RULE]

@@ -90,8 +90,8 @@ class _Everything:
 class LiveView:
     """An `Emit` and context manager that shows events on a console, normally on standard error.
 
-    On a terminal, completed steps scroll by above a status of a few lines, which is removed at the
-    end. On other outputs, on a dumb terminal, or with `plain`, each shown event is a line.
+    On a terminal, completed steps scroll by above a status of a few lines, which is removed at the end. On
+    other outputs, on a dumb terminal, or with `plain`, each shown event is a line.
 
     Args:
         summary: whether a summary in the same place follows each cycle. The view omits what the summary will

@@ -148,8 +148,7 @@ def _listen_to_signals(
     """Handle signals.
 
     The first Ctrl+C ends the run after this round. The second one, or SIGTERM, ends it at once; the cycle
-    still saves
-    its work.
+    still saves its work.
     """
     stop = program.stop
 

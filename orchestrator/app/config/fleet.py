@@ -104,8 +104,8 @@ class FleetFile:
 def load_fleet(path: Path, environ: Mapping[str, str]) -> FleetFile:
     """Read and check a fleet's file.
 
-    `[fleet]` configures the worker, `[defaults]` has options for all repositories, and each
-    `[[repository]]` has a name, options, and the variable that holds the token.
+    `[fleet]` configures the worker, `[defaults]` has options for all repositories, and each `[[repository]]`
+    has a name, options, and the variable that holds the token.
 
     Raises:
         ConfigurationError: one line that names the file and the wrong key.

@@ -1,8 +1,7 @@
 """Import of `ralph.config.json`, the configuration of the assistant specification (its section 3).
 
 Its settings are added to the user's own file under the option names used here. Nothing in that file is
-changed or
-lost, and no key is written, because keys belong in the environment.
+changed or lost, and no key is written, because keys belong in the environment.
 """
 
 from __future__ import annotations

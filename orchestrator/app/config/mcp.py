@@ -1,8 +1,7 @@
 """The MCP servers configured by a person: `[mcp.servers.NAME]` in their own file, and `--mcp-config FILE`.
 
 A repository cannot configure one, because a server is a program that runs on this machine, or a remote host
-that
-receives parts of the task.
+that receives parts of the task.
 """
 
 from __future__ import annotations

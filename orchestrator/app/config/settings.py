@@ -85,8 +85,7 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
     """Apply the stricter rules of a repository's own file to the settings.
 
     If the person chose `test_command = "auto"`, the file may also say how the tests are run. Options that are
-    not
-    rules, such as the model, are ignored: they belong to the people who run the program in that folder.
+    not rules, such as the model, are ignored: they belong to the people who run the program in that folder.
 
     Args:
         text: the TOML file as it is on the default branch.
@@ -97,8 +96,7 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
 
     Raises:
         ConfigurationError: the file cannot be read, or a rule in it has no valid value. The author wanted a
-            stricter
-            rule, so the run must not continue without it.
+            stricter rule, so the run must not continue without it.
     """
     values, notes = _values(text, place)
     changes: dict[str, Any] = {}

@@ -1,6 +1,6 @@
 """Self-contained HTML pages: one file that opens anywhere, without a server, a script or a network.
 
-A page is made of values, so that nobody has to write HTML::
+A page is made of values, so that no code has to write HTML::
 
     from orchestrator.app.html.page import Facts, HtmlPage, Link, Moment, Notice, Output, Section, Table, render_page
     from orchestrator.app.html.diff import DiffBlock, DiffPair
@@ -20,9 +20,9 @@ A page is made of values, so that nobody has to write HTML::
     )
     path.write_text(render_page(page), encoding="utf-8")
 
-Every `str` in these values may be other people's text: it is cleaned of control and bidirectional characters and
-escaped when the page is written. There is no way to pass HTML in. A `Link` to anything but `http` and `https` becomes
-plain text. Money and numbers are formatted by the caller, with the functions that the command line uses too
-(`orchestrator.app.words`: `money`, `amounts`, `counted`, `duration`). A time is given as `Moment`, and shown in the
-zone that `render_page` is given.
+Every `str` in these values may be foreign text: control and bidirectional characters are removed, and the
+text is escaped when the page is rendered. HTML cannot be passed in. A `Link` to an address other than `http`
+and `https` becomes plain text. The caller formats money and numbers, with the functions that the command line
+uses too (`orchestrator.app.words`: `money`, `amounts`, `counted`, `duration`). A time is a `Moment`, shown in
+the time zone that is passed to `render_page`.
 """

@@ -1,4 +1,4 @@
-"""The page of `backtest`: the figures, and each try's change beside the real one."""
+"""The page of `backtest`: the figures, and each try's change next to the real one."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def backtest_page(
     real_patch: Callable[[ReadyCase], str],
     figures: tuple[Callable[[Estimate | None], str], Callable[[Estimate | None], str]],
 ) -> HtmlPage:
-    """Make the page.
+    """Return the page.
 
     Args:
-        patch_of: what a try changed; empty if nothing.
-        real_patch: what people changed, without the tests that judge.
-        figures: how a share and a mean are written.
+        patch_of: returns the change of a try; empty if there is none.
+        real_patch: returns the change that people made, without the judging tests.
+        figures: functions that format a share and a mean.
     """
     tries: dict[str, list[TryResult]] = {one.case.id: [] for one in result.found.ready}
     for wanted in result.wanted:

@@ -1,4 +1,4 @@
-"""A unified diff as lines that can be coloured, and two diffs of the same files beside each other."""
+"""A unified diff as lines for display, and two diffs of the same files side by side."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class DiffLine:
     """One line of a diff, without its sign.
 
     Attributes:
-        old: its number in the old file, if it is in it.
-        new: its number in the new file, if it is in it.
+        old: line number in the old file, if the line is in it.
+        new: line number in the new file, if the line is in it.
     """
 
     kind: LineKind
@@ -33,13 +33,13 @@ class DiffLine:
 
     @property
     def sign(self) -> str:
-        """What stands before the line in a diff."""
+        """The sign before the line in a diff."""
         return {"added": "+", "removed": "-", "same": " "}.get(self.kind, "")
 
 
 @dataclass(slots=True)
 class FileDiff:
-    """What a diff says of one file."""
+    """The part of a diff about one file."""
 
     path: str
     lines: list[DiffLine] = field(default_factory=list)
@@ -47,12 +47,12 @@ class FileDiff:
 
     @property
     def added(self) -> int:
-        """Lines that are new, of those that are shown."""
+        """The number of added lines among the shown ones."""
         return sum(line.kind == "added" for line in self.lines)
 
     @property
     def removed(self) -> int:
-        """Lines that are gone, of those that are shown."""
+        """The number of removed lines among the shown ones."""
         return sum(line.kind == "removed" for line in self.lines)
 
 
@@ -61,8 +61,8 @@ class DiffBlock:
     """A unified diff, file by file.
 
     Attributes:
-        text: as `git diff` prints it.
-        most_lines: of it all; how many were left out is said.
+        text: the output of `git diff`.
+        most_lines: maximum number of lines; the page shows how many were left out.
     """
 
     kind: ClassVar[str] = "diff"
@@ -77,7 +77,7 @@ class DiffBlock:
 
 @dataclass(frozen=True, slots=True)
 class DiffPair:
-    """Two diffs of one repository beside each other, such as a model's change and the real one."""
+    """Two diffs of one repository side by side, such as a model's change and the real one."""
 
     kind: ClassVar[str] = "pair"
     left: str
@@ -88,7 +88,7 @@ class DiffPair:
 
     @property
     def rows(self) -> list[tuple[str, FileDiff | None, FileDiff | None]]:
-        """Each path with what either diff says of it: first those that both change."""
+        """Each path with its part of either diff. Paths that both diffs change come first."""
         sides = [
             {one.path: one for one in read_diff(text, self.most_lines)} for text in (self.left, self.right)
         ]
@@ -98,7 +98,7 @@ class DiffPair:
 
 
 def read_diff(text: str, most_lines: int = _MOST_LINES) -> list[FileDiff]:
-    """Read a unified diff. What is no diff becomes notes, and nothing is lost but what is beyond `most_lines`."""
+    """Parse a unified diff. Other text becomes notes. Only lines beyond `most_lines` are dropped."""
     files: list[FileDiff] = []
     # A carriage return or another separator inside a line does not end it for git.
     lines = text.removesuffix("\n").split("\n") if text.strip() else []
@@ -119,7 +119,7 @@ def read_diff(text: str, most_lines: int = _MOST_LINES) -> list[FileDiff]:
 
 
 def _lines(lines: Sequence[str]) -> Iterator[tuple[str | None, DiffLine | None]]:
-    """Each line, or the path of the file that begins. Counts of a hunk's header say how far the hunk goes."""
+    """Yield each line, or the path of a file at its beginning. The counts in a hunk's header give its length."""
     old = new = old_left = new_left = 0
     is_named = False
     for raw in lines:

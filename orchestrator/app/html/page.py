@@ -1,4 +1,4 @@
-"""What pages are made of, and how they are written: Jinja with escaping, one style sheet, a strict content policy."""
+"""The elements of pages, and their rendering: Jinja with escaping, one style sheet, a strict content policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.app.html.diff import DiffBlock, DiffPair
 
 Tone: TypeAlias = Literal["ok", "failed", "warning", "active", "quiet"]
-"""What a colour means. It never says alone what the words do not."""
+"""The meaning of a colour. The text always says the same, so the colour is never the only sign."""
 
 _FOLDER = Path(__file__).parent / "templates"
 _FIRST_LINES = 300
@@ -32,7 +32,7 @@ _MOST_CHARS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A text that leads somewhere. Only `http` and `https` are followed; all else is shown as plain text."""
+    """A text with a link. Addresses other than `http` and `https` are shown as plain text."""
 
     kind: ClassVar[str] = "link"
     text: str
@@ -40,7 +40,7 @@ class Link:
 
     @property
     def is_safe(self) -> bool:
-        """Whether the address is one that a page may offer."""
+        """Whether a page may link to the address."""
         try:
             parts = urlsplit(self.url)
         except ValueError:
@@ -67,7 +67,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A short text in the type of programs, such as a path or a commit."""
+    """A short text in a monospaced font, such as a path or a commit."""
 
     kind: ClassVar[str] = "code"
     text: str
@@ -78,7 +78,7 @@ Cell: TypeAlias = str | Link | Badge | Moment | Code
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """Text. Its line breaks stay."""
+    """Text whose line breaks are kept."""
 
     kind: ClassVar[str] = "text"
     text: str
@@ -103,12 +103,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below heads.
+    """Rows below a head.
 
     Attributes:
-        numeric: the columns, from 0, whose values are numbers.
-        caption: what the table shows, for those who hear the page.
-        empty: what is said where there is no row.
+        numeric: indices, from 0, of the columns with numbers.
+        caption: description of the table for screen readers.
+        empty: text shown if there are no rows.
     """
 
     kind: ClassVar[str] = "table"
@@ -121,10 +121,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A long text behind its title, such as what a command printed. The middle of a very long one is left out.
+    """A long text with a title, such as the output of a command. The middle of a very long one is left out.
 
     Attributes:
-        is_open: it is not folded at first.
+        is_open: whether the text is unfolded at first.
     """
 
     kind: ClassVar[str] = "output"
@@ -135,19 +135,19 @@ class Output:
 
     @property
     def pieces(self) -> tuple[str, int, str]:
-        """The beginning, how many lines are left out, and the end."""
+        """The beginning, the number of lines left out, and the end."""
         return cut_middle(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happened, as a line of a story.
+    """One event of a run, as a line in the list of events.
 
     Attributes:
-        sign: one character before it.
-        body: a text that is shown below it.
-        folded: long texts that belong to it.
-        is_heading: a part of the story begins.
+        sign: one character before the line.
+        body: text shown below the line.
+        folded: long texts that belong to the event.
+        is_heading: whether a new part begins here.
     """
 
     kind: ClassVar[str] = "step"
@@ -161,7 +161,7 @@ class Step:
 
     @property
     def pieces(self) -> tuple[str, int, str]:
-        """The body as `Output.pieces` has a text."""
+        """The body, cut as in `Output.pieces`."""
         return cut_middle(self.body)
 
 
@@ -170,11 +170,11 @@ Block: TypeAlias = "PlainText | Notice | Facts | Table | Output | DiffBlock | Di
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands below it. A section in a section is folded.
+    """A heading with content. A section inside a section is folded.
 
     Attributes:
         note: a few words beside the heading, such as a count.
-        id: names the section in the address of a part of the page; a word.
+        id: fragment identifier of the section, one word.
     """
 
     kind: ClassVar[str] = "section"
@@ -190,8 +190,8 @@ class HtmlPage:
     """A whole page.
 
     Attributes:
-        redact: takes secrets out of each text, once it is clean: what a terminal obeys may stand between the letters
-            of one.
+        redact: removes secrets from each text after it was cleaned, because control characters may separate
+            the letters of a secret.
     """
 
     title: str
@@ -203,10 +203,10 @@ class HtmlPage:
 
 
 def render_page(page: HtmlPage, zone: tzinfo | None = None) -> str:
-    """Write a page as one file.
+    """Render a page as one HTML file.
 
     Args:
-        zone: in which times are shown; this machine's if None.
+        zone: time zone of the shown times; None for this machine's.
     """
     values = {"page": page, "style": stylesheet(), "policy": content_policy()}
     return html_from_template("page.html", values, zone, page.redact)
@@ -219,15 +219,15 @@ def html_from_template(
     redact: Callable[[str], str] = str,
     folder: Path | None = None,
 ) -> str:
-    """Fill in a template.
+    """Render a template.
 
     Args:
-        zone: in which times are shown; this machine's if None.
-        redact: takes secrets out of each text.
-        folder: has the template, if it is none of this package's; those are found all the same.
+        zone: time zone of the shown times; None for this machine's.
+        redact: removes secrets from each text.
+        folder: folder of the template, if it is not in this package; templates of this package are found too.
 
     Raises:
-        jinja2.UndefinedError: a value that it names was not given.
+        jinja2.UndefinedError: the template uses a value that was not given.
     """
     token = _redact.set(redact)
     try:
@@ -238,7 +238,7 @@ def html_from_template(
 
 @functools.cache
 def stylesheet() -> str:
-    """The style sheet of all pages."""
+    """Return the style sheet of all pages."""
     from markupsafe import Markup
 
     return Markup((_FOLDER / "page.css").read_text(encoding="utf-8"))  # noqa: S704  our own file
@@ -246,7 +246,7 @@ def stylesheet() -> str:
 
 @functools.cache
 def content_policy() -> str:
-    """What a browser may do for a self-contained page: apply our own style sheet, and nothing else."""
+    """Return the content security policy of a self-contained page: it allows only our own style sheet."""
     digest = base64.b64encode(hashlib.sha256(stylesheet().encode()).digest()).decode("ascii")
     return (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -259,10 +259,10 @@ def moment_text(at: datetime, zone: tzinfo | None = None) -> str:
 
 
 def cut_middle(text: str) -> tuple[str, int, str]:
-    """Leave the middle of a very long text out.
+    """Remove the middle of a very long text.
 
     Returns:
-        the beginning, the number of lines that are left out, and the end.
+        The beginning, the number of lines left out, and the end.
     """
     lines = text.strip("\n").split("\n")
     if len(lines) > _FIRST_LINES + _LAST_LINES:
@@ -273,7 +273,7 @@ def cut_middle(text: str) -> tuple[str, int, str]:
 
 
 def _cut_line(lines: Sequence[str]) -> str:
-    """Join lines. A text may be one line without end."""
+    """Join lines and limit the result, because a text may be a single very long line."""
     text = "\n".join(lines)
     if len(text) <= _MOST_CHARS:
         return text
@@ -284,7 +284,7 @@ _redact: ContextVar[Callable[[str], str]] = ContextVar("_redact", default=str)
 
 
 def _shown(value: Any) -> Any:
-    """Clean what an expression of a template gives. What is HTML already was cleaned when it was made."""
+    """Clean the value of a template expression. HTML was cleaned when it was created, and stays unchanged."""
     from markupsafe import Markup
 
     if isinstance(value, Markup) or not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The files that `init` writes: a repository's rules, and the workflow that works through its backlog."""
+"""The files that `init` writes: a repository's rules, and the workflow that works on its backlog."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _KEYS = {
 
 
 def key_variable(model: str | None) -> str:
-    """Return the variable that holds the key of a vendor's model; all of them where none is named."""
+    """Return the variable for the key of a vendor's model; all variables if no vendor is named."""
     provider = (model or "").partition(":")[0].lower()
     return _KEYS.get(provider, "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY")
 
 
 def rules_text(old: str | None, values: Mapping[str, Any]) -> str:
-    """Return a repository's file with these options in it. What else it says stays, word for word.
+    """Return the repository's file with these options set. Its other content is kept unchanged.
 
     Raises:
-        ConfigurationError: it is no TOML, or cannot be changed without changing something else.
+        ConfigurationError: the file is no TOML, or cannot be changed without changing something else.
     """
     if old is None:
         return _RULES_HEAD + _lines(values)
@@ -61,7 +61,7 @@ def rules_text(old: str | None, values: Mapping[str, Any]) -> str:
         elif present[key] != value:
             text = _with_value(text, key, value)
     text = _above_tables(text, _lines(added))
-    with suppress(ValueError):  # a value over several lines was cut in two
+    with suppress(ValueError):  # a value over several lines was broken by the replacement
         if tomllib.loads(text) == present | dict(values):
             return text
     raise ConfigurationError(f"{LOCAL_FILE} cannot be changed by a program: change it by hand")
@@ -81,13 +81,13 @@ def _lines(values: Mapping[str, Any]) -> str:
 
 
 def _with_value(text: str, key: str, value: Any) -> str:
-    """Replace an option that stands on one line."""
+    """Replace the value of an option that is on one line."""
     line = re.compile(rf"^{key}[ \t]*=.*$", re.MULTILINE)
     return line.sub(lambda _match: f"{key} = {as_toml(value)}", text, count=1)
 
 
 def _above_tables(text: str, lines: str) -> str:
-    """Put lines at the end of what stands in no table."""
+    """Insert lines before the first table."""
     table = _TABLE.search(text)
     end = table.start() if table else len(text)
     before = text[:end]
@@ -97,14 +97,14 @@ def _above_tables(text: str, lines: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowPlan:
-    """What a workflow is to say.
+    """The contents of a workflow.
 
     Attributes:
-        place: the commit that it uses; None for the copy in its own repository.
-        repository: `owner/name`, where it runs; None where that is not known.
-        model: `PROVIDER:NAME` of a vendor's model; None leaves it to a variable of the repository.
-        has_tests: the repository's file says how its tests are run.
-        hosts: that the tests' set-up may reach.
+        place: commit of the action; None for the copy in the workflow's own repository.
+        repository: `owner/name` where it runs; None if that is not known.
+        model: `PROVIDER:NAME` of a vendor's model; None to use a variable of the repository.
+        has_tests: whether the repository's file sets the test command.
+        hosts: hosts that the tests' set-up may connect to.
     """
 
     place: ActionPlace | None
@@ -116,10 +116,10 @@ class WorkflowPlan:
 
 
 def workflow_text(template: str, plan: WorkflowPlan) -> str:
-    """Return the workflow for a repository, made from this program's own.
+    """Return the workflow for a repository, based on this program's own workflow.
 
     Raises:
-        ConfigurationError: the model's name cannot stand in a workflow.
+        ConfigurationError: the model's name is not valid in a workflow.
     """
     if plan.model is not None and not _PLAIN_MODEL.fullmatch(plan.model):
         raise ConfigurationError(f"the model {plan.model!r} cannot be named in a workflow: name another one")
@@ -157,7 +157,7 @@ def _once(text: str, pattern: str, new: str) -> str:
 
 
 def _workflow_head(notes: str, plan: WorkflowPlan) -> str:
-    """Say what is left to do, and keep what the original says of the job's token."""
+    """Return the head comment: the remaining steps, and the template's note about the job's token."""
     of_token = notes[notes.index("# Pull requests that the job's own token opens") :]
     lines = [
         "# Works through the issues that carry the label `pullwright`, a task an hour. Made by `pullwright init`.",

@@ -1,4 +1,4 @@
-"""Where this installation came from, so that a workflow can use the same program: a commit on GitHub, or a copy."""
+"""Finds the origin of this installation, a commit on GitHub or a copy, so that a workflow can use it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _EXECUTABLE, _PLAIN = 0o755, 0o644
 
 @dataclass(frozen=True, slots=True)
 class ActionPlace:
-    """A commit on GitHub that has the action.
+    """A commit on GitHub that contains the action.
 
     Attributes:
-        server: the host of the server.
-        uses: what a workflow writes behind `uses:`.
+        server: host of the server.
+        uses: value of `uses:` in a workflow.
     """
 
     server: str
@@ -45,7 +45,7 @@ class ActionPlace:
 
 @dataclass(frozen=True, slots=True)
 class ActionFile:
-    """A file of the action's copy, by its path below the repository's top."""
+    """A file of the action's copy. `path` is relative to the top of the repository."""
 
     path: str
     content: bytes
@@ -53,10 +53,11 @@ class ActionFile:
 
 
 def action_place() -> ActionPlace | str:
-    """Tell which commit on GitHub holds this very program, or why none is known.
+    """Return the commit on GitHub with this exact program, or the reason why none is known.
 
-    Installed by `pip install git+https://...`, the installation says so itself (PEP 610). In a checkout, or
-    installed from one that still holds the same files, it is the checkout's commit, where that is published.
+    After `pip install git+https://...`, the installation itself names the commit (PEP 610). In a checkout, or
+    after an installation from one that still has the same files, it is the checkout's commit, if that is
+    published.
     """
     if (_PACKAGE.parent / _START).is_file():
         return _of_checkout(_PACKAGE.parent)
@@ -69,7 +70,7 @@ def action_place() -> ActionPlace | str:
 
 
 def read_direct_url(said: dict[str, object]) -> ActionPlace | str:
-    """Read what an installer noted: https://packaging.python.org/specifications/direct-url-data-structure/."""
+    """Read the installer's record: https://packaging.python.org/specifications/direct-url-data-structure/."""
     url, vcs = str(said.get("url", "")), said.get("vcs_info")
     if isinstance(vcs, dict):
         folder = str(said.get("subdirectory", "")).strip("/")
@@ -83,7 +84,7 @@ def read_direct_url(said: dict[str, object]) -> ActionPlace | str:
 
 
 def _same_program(checkout: Path) -> bool:
-    """Whether a folder has the files that are installed."""
+    """Return whether a folder has the installed files."""
     there, here = checkout / "orchestrator", _PACKAGE
     if not there.is_dir():
         return False
@@ -95,7 +96,10 @@ def _same_program(checkout: Path) -> bool:
 
 
 def _of_checkout(folder: Path) -> ActionPlace | str:
-    """Tell the commit of a checkout, if nothing is changed there, and somebody else can fetch it."""
+    """Return the commit of a checkout, if the checkout is unchanged and the commit is published.
+
+    Otherwise return the reason.
+    """
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None or _git(folder, "rev-parse", "--show-toplevel") != str(folder.resolve()):
         return f"{folder} is no checkout"
@@ -110,7 +114,7 @@ def _of_checkout(folder: Path) -> ActionPlace | str:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """Ask git, which runs nothing of the repository's for these questions; None where it does not answer."""
+    """Run a git query that executes nothing of the repository's; return None if git fails."""
     quiet = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
     try:
         done = subprocess.run(  # noqa: S603  these words, in the program's own folder
@@ -136,12 +140,15 @@ def _named(url: str, commit: str, folder: str) -> ActionPlace | str:
 
 
 def workflow_template() -> str:
-    """Return the workflow that this program brings along, as its own repository uses it."""
+    """Return the workflow that is part of this program, as its own repository uses it."""
     return _brought("workflow.yml", ".github/workflows/pullwright.yml").read_text(encoding="utf-8")
 
 
 def action_copy() -> list[ActionFile]:
-    """Return the action as files of another repository, with the program in one archive. The bytes are always the same."""
+    """Return the action as files for another repository, with the program in one archive.
+
+    The same program always gives the same bytes.
+    """
     folder = _brought("pullwright", _IN_REPOSITORY)
     files = [
         ActionFile(f"{_IN_REPOSITORY}/{path.name}", path.read_bytes(), _is_executable(path))
@@ -151,7 +158,7 @@ def action_copy() -> list[ActionFile]:
 
 
 def _brought(installed: str, source: str) -> Path:
-    """Find a file inside an installed package, or in a source tree."""
+    """Return the path of a file in the installed package, or in the source tree."""
     inside = _PACKAGE / "_action" / installed
     return inside if inside.exists() else _PACKAGE.parent / source
 
@@ -168,7 +175,7 @@ def _archive() -> bytes:
 
 
 def _program() -> Iterator[tuple[str, Path]]:
-    """Yield the files that the program needs to run from a folder, by their names there."""
+    """Yield the files that the program needs to run from a folder, with their names in it."""
     for name in (_LOCK, _START):
         yield name, _brought(name, name)
     for path in _files(_PACKAGE):
@@ -188,5 +195,5 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _is_executable(path: Path) -> bool:
-    # A wheel does not always keep the bit.
+    # A wheel does not always keep the executable bit.
     return path.suffix == ".sh" or bool(path.stat().st_mode & stat.S_IXUSR)

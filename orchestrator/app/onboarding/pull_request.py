@@ -1,4 +1,4 @@
-"""The onboarding pull request: a branch with the files of `init`, and a text that says what they mean and may cost."""
+"""The onboarding pull request: a branch with the files of `init`, and a text about their meaning and cost."""
 
 from __future__ import annotations
 
@@ -35,26 +35,27 @@ if TYPE_CHECKING:
 TITLE = "Set up Pullwright"
 MARKER = "<!-- pullwright:onboarding -->"
 EXAMPLE = Usage(input_tokens=100_000, output_tokens=5_000)
-"""A task whose price the pull request names: some rounds in a small repository."""
+"""Usage of the example task whose price the pull request states: some rounds in a small repository."""
 _SHOWN_CHARS = 300
 _MOST_BYTES = 1_000_000
 _MOST_TIMES = 24 * 60
-"""More times a day than a crontab line can have."""
+"""Upper limit for the runs per day of a crontab line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Onboarded:
-    """The pull request, and whether this call made it."""
+    """The pull request, and whether this call created it."""
 
     pull: PullRequest
     created: bool
 
 
 def propose(site: Site, context: BuildContext, files: Callable[[Clone], Sequence[ActionFile]]) -> Onboarded:
-    """Open the onboarding pull request, or bring the text of the open one up to date with its files.
+    """Open the onboarding pull request, or update the text of the open one to match its files.
 
     Args:
-        files: makes the files, from a clone of the base branch; asked only where there is no branch yet.
+        files: returns the files, given a clone of the base branch; called only if the branch does not exist
+            yet.
 
     Raises:
         ConfigurationError: a person closed it, or there is nothing to propose.
@@ -93,7 +94,7 @@ def _is_onboarding(pull: PullRequest) -> bool:
 
 
 def _branch(site: Site, context: BuildContext) -> str:
-    """The branch, in the first of our folders where there can be one."""
+    """Return the branch's name, in the first of our branch folders that the remote allows."""
     with open_hidden_refs(site, context.clock, context.stop) as records:
         names = RemoteNames(records.tips(patterns(context.settings.base)).keys(), records.remote.shown)
         folder = names.folder()
@@ -128,13 +129,13 @@ def _text(path: Path) -> str | None:
 def body_of(
     rules: str | None, workflow: str | None, named: tuple[str, str], now: datetime, *, is_local: bool = False
 ) -> str:
-    """Say what the files mean, as they are.
+    """Return the text of the pull request, which describes the files as they are.
 
     Args:
-        rules: the repository's file; None where it is gone.
-        workflow: the workflow; None where there is none.
+        rules: the repository's file; None if it does not exist.
+        workflow: the workflow; None if there is none.
         named: the repository, and the branch with the files.
-        is_local: a folder plays the forge.
+        is_local: whether a folder serves as the forge.
     """
     repository, branch = named
     settings, problem = Settings(), ""
@@ -166,7 +167,7 @@ def body_of(
 
 
 def _code(text: str) -> str:
-    """Text that can stand between backticks."""
+    """Return text that can be put between backticks."""
     return one_line(text, limit=_SHOWN_CHARS)
 
 
@@ -182,7 +183,7 @@ def _model(rules: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What a workflow says that uses the action."""
+    """The contents of a workflow that uses the action."""
 
     cron: str = ""
     model: str | None = None
@@ -232,7 +233,7 @@ class _Job:
         yield f"Program: `{_code(self.uses)}`."
 
     def times_a_day(self, now: datetime) -> int:
-        """How often it begins in a day."""
+        """Return how often the job starts in a day."""
         try:
             schedule = make_schedule(None, self.cron or None, "UTC", now)
         except ConfigurationError:

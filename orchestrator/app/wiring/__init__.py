@@ -1,4 +1,4 @@
-"""Settings become objects: the only place that names concrete backends."""
+"""Builds objects from the settings. Only this package names concrete backends."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 def ignore_event(_event: Event) -> None:
-    """Ignore an event: this is no run, and nobody listens."""
+    """Ignore an event. Used where there is no run and no view."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """The surroundings of a run: what its objects are built from.
+    """The configuration and surroundings from which a run's objects are built.
 
     Attributes:
-        environ: the variables of the environment, which hold secrets.
+        environ: environment variables, which hold secrets.
         tracing: sends the traces of this process; None if none are sent.
     """
 
@@ -56,7 +56,7 @@ class BuildContext:
         clock: Clock | None = None,
         tracing: Tracing | None = None,
     ) -> BuildContext:
-        """Read the configuration. Without a `stop` nobody asks for an end.
+        """Read the configuration. Without `stop`, nothing requests an early end.
 
         Raises:
             ConfigurationError: an option or a key is wrong.
@@ -71,5 +71,5 @@ class BuildContext:
 
     @property
     def in_workflow(self) -> bool:
-        """Whether this is a job of GitHub Actions."""
+        """Whether the process runs in a job of GitHub Actions."""
         return self.environ.get("GITHUB_ACTIONS") == "true"

@@ -1,4 +1,4 @@
-"""The objects of `backtest`: settings become arms, a change of the past a repository, and a try a cycle as `run` has it."""
+"""Builds the objects of `backtest`: arms from settings, repositories from past changes, a cycle per try."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
 
 PATCHES = "patches"
-"""The folder of what tries changed."""
+"""The folder with the patches of the tries."""
 _KEY_CHARS = 16
 _MOST_TEXT_BYTES = 1_000_000
-_NOT_OF_A_TRY = {
+_OFF_IN_A_TRY = {
     "web": None,
     "mcp_config": None,
     "mcp_unconfined": (),
@@ -101,19 +101,21 @@ _NOT_OF_A_TRY = {
         for scope in ("day", "repo")
     },
 }
-"""What a cycle on the past does without: everything that reaches out of it, or counts more than one cycle. Nothing is
-proposed to anybody, so what the project thinks of machines does not count."""
-_ANSWERS = (BadReplyError, ContentFilterError, ContextLengthError)
-"""Errors that are the model's answer to the task. Others say nothing about it."""
+"""Options that are off in a try: all that access something outside of it, or limit more than one cycle.
+
+The project's policy on contributions from machines is ignored, because nothing is proposed to anybody.
+"""
+_MODEL_ERRORS = (BadReplyError, ContentFilterError, ContextLengthError)
+"""Errors that count as the model's answer to the task. Other errors say nothing about the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class BacktestRequest:
-    """What a person asks of `backtest`, beside the settings.
+    """The request of a person to `backtest`, apart from the settings.
 
     Attributes:
-        models, contracts: side by side; empty takes what the settings name.
-        is_capped: `--max-usd-total` is set, so that each price has to be known.
+        models, contracts: values to compare; empty for those of the settings.
+        is_capped: whether `--max-usd-total` is set, which needs the price of each model.
     """
 
     repository: str
@@ -125,7 +127,7 @@ class BacktestRequest:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """An arm with the settings that make it."""
+    """An arm and its settings."""
 
     arm: Arm
     flags: Mapping[str, Any]
@@ -134,14 +136,14 @@ class Contestant:
 
 
 class Backtest:
-    """Everything that `backtest` works with.
+    """The objects and folders of one `backtest`.
 
     Args:
         flags: the settings that were typed, without model and contract.
 
     Raises:
-        ConfigurationError: something that the person asked for cannot be done as asked.
-        WorkspaceError: the folder named is no git repository.
+        ConfigurationError: the settings or the request cannot be used.
+        WorkspaceError: the named folder is no git repository.
     """
 
     def __init__(
@@ -162,7 +164,7 @@ class Backtest:
         _refuse(settings)
         self.place = parse_place(request.repository, settings.github_url)
         self.folder = self.context.home.root / "backtests" / address_key(self.place.label)[:_KEY_CHARS]
-        alone = settings.model_copy(update=_NOT_OF_A_TRY)
+        alone = settings.model_copy(update=_OFF_IN_A_TRY)
         self._sandbox = choose_sandbox(alone)
         self._setup_sandbox = choose_sandbox(alone.model_copy(update={"allow_host": settings.allow_host}))
         self._tests = TestPlace(self.context, self.folder / "tests", self._sandbox, self._setup_sandbox)
@@ -170,24 +172,24 @@ class Backtest:
 
     @property
     def is_held(self) -> bool:
-        """Whether a sandbox holds what runs. Without one, tests of a try could read the history on this disk."""
+        """Whether commands run in a sandbox. Without one, tests of a try could read the history on this disk."""
         return self._sandbox is not None
 
     @property
     def arms(self) -> list[Arm]:
-        """What is compared."""
+        """The arms to compare."""
         return [one.arm for one in self.contestants]
 
     @property
     def label(self) -> str:
-        """What people and journals call the repository."""
+        """The repository's name in journals and messages."""
         return self.place.label
 
     def backlog(self) -> OpenBacklog:
-        """How much there is to do in the repository: open tasks of its backlog, and how fast issues come.
+        """Return the number of open tasks in the backlog, and the rate of new issues.
 
         Raises:
-            ForgeError: the forge cannot be asked.
+            ForgeError: the forge does not answer.
         """
         forge, label = self._site.forge, self.context.settings.label
         listed = ((name, forge.read_file(name)) for name in BACKLOG_FILES)
@@ -202,10 +204,10 @@ class Backtest:
         jobs: int,
         watch: Callable[[PastChange, ReadyCase | UnfitChange | None], None],
     ) -> FoundCases:
-        """Find the cases.
+        """Find cases among the past changes.
 
         Raises:
-            ConfigurationError: the repository has no history to look at.
+            ConfigurationError: the repository has no usable history.
             WorkspaceError: git failed.
         """
         search = CaseSearch(self.history, self.folder, self._tests_of, watch)
@@ -213,10 +215,11 @@ class Backtest:
 
     @cached_property
     def history(self) -> RepositoryHistory:
-        """The commits to look at: those of a repository on this disk, or what was fetched of one on GitHub.
+        """The repository's commits: its own on this disk, or those fetched from GitHub.
 
         Raises:
-            WorkspaceError: it is no repository, or git failed.
+            ConfigurationError: the folder is no repository, or git failed.
+            GitMissingError: git is not installed.
         """
         if isinstance(self.place, OnDisk):
             try:
@@ -239,7 +242,7 @@ class Backtest:
             start = self.history.resolve(settings.base or "HEAD")
             if self.history.is_shallow():
                 raise ConfigurationError(
-                    f"{self.place.path} is a shallow clone, which has no past: git fetch --unshallow gets it"
+                    f"{self.place.path} is a shallow clone without its history: get it with git fetch --unshallow"
                 )
         files = TestFiles(settings.test_paths, (settings.test_command or "", settings.setup_command or ""))
         return from_commits(self.history, start, files)
@@ -266,12 +269,12 @@ class Backtest:
         return self.history
 
     def _fetch_branch(self) -> str:
-        """Fetch the newest commits of the branch; the last one's id."""
+        """Fetch the newest commits of the branch, and return the id of the last one."""
         remote, branch = self._remote()
         return fetch_branch(self.history.git, remote, branch, MOST_LOOKED_AT)
 
     def _tests_of(self, change: PastChange) -> TestsOfChange | str:
-        """How the tests of the code before a change are run."""
+        """Return how to run the tests of the code before a change, or why that is not known."""
         trees = Trees(self.history.git)
         options = self._options(trees, trees.tree_of(change.base))
         if options is None:
@@ -313,16 +316,16 @@ class Backtest:
         named = {"model": model, "contract": contract}
         flags = {**self._flags, **{key: value for key, value in named.items() if value is not None}}
         context = BuildContext.of(flags, self._environ, self._cwd, stop=self.stop)
-        settings = context.settings.model_copy(update=_NOT_OF_A_TRY)
+        settings = context.settings.model_copy(update=_OFF_IN_A_TRY)
         chosen = choose_model(replace(context, loaded=replace(context.loaded, settings=settings)))
         if self.request.is_capped and chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:
             raise ConfigurationError(
-                f"--max-usd-total cannot be kept: the price of {chosen.model.name} is unknown; say it with "
+                f"--max-usd-total cannot be kept: the price of {chosen.model.name} is unknown; set it with "
                 "--price IN/OUT, such as --price 3/15"
             )
         how = contract_name(settings, chosen)
         profile = profile_name(settings, chosen)
-        # The address of a server is not what answers there, so that a model may move.
+        # The server's address is not part of the arm, so that a model may move to another server.
         facts = settings.model_dump(
             mode="json", exclude={"api_url", "github_url", "label", "request_timeout_seconds"}
         )
@@ -336,10 +339,10 @@ class Backtest:
         )
 
     def tests_of(self, case: Case) -> TestsOfChange:
-        """How the tests of a case are run.
+        """Return how to run the tests of a case.
 
         Raises:
-            ConfigurationError: nothing says how.
+            ConfigurationError: the test command is not known.
         """
         found = self._tests_of(case.change)
         if isinstance(found, str):
@@ -347,7 +350,7 @@ class Backtest:
         return found
 
     def patch_of(self, result: TryResult) -> str:
-        """What a try changed, as git shows it; empty if nothing, or if the file is gone."""
+        """Return a try's change as a diff; empty if there is none, or if the file is gone."""
         path = self.folder / PATCHES / result.patch
         if not result.patch or not path.is_file():
             return ""
@@ -355,7 +358,7 @@ class Backtest:
 
     @staticmethod
     def real_patch(ready: ReadyCase) -> str:
-        """What people changed, without the tests that judge.
+        """Return the change that people made, without the tests that judge a try.
 
         Raises:
             WorkspaceError: git failed.
@@ -363,10 +366,10 @@ class Backtest:
         return patch_between(ready.case.store, ready.case.tests, ready.case.head)
 
     def program(self, wanted: Try, folder: Path, granted: Caps, view: Emit) -> Program:
-        """Build the program of one try: as `run` has it, in a state folder of its own.
+        """Build the program of one try, as `run` does, in its own state folder.
 
         Raises:
-            ConfigurationError: the model cannot be asked as configured.
+            ConfigurationError: the model cannot be used as configured.
         """
         contestant = next(one for one in self.contestants if one.arm == wanted.arm)
         environ = {**self._environ, HOME_VARIABLE: str(folder / "home")}
@@ -388,14 +391,14 @@ class Backtest:
 
 
 def _refuse(settings: Settings) -> None:
-    """Refuse settings under which nothing could be judged, or the answer could be read.
+    """Refuse settings without tests to judge by, or under which the model could read the real change.
 
     Raises:
-        ConfigurationError: they are such.
+        ConfigurationError: the settings are refused.
     """
     if settings.test_command is None:
         raise ConfigurationError(
-            "backtest judges by the repository's tests: name what runs them with --test-command, or "
+            "backtest judges by the repository's tests: name their command with --test-command, or "
             "--test-command auto; pullwright doctor --repo REPO proposes one"
         )
     if settings.sandbox == "off" and runs_commands(settings):
@@ -406,7 +409,7 @@ def _refuse(settings: Settings) -> None:
 
 
 def within(settings: Settings, granted: Caps) -> Settings:
-    """The settings with a cap of one try that is not above what was granted to it."""
+    """Return the settings with limits of a try that do not exceed what was granted."""
     caps = {
         "max_usd": _least(settings.max_usd, granted.usd),
         "max_minutes": _least(settings.max_minutes, granted.minutes),
@@ -419,10 +422,10 @@ def _least(one: float | None, other: float | None) -> float | None:
 
 
 class CycleAttempts:
-    """Makes tries, each a cycle on a repository of its own: see `orchestrator.bot.evidence.trials.Attempts`.
+    """Makes tries, each a cycle on its own repository: see `orchestrator.bot.evidence.trials.Attempts`.
 
     Args:
-        view: what shows a try, for its key.
+        view: returns the `Emit` that shows a try.
     """
 
     def __init__(self, backtest: Backtest, view: Callable[[Try], Emit]) -> None:
@@ -432,16 +435,16 @@ class CycleAttempts:
         return self._backtest.folder / "tries" / wanted.key
 
     def spent(self, wanted: Try) -> Spent:
-        """What an unfinished try has cost so far, in all processes that were at it."""
+        """Return the cost of an unfinished try so far, over all processes that worked on it."""
         home = Home(self._folder(wanted) / "home")
         return sum((summarise(folder).spent for folder in runs(home)), Spent())
 
     def least_usd(self, arm: Arm) -> float:
-        """The most that the first request of a try may cost."""
+        """Return the maximum cost of a try's first request."""
         return next(one.least_usd for one in self._backtest.contestants if one.arm == arm)
 
     async def make(self, wanted: Try, granted: Caps) -> Attempted:
-        """Make a try, or go on with it, within a cap.
+        """Start or continue a try, within the granted limits.
 
         Raises:
             WorkspaceError: git failed, or the disk is full.
@@ -466,7 +469,7 @@ class CycleAttempts:
         return Attempted(done, done.spent)
 
     async def _judged(self, wanted: Try, result: CycleResult, folder: Path) -> tuple[Judgement, str]:
-        """What the hidden tests say of what was proposed, and the file with its patch."""
+        """Return the judgement of the hidden tests on the proposed change, and the file with its patch."""
         if result.commit is None:
             said = result.reason or result.question or result.error or ""
             return Judgement(Judged.NOTHING, detail=" ".join(said.split())[:200]), ""
@@ -498,7 +501,7 @@ class CycleAttempts:
 
 
 async def _proposed_before(program: Program) -> CycleResult | None:
-    """What a process that was killed had proposed; None where nothing was."""
+    """Return the result that a killed process proposed; None if it proposed nothing."""
     from orchestrator.bot.cycle.parts import CycleResult
 
     pulls = await asyncio.to_thread(program.shared.site.forge.our_pull_requests, "")
@@ -508,21 +511,21 @@ async def _proposed_before(program: Program) -> CycleResult | None:
 
 
 def _without_answer(result: CycleResult, *, is_capped: bool) -> str:
-    """Why a cycle's end says nothing about the arm; empty if it does."""
+    """Return why a cycle's end says nothing about the arm; empty if it does."""
     match result.outcome:
         case Outcome.INTERRUPTED:
             return "interrupted"
         case Outcome.LIMIT if is_capped:
             return f"cut short by a cap of all tries: {result.reason}"
         case Outcome.PAUSED | Outcome.FAILED if isinstance(result.cause, PullwrightError) and not isinstance(
-            result.cause, _ANSWERS
+            result.cause, _MODEL_ERRORS
         ):
             return result.error or str(result.outcome)
     return ""
 
 
 def _prepare(case: Case, folder: Path) -> None:
-    """Make the repository of a try. One that was made before is the one that the try goes on with."""
+    """Create the repository of a try. If it exists, the try continues with it."""
     repository, new = folder / "repository.git", folder / "new.git"
     if repository.is_dir():
         return
@@ -533,7 +536,7 @@ def _prepare(case: Case, folder: Path) -> None:
 
 
 def _copy_in(case: Case, repository: Path, commit: str, store: Path) -> str:
-    """Make a store with what a try is judged by and what it proposes; the id of the latter."""
+    """Create a store with the judging tests and the proposal of a try, and return the proposal's id."""
     remove_folder(store)
     source = RepositoryHistory(HostGit(case.store, case.store))
     made = create_store(store, source.object_format())
@@ -548,6 +551,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what is large; the journal of the try stays, to be looked at."""
+    """Remove the large files of a try. Its journal is kept."""
     for path in (folder / "repository.git", folder / "store.git", folder / "home" / "cache"):
         remove_folder(path)

@@ -1,4 +1,4 @@
-"""From the command line's choices to a conversation at a terminal: on this folder, or on a clone of a repository."""
+"""Builds a conversation at a terminal from the command line's options, in a folder or a repository's clone."""
 
 from __future__ import annotations
 
@@ -95,20 +95,20 @@ _ASKS = "; you are asked about what needs more"
 
 @dataclass(slots=True)
 class ChatProgram:
-    """Holds one conversation after the other. The first word of each begins its journal.
+    """Holds consecutive conversations. The first message of each opens its journal.
 
     Attributes:
-        label: what journals call the repository, or the folder.
-        folder: where the model works; None before the clone of another repository is there.
-        repository: which repository's memory it is (see `memory_file`); empty in a folder without one.
-        servers: makes the tools of MCP servers, or those of the run that is replayed.
-        begun: what the next conversation goes on with.
-        cycles: makes the cycles that it leads to.
+        label: name of the repository or folder in journals.
+        folder: the folder where the model works; None until the clone of another repository exists.
+        repository: the repository whose memory is used (see `memory_file`); empty in a folder without one.
+        servers: creates the tools of MCP servers, or those of a replayed run.
+        begun: the conversation that the next one continues.
+        cycles: creates the cycles that propose changes.
         named: the repository that the person named, of which `folder` is a clone.
-        task: the cycle that the person has taken up; None in a conversation about a folder.
-        draft: the pull request that the person was shown last.
-        last_end: how the last reply ended; None before the first.
-        other_memory: which the person may let this folder have; None where there is none.
+        task: the cycle whose task the person continues; None in a conversation about a folder.
+        draft: the pull request last shown to the person.
+        last_end: the end of the last reply; None before the first.
+        other_memory: a repository's memory that the person may allow for this folder; None if there is none.
     """
 
     context: BuildContext
@@ -150,12 +150,12 @@ class ChatProgram:
 
     @property
     def model_name(self) -> str:
-        """Who is asked."""
+        """The name of the current model."""
         return self.conversation.session.model.name if self.conversation else self.chosen.model.name
 
     @property
     def effort(self) -> str | None:
-        """How much the model is to think; None leaves it to the provider."""
+        """The reasoning effort; None for the provider's default."""
         return (
             self.conversation.session.reasoning_effort
             if self.conversation
@@ -164,19 +164,19 @@ class ChatProgram:
 
     @property
     def window(self) -> int | None:
-        """How many tokens the model can read, where that is known."""
+        """The model's context window in tokens; None if it is not known."""
         return self.settings.context_window or self._profile().context_window_size
 
     @property
     def rules(self) -> str:
-        """What may run, in a line."""
+        """A one-line summary of what may run."""
         return f"{rules_in_words(self.settings, self.sandbox)}{_ASKS if self._asks else ''}"
 
     async def skills(self) -> Skills:
-        """The skills that the model may be given here; what of them was left out is told.
+        """Return the skills available to the model, and emit a warning for each one that was left out.
 
         Raises:
-            ConfigurationError: one was chosen that is not there.
+            ConfigurationError: a chosen skill does not exist.
         """
         if self.conversation is not None:
             return self.conversation.parts.skills
@@ -190,10 +190,10 @@ class ChatProgram:
         return found
 
     async def decide_memory(self, *, is_allowed: bool) -> None:
-        """Let conversations in this folder have the memory of the repository that it is a clone of, or never.
+        """Record whether conversations in this folder may use the memory of the folder's origin.
 
         Raises:
-            ConfigurationError: the decision cannot be kept.
+            ConfigurationError: the decision cannot be stored.
             MemoryStoreError: the memory cannot be used.
         """
         other, self.other_memory = self.other_memory, None
@@ -208,10 +208,10 @@ class ChatProgram:
             )
 
     async def change_model(self, name: str) -> None:
-        """Ask another model of the same provider from the next request on.
+        """Change to another model of the same provider, from the next request on.
 
         Raises:
-            ConfigurationError: the replies are prepared ones, or the price is needed and not known.
+            ConfigurationError: the replies are prepared ones, or a required price is not known.
         """
         if self.chosen.other is None:
             raise ConfigurationError("the replies are those of a recorded run: no other model can give them")
@@ -222,7 +222,7 @@ class ChatProgram:
         session.model, session.price = other.model, other.price
 
     async def say(self, message: str | Message) -> SessionEnd:
-        """Say something to the model, and wait for its answer.
+        """Send a message to the model, and wait for the end of its answer.
 
         Raises:
             PullwrightError: the model or the host failed.
@@ -232,7 +232,7 @@ class ChatProgram:
         return self.last_end
 
     async def draft_pull(self, title: str, *, everything: bool, repository: str | None) -> PullDraft:
-        """Make a pull request of what was changed, for the person to look at: see `FolderProposals.draft`."""
+        """Create a pull request draft for the person to look at: see `FolderProposals.draft`."""
         self.draft, conversation = None, await self.opened()
         self.draft = await self._makes_pulls.draft(
             conversation, title, everything=everything, repository=repository
@@ -240,11 +240,11 @@ class ChatProgram:
         return self.draft
 
     async def propose(self) -> CycleResult:
-        """Propose what the person was shown last.
+        """Propose the draft that was last shown to the person.
 
         Raises:
-            ConfigurationError: nothing was shown, or the files are others by now.
-            PullwrightError: it was refused, or git or the forge failed.
+            ConfigurationError: no draft was shown, or the files have changed since.
+            PullwrightError: the proposal was refused, or git or the forge failed.
         """
         draft, self.draft = self.draft, None
         if draft is None:
@@ -262,10 +262,10 @@ class ChatProgram:
         return self._proposals
 
     async def opened(self) -> Conversation:
-        """The conversation, begun with its journal if it was not yet.
+        """Return the conversation. Open it and its journal if necessary.
 
         Raises:
-            PullwrightError: nothing may be spent, the clone failed, or the journal cannot be written.
+            PullwrightError: the budget is used up, the clone failed, or the journal cannot be written.
         """
         if self.task is not None:
             self.conversation = await self.task.begin()
@@ -288,10 +288,12 @@ class ChatProgram:
         return self.conversation
 
     async def end(self, error: BaseException | None = None) -> CycleResult | None:
-        """End the conversation and its journal; None if nothing was said. The next word begins another one.
+        """End the conversation and its journal, and return its result; None if nothing was said.
+
+        The next message opens another conversation.
 
         Args:
-            error: why it ends, if something went wrong.
+            error: the error that ended the conversation, if any.
         """
         conversation, self.conversation, self.begun, self.draft = self.conversation, None, None, None
         self._proposals = None
@@ -308,7 +310,7 @@ class ChatProgram:
         return result
 
     async def close(self) -> list[str]:
-        """End the conversation, close connections and remove the clone; what a person should know, in lines."""
+        """End the conversation, close connections, remove the clone, and return lines for the person."""
         conversation = self.conversation
         patch = await self._keep_changes(conversation) if conversation else None
         await self.end()
@@ -319,7 +321,7 @@ class ChatProgram:
         if self.clone is not None:
             await asyncio.to_thread(self.clone.close)
         if patch:
-            lines.append(f"What was changed in the clone is kept in {patch} (git apply takes it).")
+            lines.append(f"The changes in the clone are saved in {patch} (apply them with git apply).")
         return lines
 
     async def _end_servers(self) -> None:
@@ -328,7 +330,10 @@ class ChatProgram:
             await foreign.close()
 
     async def _keep_changes(self, conversation: Conversation) -> Path | None:
-        """Write what was changed in the clone, which goes away, into the run's folder; None if nothing was."""
+        """Save the changes in the clone as a patch in the run's folder, and return its path.
+
+        Without changes, return None.
+        """
         if self.clone is None:
             return None
         changed = await asyncio.to_thread(self.clone.changed_paths)
@@ -375,7 +380,7 @@ class ChatProgram:
     async def _parts(
         self, run: str, work: Path, environment: ExecutionEnvironment, caps: Caps
     ) -> ConversationParts:
-        """What a conversation in a folder works with."""
+        """Create the parts of a conversation in a folder."""
         context, settings = self.context, self.settings
         skills = await self.skills()
         if self.servers is not None:
@@ -406,7 +411,7 @@ class ChatProgram:
         )
 
     async def converse(self, session: CycleSession) -> Conversation:
-        """Begin the conversation about a task that the person has taken up, on the clone of its cycle."""
+        """Open the conversation about the task that the person continues, on the clone of its cycle."""
         task, attempt, limits = self.task, session.attempt, session.attempt.parts.limits
         if task is None:
             raise AssertionError("a task was taken up")
@@ -425,7 +430,7 @@ class ChatProgram:
         return Conversation(own, task.begun)
 
     async def _open_folder(self, run: str) -> Path:
-        """The folder to work in; a clone is made the first time."""
+        """Return the folder to work in. At the first call, clone the repository if one is named."""
         if self.clone_of is not None and self.clone is None:
             clone = self.clone = await open_in_thread(partial(self.clone_of, run))
             files = await asyncio.to_thread(clone.tracked_files)
@@ -454,10 +459,10 @@ class ChatProgram:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What a conversation is about. See `ChatProgram` for what is called as there.
+    """The subject of a conversation. For attributes with the same name see `ChatProgram`.
 
     Attributes:
-        taken: the run whose task is taken up.
+        taken: the run whose task is continued.
     """
 
     label: str
@@ -488,7 +493,7 @@ def _subject(context: BuildContext, cwd: Path, repository: str | None, run: str 
 
 
 def _proposals(program: ChatProgram, cycles: CycleMaker, taken: RunToTake) -> TaskProposals:
-    """Make the cycle of a task that is taken up, in which a person works as in a conversation."""
+    """Create the cycle of a continued task, in which a person works by a conversation."""
     form = {
         "contract": program.settings.contract or "native",
         "profile": profile_name(program.settings, program.chosen),
@@ -513,21 +518,23 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     clock: Clock | None = None,
     tracing: Tracing | None = None,
 ) -> ChatProgram:
-    """Read the configuration and build what a conversation needs. Nothing is contacted but a server of this machine.
+    """Read the configuration and build what a conversation needs.
+
+    No other machine is contacted.
 
     Args:
         door: `chat` or `ask`.
-        repository: what `--repo` names, to work on a clone of it; None works in `cwd`.
-        ask: asks the person about calls that need more than the level; None where nobody can be asked.
-        person: who MCP servers may show a page and ask; None where nobody is there.
-        run: the cycle whose task is taken up, with its repository; None where the conversation is about none.
-        dry_run: what is proposed is shown, and not pushed.
+        repository: value of `--repo`, to work in a clone of it; None to work in `cwd`.
+        ask: asks the person about calls above the permission level; None if nobody can be asked.
+        person: shows pages and questions of MCP servers; None if nobody is there.
+        run: the run whose task is continued, in its repository; None for a conversation without a task.
+        dry_run: whether proposals are only shown, not pushed.
         tracing: sends the traces of this process; None if none are sent.
 
     Raises:
-        ConfigurationError: something that the person asked for cannot be done as asked.
-        JournalError: the run to be replayed, or to be taken up, is missing or damaged.
-        WorkspaceError: the folder named is no git repository.
+        ConfigurationError: the configuration or the request cannot be used.
+        JournalError: the run to replay or to continue is missing or damaged.
+        WorkspaceError: the named folder is no git repository.
     """
     bus = EventBus(view)
     context = BuildContext.of(flags, environ, cwd, emit=bus, clock=clock, tracing=tracing)
@@ -563,7 +570,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
 
 
 def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | None:
-    """Return the choice about the memory of the repository that a folder is a clone of; None where there is no such memory."""
+    """Return the choice about the memory of a folder's origin; None if the origin has no memory."""
     origin = cloned_from(here, context.settings.github_url)
     if not origin or not memory_file(context.home, origin).exists():
         return None
@@ -571,7 +578,7 @@ def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | Non
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
-    """Return the profile that the settings name, or the one of the model's family; else that for any model."""
+    """Return the profile of the settings, else that of the model's family, else the general one."""
     if settings.profile:
         return settings.profile
     if chosen.is_small or chosen.ref is None:
@@ -580,14 +587,17 @@ def profile_name(settings: Settings, chosen: ChosenModel) -> str:
 
 
 def _contract(settings: Settings) -> Native:
-    """One call a step if the settings want that. Plans and whole files are for tasks: who talks needs words."""
+    """Return the contract of a conversation: one call per step if the settings say so, else native calls.
+
+    JSON plans and whole files are for tasks, because a conversation needs text.
+    """
     return SingleStep() if settings.contract == "single-step" else Native()
 
 
 def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfig:
-    """The limits: tokens and dollars for the whole conversation, rounds and minutes for each reply.
+    """Return the limits: tokens and US dollars for the whole conversation, rounds and minutes for each reply.
 
-    A conversation has no end that a number of rounds should bring.
+    A number of rounds should not end a conversation.
     """
     return SessionConfig(
         max_tool_rounds_per_input=caps.rounds or 0,
@@ -608,6 +618,6 @@ def _config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfi
 
 
 def _sweep(home: Home) -> None:
-    """Remove the checkpoints of earlier conversations for which there is no room."""
+    """Remove the checkpoints of earlier conversations that exceed the available room."""
     with suppress(WorkspaceError):
         remove_old(home.cache / _CHECKPOINTS, lambda run: is_alive(home.runs / run))

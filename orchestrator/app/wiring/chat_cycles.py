@@ -1,4 +1,4 @@
-"""The cycles that a conversation leads to: the one that proposes what was changed, and the one that a person takes up."""
+"""The cycles of a conversation: one that proposes its changes, and one whose task a person continues."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ _SHORT = 10
 
 @dataclass(frozen=True, slots=True)
 class PullDraft:
-    """A pull request as a person is shown it before anything leaves.
+    """A pull request as it is shown to a person before anything is pushed.
 
     Attributes:
-        where: the repository, and `branch` the one that it is to be merged into.
-        paths: what it changes, each with `A`, `M` or `D`.
+        where: the repository.
+        branch: the branch that the pull request is to be merged into.
+        paths: changed paths, each with `A`, `M` or `D`.
         diff: the change as a unified diff.
-        left_out: files with somebody else's edits that it does not have.
-        note: what else a person should know of it; empty if nothing.
-        tree: names the change: equal ones have the same.
-        everything: it has what the person changed, too.
-        insists: it was refused before as it is.
-        commands: what a message tells a person to type.
+        left_out: files with edits of somebody else that are not included.
+        note: a further note for the person; empty if there is none.
+        tree: id of the change; equal changes have equal ids.
+        everything: whether the person's own changes are included.
+        insists: whether the same change was refused before.
+        commands: the commands named in messages.
     """
 
     title: str
@@ -75,7 +76,7 @@ class PullDraft:
 
 @dataclass(frozen=True, slots=True)
 class CycleMaker:
-    """Makes the program of a cycle in which a person takes the place of the model's loop."""
+    """Creates programs for a cycle in which a person takes the place of the model's loop."""
 
     context: BuildContext
     chosen: ChosenModel
@@ -85,11 +86,11 @@ class CycleMaker:
     door: str = ""
 
     def commands(self, site: Site) -> Commands:
-        """What a message tells a person to type about the site's tasks."""
+        """Return the commands about the site's tasks that messages name."""
         return commands_for(site, self.context.loaded)
 
     def make(self, site: Site, wanted: TaskSelection, operator: Operator, bus: EventBus) -> Program:
-        """Make it. What happens is told to the bus."""
+        """Create the program. Its events go to the bus."""
         shared = RunParts(
             replace(self.context, emit=bus, stop=Stop()),
             site,
@@ -104,12 +105,12 @@ class CycleMaker:
 
 @dataclass(slots=True)
 class FolderProposals:
-    """Proposes what a conversation changed in a folder, by a cycle without a model.
+    """Proposes a conversation's changes in a folder, by a cycle without a model.
 
     Args:
-        folder: in which the conversation is.
-        clone: that the folder is of, where it is one of ours.
-        named: the repository that a person named when the program began.
+        folder: folder of the conversation.
+        clone: the clone that the folder belongs to, if it is one of ours.
+        named: the repository that a person named when the program started.
     """
 
     maker: CycleMaker
@@ -122,15 +123,15 @@ class FolderProposals:
     async def draft(
         self, conversation: Conversation, title: str, *, everything: bool, repository: str | None
     ) -> PullDraft:
-        """Make a pull request for the person to look at. Nothing leaves.
+        """Create a pull request draft for the person to look at. Nothing is pushed.
 
         Args:
-            title: empty has the model write title and text.
-            everything: take what the person changed, too.
-            repository: where to propose, as `--repo` names it; None is where the folder belongs to.
+            title: title of the pull request; if empty, the model writes title and text.
+            everything: whether to include the person's own changes.
+            repository: target as `--repo` names it; None for the folder's own repository.
 
         Raises:
-            PullwrightError: there is nothing to propose, or it is not clear where.
+            PullwrightError: there is nothing to propose, or the target is not clear.
         """
         context, here = self.maker.context, place_of(self.folder)
         where = repository or self.named or proposal_place(here, context.settings.github_url)
@@ -171,10 +172,10 @@ class FolderProposals:
         )
 
     async def propose(self, conversation: Conversation, draft: PullDraft) -> CycleResult:
-        """Propose what the person was shown.
+        """Propose the draft that the person saw.
 
         Raises:
-            ConfigurationError: the files are others by now.
+            ConfigurationError: the files have changed since.
             PullwrightError: git failed.
         """
         if self._target is None:
@@ -196,7 +197,7 @@ class FolderProposals:
         bus.trace(self.maker.context.tracing, self.maker.chosen)
         program = maker.make(site, wanted, operator, bus)
         try:
-            result = await _to_its_end(program)
+            result = await _run_to_end(program)
         finally:
             await program.close_records()
         self._refused = change.tree if operator.refusal else ""
@@ -208,11 +209,13 @@ class FolderProposals:
 
 def _require_same(tree: str, draft: PullDraft) -> None:
     if tree != draft.tree:
-        raise ConfigurationError("the files have changed since you saw what is proposed: /pr shows it anew")
+        raise ConfigurationError(
+            "the files have changed since you saw the proposal: type /pr to see it again"
+        )
 
 
-async def _to_its_end(program: Program) -> CycleResult:
-    """Run a cycle. Whoever stops waiting ends it, and it still releases what it holds."""
+async def _run_to_end(program: Program) -> CycleResult:
+    """Run a cycle. If the caller is cancelled, end the cycle, which still releases what it holds."""
     cycle = asyncio.ensure_future(program.cycle())
     try:
         return await asyncio.shield(cycle)
@@ -225,11 +228,11 @@ async def _to_its_end(program: Program) -> CycleResult:
 
 @dataclass(frozen=True, slots=True)
 class RunToTake:
-    """A run that a person can take up.
+    """A run whose task a person can continue.
 
     Attributes:
-        repository: as `--repo` names it.
-        begun: what was said in it.
+        repository: the repository as `--repo` names it.
+        begun: the conversation of the run.
     """
 
     run: str
@@ -238,15 +241,15 @@ class RunToTake:
     begun: EarlierConversation
 
 
-_OVER = {"proposed": "is over with its pull request", "planned": "was a dry run, of which nothing is kept"}
+_FINISHED = {"proposed": "is over with its pull request", "planned": "was a dry run, which keeps nothing"}
 
 
 def find_run_to_take(home: Home, name: str) -> RunToTake:
-    """Find the run of a cycle that came to no pull request.
+    """Find the run of a cycle that made no pull request.
 
     Raises:
-        JournalError: there is no such run, it is damaged, or nothing was said in it.
-        ConfigurationError: it works right now, or there is nothing in it to go on with; the message says what to do.
+        JournalError: there is no such run, it is damaged, or it has no conversation.
+        ConfigurationError: the run is in progress, or has nothing to continue; the message says what to do.
     """
     folder = find_run(home, name)
     events = read_run(folder).events
@@ -254,7 +257,7 @@ def find_run_to_take(home: Home, name: str) -> RunToTake:
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
     if is_alive(folder):
         raise ConfigurationError(
-            f"run {folder.name} works right now: wait for its end, or stop it with Ctrl+C"
+            f"run {folder.name} is in progress: wait for its end, or stop it with Ctrl+C"
         )
     if start is None or task is None:
         remedy = (
@@ -262,10 +265,10 @@ def find_run_to_take(home: Home, name: str) -> RunToTake:
             if start and start.door
             else "name one that worked on a task"
         )
-        raise ConfigurationError(f"run {folder.name} has no task to take up: {remedy}")
+        raise ConfigurationError(f"run {folder.name} has no task to continue: {remedy}")
     result = next((event.result for event in reversed(events) if isinstance(event, CycleEnded)), {})
     commands = Commands(start.repository)
-    if why := _OVER.get(str(result.get("outcome", ""))):
+    if why := _FINISHED.get(str(result.get("outcome", ""))):
         pull = result.get("pull_request")
         url = f" {pull['url']}" if isinstance(pull, dict) and pull.get("url") else ""
         raise ConfigurationError(
@@ -276,10 +279,10 @@ def find_run_to_take(home: Home, name: str) -> RunToTake:
 
 
 class TaskProposals:
-    """A cycle that a person has taken up: its task is claimed and its clone is there until the person leaves.
+    """A cycle whose task a person continues. It holds the claim and the clone until the person leaves.
 
     Attributes:
-        taken: the run that it goes on with.
+        taken: the run that is continued.
     """
 
     def __init__(
@@ -301,7 +304,7 @@ class TaskProposals:
 
     @property
     def begun(self) -> EarlierConversation:
-        """What was said about the task before: as the last cycle on it left it, which may be another one."""
+        """The conversation so far, as the last cycle on the task left it. `taken` may be an earlier cycle."""
         session, begun = self._operator.session, self.taken.begun
         if session is None:
             return begun
@@ -311,14 +314,14 @@ class TaskProposals:
         return replace(begun, turns=tuple(history_of(earlier.events)), todos=todos_of(earlier.events))
 
     def said(self, session: Session, words: str) -> None:
-        """The person has said something in this session."""
+        """Record a message of the person in this session."""
         self._operator.said(session, words)
 
     async def begin(self) -> Conversation:
-        """Claim the task and bring its work; the conversation, as soon as the person can talk.
+        """Claim the task, restore its unfinished work, and return the conversation when it is ready.
 
         Raises:
-            ConfigurationError: the task is not to be had, or is lost again; the message says why.
+            ConfigurationError: the task cannot be claimed, or the claim was lost; the message says why.
         """
         if self._cycle is None:
             self._cycle = asyncio.ensure_future(self._program.cycle())
@@ -337,10 +340,10 @@ class TaskProposals:
 
     @property
     def words(self) -> str:
-        """What the person should know before the first word."""
+        """The introduction that is shown before the first message."""
         session, task = self._operator.session, self.taken.task
         asked = self._operator.question
-        lines = [f"You take up {task.key}: {task.title}", *([f"It had asked: {asked}"] if asked else [])]
+        lines = [f"You continue {task.key}: {task.title}", *([f"It had asked: {asked}"] if asked else [])]
         if session and (paths := session.attempt.sanitizer.paths(session.brought.paths)):
             lines.append(f"Changed so far: {', '.join(paths)}")
         if session:
@@ -350,7 +353,7 @@ class TaskProposals:
     async def draft(
         self, conversation: Conversation, title: str, *, everything: bool, repository: str | None
     ) -> PullDraft:
-        """As `FolderProposals.draft`: it is the task's own pull request."""
+        """Create the draft of the task's own pull request. See `FolderProposals.draft`."""
         if repository is not None:
             raise ConfigurationError(
                 "the task's pull request goes to the task's repository: leave --repo out"
@@ -381,11 +384,11 @@ class TaskProposals:
         )
 
     async def propose(self, conversation: Conversation, draft: PullDraft) -> CycleResult:
-        """Propose what the person was shown, as the task's pull request.
+        """Propose the draft that the person saw, as the task's pull request.
 
         Raises:
-            ToolError: it was refused.
-            ConfigurationError: the files are others by now.
+            ToolError: the proposal was refused.
+            ConfigurationError: the files have changed since.
             PullwrightError: git or the forge failed.
         """
         change = await asyncio.to_thread(self._operator.change, everything=draft.everything)
@@ -401,10 +404,10 @@ class TaskProposals:
         return result
 
     async def end(self, *, at_once: bool = False) -> list[str]:
-        """Let the cycle come to its end; what a person should know, in lines.
+        """End the cycle, and return lines that the person should see.
 
         Args:
-            at_once: nobody waits any longer for what it asks of others.
+            at_once: whether to stop waiting for answers of other machines.
         """
         cycle = self._cycle
         if cycle is None:
@@ -420,6 +423,10 @@ class TaskProposals:
         key = self.taken.task.key
         lines = [f"Failed: {result.error}"] if result.error else []
         if result.saved or result.patch:
-            lines.append(f"What was changed is kept in {result.saved or result.patch}.")
+            lines.append(f"The changes are saved in {result.saved or result.patch}.")
         command = f"{PROGRAM} run --repo {quote(self.taken.repository)} --task {quote(key)}"
-        return [*lines, f"{command} lets a cycle go on.", f"{PROGRAM} chat --run {result.run} goes on here."]
+        return [
+            *lines,
+            f"{command} continues in a cycle.",
+            f"{PROGRAM} chat --run {result.run} continues here.",
+        ]

@@ -1,4 +1,4 @@
-"""The objects of one cycle, made for the settings that hold in it: tools, tasks, claims, budget, clone."""
+"""Builds the objects of one cycle from its effective settings: tools, tasks, claims, budget, clone."""
 
 from __future__ import annotations
 
@@ -75,20 +75,21 @@ if TYPE_CHECKING:
 
 
 LEAST_INPUT_TOKENS = 1_000
-"""Fewer than the shortest first request has, with system prompt, tools and task."""
+"""Lower bound for the tokens of a first request, with system prompt, tools and task."""
 
 DOCUMENT_PROFILES = frozenset({"assistant"})
-"""Those that have the tools of documents and recall documents with each message."""
+"""The profiles that have document tools and recall documents with each message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Safeguards:
-    """What keeps the cycles of a run harmless.
+    """The protections shared by the cycles of a run.
 
     Attributes:
-        guards: makes the checks for settings.
-        sandbox: holds commands; None where none can run, or without one.
-        setup_sandbox: holds the set-up of tests, where that may reach more hosts than other commands; else None.
+        guards: creates the checks for settings.
+        sandbox: sandbox for commands; None if no command can run, or with `--sandbox off`.
+        setup_sandbox: sandbox for the set-up of tests if that may reach more hosts than other commands; else
+            None.
     """
 
     redactor: Redactor
@@ -99,14 +100,14 @@ class Safeguards:
 
 @dataclass(frozen=True, slots=True)
 class TaskRequest:
-    """What a person asked for.
+    """The request of a person.
 
     Attributes:
         wanted: the task, if one was named.
-        only: the key of the only task that a cycle may take; empty for any. Unlike `wanted` it is nobody's wish.
-        answer: the person's words on the question that the task waits with.
-        dry_run: nothing is pushed and nothing is written to the forge.
-        commands: what a message tells a person to type.
+        only: key of the only task that a cycle may take; empty for any. Set by a scheduler, unlike `wanted`.
+        answer: the person's answer to the question that the task waits with.
+        dry_run: whether to push nothing and write nothing to the forge.
+        commands: the commands named in messages.
     """
 
     wanted: TaskSelection = TaskSelection()  # noqa: RUF009  a frozen value
@@ -118,28 +119,28 @@ class TaskRequest:
 
 @dataclass(slots=True)
 class BacklogMemory:
-    """What a process remembers of a backlog between two cycles.
+    """The knowledge of a process about a backlog, kept between two cycles.
 
     Attributes:
-        attempted: the keys of tasks that it has tried.
-        idle: what it knows of a backlog in which nothing has changed.
+        attempted: keys of the tasks that it has tried.
+        idle: result of the last search, used while nothing has changed.
     """
 
     attempted: set[str] = field(default_factory=set)
     idle: LastSearch = field(default_factory=LastSearch)
 
     def forget(self) -> None:
-        """Let the next cycle try again what was tried before."""
+        """Allow the next cycle to try again what was tried before."""
         self.attempted.clear()
         self.idle = LastSearch(told=self.idle.told)
 
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What the cycles of one run share.
+    """The objects shared by the cycles of one run.
 
     Attributes:
-        operator: a person who works in the place of the model's loop.
+        operator: a person who takes the place of the model's loop; None without one.
         door: see `CycleStarted`.
     """
 
@@ -162,7 +163,7 @@ class RunParts:
 
 
 def first_event(shared: RunParts, run: str) -> CycleStarted:
-    """Return what is known of a cycle before it begins."""
+    """Return the first event of a cycle."""
     settings, chosen, site = shared.settings, shared.chosen, shared.site
     return CycleStarted(
         run,
@@ -185,7 +186,11 @@ def _clone_opener(shared: RunParts, run: str) -> Callable[[Path], Clone]:
 def make_parts(
     shared: RunParts, open_records: Callable[[], Records], run: str, folder: Path, settings: Settings
 ) -> CycleParts:
-    """Make what the cycle `run` works with. `open_records` gives the remote's hidden refs, in a dry run to be read only."""
+    """Create the parts of the cycle `run`.
+
+    Args:
+        open_records: opens the remote's hidden refs. A dry run only reads them.
+    """
     context, site, chosen = shared.context, shared.site, shared.chosen
     hidden = None if shared.request.dry_run else _hidden_refs(open_records(), context)
     profile, guards = profile_name(settings, chosen), shared.safeguards.guards(settings)
@@ -262,7 +267,7 @@ def _profile_maker(shared: RunParts, settings: Settings, name: str) -> Callable[
 
 
 def choose_web(context: BuildContext) -> WebAccess | None:
-    """Make the access to the web, if the settings allow it.
+    """Create the access to the web; None if no search engine is set.
 
     Raises:
         ConfigurationError: the engine's key is missing.
@@ -277,7 +282,7 @@ def choose_web(context: BuildContext) -> WebAccess | None:
 
 
 async def _download(place: AttachmentPlace, credential: str, most_bytes: int) -> tuple[int, bytes]:
-    """Fetch an attachment from where the forge keeps it."""
+    """Download an attachment from the forge."""
     from orchestrator.engine.web.client import HttpWeb
 
     web = HttpWeb(allowed_private=place.private)
@@ -285,7 +290,7 @@ async def _download(place: AttachmentPlace, credential: str, most_bytes: int) ->
 
 
 def _foreign_tools(shared: RunParts) -> MakeForeignTools | None:
-    """Who runs the tools of others: MCP servers, or the record of the run that is replayed."""
+    """Return the source of foreign tools: MCP servers, or the record of the replayed run."""
     recorded = shared.chosen.foreign
     if recorded is not None:
         return lambda _tree, _clean, _emit: recorded
@@ -321,7 +326,7 @@ def _make_backlog(shared: RunParts, settings: Settings, guards: Guards, claimer:
         commands=request.commands,
         has_conflict=forge.has_conflict,
         clock=shared.context.clock,
-        # What is known of one task says nothing of the others.
+        # The result of a search for one task says nothing about the others.
         last_search=LastSearch(told=memory.idle.told) if request.only else memory.idle,
         only=request.only,
         **claimed,
@@ -337,7 +342,10 @@ def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
     open_records: Callable[[], Records],
     profile: str,
 ) -> Lessons | None:
-    """Make what the cycle learns and recalls; None if all of it is switched off. In a folder nobody reviews."""
+    """Create the object that learns and recalls lessons; None if all memory is off.
+
+    A local repository has no reviews to learn from.
+    """
     context, shares = shared.context, settings.repository_memory and not shared.site.is_local
     if shared.long_term is None or not (shares or settings.memory):
         return None
@@ -361,7 +369,7 @@ def _make_lessons(  # noqa: PLR0913, PLR0917  what the run has, then what its cy
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """What workers share by the hidden refs of a repository, and what one machine has kept of it."""
+    """The hidden refs of a repository that workers share, and the unfinished work on this machine."""
 
     records: Records
     claims: Claims
@@ -439,17 +447,17 @@ def scope_caps(settings: Settings) -> ScopeCaps:
 
 
 def smallest_request(settings: Settings, chosen: ChosenModel) -> Caps:
-    """Return the most that the smallest first request can cost. With less left, no cycle is worth a clone."""
+    """Return the maximum cost of the smallest first request. With less budget left, no cycle is started."""
     reply = min(settings.max_output_tokens or chosen.reply_tokens, MIN_REPLY_TOKENS)
     need = Need(LEAST_INPUT_TOKENS, reply, chosen.price)
     return Caps(need.usd(reply), LEAST_INPUT_TOKENS + reply, rounds=1)
 
 
 def _reopen(site: Site, context: BuildContext, folder: Path) -> Clone:
-    """Open the clone that a dead process left in a folder.
+    """Open the clone of a dead process in a folder.
 
     Raises:
-        WorkspaceError: it cannot be used.
+        WorkspaceError: the clone cannot be used.
     """
     return reopen_clone(
         folder,
@@ -467,7 +475,7 @@ def open_clone_of(
     """Clone a site's repository into a new folder below `parent`.
 
     Args:
-        with_git: the files get a repository of their own, for commands; None where the model can run some.
+        with_git: whether the files get their own repository, for commands; None if the model can run some.
 
     Raises:
         WorkspaceError: git failed.
@@ -507,19 +515,22 @@ def _environment(
 
 
 _PROMPT_TOKENS = 5_000
-"""Of a small window, for the system prompt, the tools and a reply."""
+"""Tokens of a small window that are reserved for the system prompt, the tools and a reply."""
 _TEXT_SHARE = 5 / 8
-"""Characters of file text a token of the rest: the project's instructions, the task, what is attached to it and the map
-may be as long each, and code has about three characters a token."""
+"""Characters of file text per token of the rest of the window.
+
+Project instructions, task, attachments and map may each be as long, and code has about three characters per
+token.
+"""
 _LEAST_CHARACTERS = 500
 
 
 def first_text(window: int | None, most: int) -> int:
-    """How many characters of file text the first prompt may have, so that all of it fits into a model's window.
+    """Return how many characters of file text fit into the first prompt of a model with this window.
 
     Args:
-        window: how many tokens the model can read; None where that is not known.
-        most: as the settings have it.
+        window: context window in tokens; None if it is not known.
+        most: maximum of the settings.
     """
     if window is None:
         return most
@@ -527,7 +538,7 @@ def first_text(window: int | None, most: int) -> int:
 
 
 def policy_of(settings: Settings, chosen: ChosenModel, profile: str) -> CompactionPolicy | None:
-    """Return when a conversation is made shorter; None in a replay, whose replies do not depend on what was said."""
+    """Return when to compact a conversation; None in a replay, whose replies are fixed."""
     return None if chosen.tests is not None else compaction_of(profile, settings.compact_at)
 
 
@@ -565,9 +576,9 @@ FAMILY_OF_PROVIDER = {
 
 
 def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
-    """Make the contract that the settings name, or the one that suits the model.
+    """Create the contract of the settings, or the one that suits the model.
 
-    A cycle's session ends by `finish`, also one call a step.
+    A cycle's session ends by `finish`, even with one call per step.
     """
     match contract_name(settings, chosen):
         case "native":
@@ -587,20 +598,20 @@ def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
 
 
 def contract_name(settings: Settings, chosen: ChosenModel) -> str:
-    """Return the contract that the settings name; else whole files for a small model, or JSON plans.
+    """Return the contract of the settings, else whole files for a small model, else JSON plans.
 
-    Where nothing may be written, a small model has JSON plans, too.
+    If nothing may be written, a small model gets JSON plans too.
     """
     writes_files = chosen.is_small and settings.permission != "read-only"
     return settings.contract or ("whole-file" if writes_files else "json-plan")
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
-    """Return the profile that the settings name, or the one that suits contract and model.
+    """Return the profile of the settings, or the one that suits contract and model.
 
-    A model that is known to be small has a profile of its own, and so have replies that are whole files. Else one JSON
-    plan goes with the planner, one call a step with the one-step profile, function calling with the profile of the
-    model's vendor; models of nobody that is known get the planner's tools.
+    Small models and whole-file replies have their own profile. Otherwise JSON plans use the planner, one call
+    per step uses the one-step profile, and function calling uses the profile of the model's vendor; models of
+    an unknown vendor get the planner's tools.
     """
     if settings.profile:
         return settings.profile
@@ -626,9 +637,9 @@ def cycle_profile(  # noqa: PLR0913, PLR0917  what the user chose, then what the
     web: WebAccess | None = None,
     memory: LongTermMemory | None = None,
 ) -> Profile:
-    """Make a profile with the tools that end a cycle, and with the words about its job.
+    """Create a profile with the tools that end a cycle, and with the instructions for a cycle.
 
-    Without `tests` no tool runs them.
+    Without `tests`, no tool runs the tests.
     """
     online = web_tools_of(name, web) if web else ()
     running = () if tests is None else (run_tests(tests),)
@@ -657,11 +668,11 @@ def _memory_tools(memory: LongTermMemory | None, profile: str) -> tuple[Tool, ..
 
 
 def known_of(profile: Profile, chosen: ChosenModel) -> Profile:
-    """Make a profile for the chosen model, with what is known of that."""
+    """Return the profile with the known properties of the chosen model."""
     if chosen.ref is None:
         return profile
     if thinks(chosen.ref.name):
-        # It needs room for its thoughts, and comes to repeat itself where they are the likeliest ones.
+        # A reasoning model needs room for its reasoning, and tends to repeat itself at a low temperature.
         profile = replace(profile, max_output_tokens=None, temperature=None)
     known = facts(chosen.api_url, chosen.ref.name)
     known = replace(

@@ -1,4 +1,4 @@
-"""The checks of a run, from its settings: what may run, where, and how the tests are run."""
+"""Builds the checks of a run from its settings: what may run, where, and how the tests are run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _COMMAND_CHARS = 100
 NAME_COMMANDS = "write whole commands in place of *, or accept it"
 
 _MOST_KEPT = 20
-"""Lines about what stays in one text. A person who wants to see all of it opens its source."""
+"""Maximum lines about findings in one text. A person who wants all of them can open its source."""
 
 _SET_DUMPABLE = 4
 """`PR_SET_DUMPABLE` of the kernel's include/uapi/linux/prctl.h."""
@@ -59,15 +59,15 @@ _SET_DUMPABLE = 4
 
 @dataclass(frozen=True, slots=True)
 class GuardMaker:
-    """Makes the checks for settings."""
+    """Creates the checks for settings."""
 
     redactor: Redactor
 
     def __call__(self, settings: Settings) -> Guards:
-        """Make the checks for these settings.
+        """Create the checks for these settings.
 
         Raises:
-            ConfigurationError: a rule for commands or a pattern for paths is none.
+            ConfigurationError: a rule for commands or a pattern for paths is not valid.
         """
         web = urlsplit(settings.github_url).hostname or ""
         keeper = gatekeeper(settings, self.redactor.holds_secret)
@@ -87,29 +87,29 @@ class GuardMaker:
 
 
 def gatekeeper(settings: Settings, holds_secret: Callable[[str], bool]) -> Gatekeeper:
-    """Make the gate for tool calls.
+    """Create the gate for tool calls.
 
     Raises:
-        ConfigurationError: a rule is no command.
+        ConfigurationError: a rule is not a valid command pattern.
     """
     rules = CommandRules.parse(settings.allow_command, settings.deny_command)
     return Gatekeeper(Level(settings.permission), rules, holds_secret)
 
 
 def runs_commands(settings: Settings) -> bool:
-    """Say whether the model can run any command."""
+    """Return whether the model can run any command."""
     return settings.permission == "dangerous" or (
         settings.permission == "safe" and bool(settings.allow_command)
     )
 
 
 def runs_anything(settings: Settings) -> bool:
-    """Say whether any command can run: the model's, or the host's for tests."""
+    """Return whether any command can run: the model's, or the host's for tests."""
     return runs_commands(settings) or settings.test_command is not None
 
 
 def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
-    """Tell in one line what may run."""
+    """Return a one-line summary of what may run."""
     if not runs_anything(settings):
         return f"{settings.permission}: no commands"
     granted = "every command" if settings.permission == "dangerous" else ", ".join(settings.allow_command)
@@ -120,7 +120,7 @@ def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
 
 
 def host_tests_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
-    """Tell in one line which tests the host runs, and where."""
+    """Return a one-line summary of the tests that the host runs, and where."""
     if settings.test_command is None:
         return "no tests are run"
     is_auto = settings.test_command == AUTO
@@ -134,10 +134,10 @@ def _walls(settings: Settings, sandbox: Sandbox | None) -> str:
 
 
 def open_rules(settings: Settings) -> str:
-    """Name in one line the rules that may allow more than they seem to; empty if there are none.
+    """Return the rules that may allow more than they seem to, in one line; empty if there are none.
 
     Raises:
-        ConfigurationError: a rule is no command.
+        ConfigurationError: a rule is not a valid command pattern.
     """
     rules = CommandRules.parse(settings.allow_command).open if settings.permission == "safe" else ()
     if not rules:
@@ -152,11 +152,12 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     """Find the sandbox for commands; None if no command can run, or with `--sandbox off`.
 
     Args:
-        connect: opens connections to allowed hosts, in the place of those to public addresses.
+        connect: replaces the function that connects to allowed hosts; the default connects to public
+            addresses only.
 
     Raises:
-        SandboxMissingError: this machine has none.
-        ConfigurationError: a host or a folder that was granted makes no sense.
+        SandboxMissingError: this machine has no sandbox.
+        ConfigurationError: an allowed host or folder is not valid.
     """
     if settings.sandbox == "off" or not runs_anything(settings):
         return None
@@ -170,12 +171,14 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
 
 
 def refuse_tracing(settings: Settings, *, others: bool = False) -> None:
-    """If commands or others run without a sandbox, forbid this user's programs to trace this one or read its memory.
+    """Prevent this user's programs from tracing this process, if some run without a sandbox.
 
-    Linux's prctl(2) does it, for programs of root not. Nothing of the kind is known for macOS.
+    The same call prevents them from reading its memory. Linux's prctl(2) does it, except against programs of
+    root. For macOS no equivalent is known.
 
     Args:
-        others: whether something else runs without one: an MCP server, or a command that a person allows when asked.
+        others: whether other programs run without a sandbox: an MCP server, or a command that a person allows
+            when asked.
     """
     if (others or (settings.sandbox == "off" and runs_anything(settings))) and sys.platform == "linux":
         import ctypes
@@ -184,7 +187,7 @@ def refuse_tracing(settings: Settings, *, others: bool = False) -> None:
 
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
-    """Return what the person allows commands in the sandbox."""
+    """Return the permissions that the person gives to commands in the sandbox."""
     from orchestrator.engine.environments.base import SandboxOptions
 
     container = "" if settings.sandbox in {"auto", "off"} else settings.sandbox
@@ -192,7 +195,7 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
 
 
 def report_refusals(emit: Emit) -> Callable[[str, str], None]:
-    """Make the function that reports refused connections."""
+    """Return a function that reports refused connections."""
 
     def on_refused(place: str, command: str) -> None:
         from orchestrator.engine.environments.sandbox.proxy import explain_refused
@@ -203,11 +206,11 @@ def report_refusals(emit: Emit) -> Callable[[str, str], None]:
 
 
 def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], VisibleText]:
-    """Make the check of people's words that the backlog asks for; what it found is told in lines."""
+    """Return the check of foreign texts for the backlog, which reports its findings as lines."""
 
     def told(text: str) -> VisibleText:
         cleaned = clean(text)
-        # The same tag may stand in every line of a log.
+        # Each finding is reported once, because the same tag may be in every line of a log.
         kept = {(one.kind, one.text): str(one) for one in reversed(cleaned.kept)}
         hidden = [str(one) for one in cleaned.removed]
         return VisibleText(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
@@ -217,7 +220,7 @@ def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> C
 
 _MOST_BYTES = 1_000_000
 _KEY_CHARS = 16
-"""Programs write the folder's path into first lines of scripts and names of sockets, which must be short."""
+"""The length is limited because programs write the folder's path into shebang lines and socket names."""
 
 
 def make_verifier(  # noqa: PLR0913  what the run has, then what its cycle has
@@ -229,11 +232,11 @@ def make_verifier(  # noqa: PLR0913  what the run has, then what its cycle has
     *,
     setup_sandbox: Sandbox | None = None,
 ) -> Verifier | None:
-    """Make what runs the tests of a clone; None if nothing says how.
+    """Create the verifier that runs the tests of a clone; None if the test command is not known.
 
     Args:
-        settings: those of `context`, and what the repository's own file adds.
-        setup_sandbox: holds the set-up in the place of `sandbox`.
+        settings: settings of `context`, tightened by the repository's own file.
+        setup_sandbox: sandbox for the set-up, instead of `sandbox`.
 
     Raises:
         WorkspaceError: git failed.
@@ -247,10 +250,10 @@ def make_verifier(  # noqa: PLR0913  what the run has, then what its cycle has
 def chosen_tests(
     context: BuildContext, sandbox: Sandbox | None, settings: Settings, clone: Clone
 ) -> RunOptions | None:
-    """Return how the tests of a clone are run, and tell what `auto` took; None if nothing says how.
+    """Return how to run the tests of a clone, and report the choice of `auto`; None if that is not known.
 
     Args:
-        settings: those of `context`, and what the repository's own file adds.
+        settings: settings of `context`, tightened by the repository's own file.
 
     Raises:
         WorkspaceError: git failed.
@@ -278,12 +281,12 @@ def host_runs(  # noqa: PLR0913  what there is, then what is compared
     reuses: bool = True,
     setup_sandbox: Sandbox | None = None,
 ) -> HostRuns:
-    """Make what runs the tests of a clone on this machine.
+    """Create the object that runs the tests of a clone on this machine.
 
     Args:
-        base: the commit that changes are compared with, if it is not the one that was cloned.
-        reuses: take the result of the base that an earlier run of the program kept.
-        setup_sandbox: holds the set-up in the place of `sandbox`.
+        base: commit to compare changes with, if it is not the cloned one.
+        reuses: whether to use the cached result of the base from an earlier run of the program.
+        setup_sandbox: sandbox for the set-up, instead of `sandbox`.
     """
     key = address_key(site.source().url)[:_KEY_CHARS]
     home = context.home.cache / "tests" / key
@@ -293,11 +296,12 @@ def host_runs(  # noqa: PLR0913  what there is, then what is compared
 
 @dataclass(frozen=True, slots=True)
 class TestPlace:
-    """Where tests are run on this machine.
+    """The folder and the sandboxes for test runs on this machine.
 
     Attributes:
-        home: the folder for it, which outlives the runs.
-        sandbox: holds the tests, and `setup_sandbox` their set-up; None where nothing holds them.
+        home: folder for test runs, which outlives them.
+        sandbox: sandbox for the tests; None to run without one.
+        setup_sandbox: sandbox for their set-up; None to run without one.
     """
 
     __test__ = False  # pytest takes every class of this name for tests
@@ -308,7 +312,7 @@ class TestPlace:
     setup_sandbox: Sandbox | None
 
     def runs(self, trees: Trees, base: str, options: RunOptions, *, reuses: bool = True) -> HostRuns:
-        """Make the runs of changes to a commit or a tree."""
+        """Create the test runs for changes to a commit or a tree."""
         from orchestrator.bot.verification.runs import HostRuns
 
         return HostRuns(
@@ -334,7 +338,7 @@ class TestPlace:
 
 
 def proposals(clone: Clone) -> list[SuggestedCommand]:
-    """Propose how to run the tests of the commit that was cloned, the best way first. Nothing is run.
+    """Return proposals how to run the tests of the cloned commit, the best first. Nothing is run.
 
     Raises:
         WorkspaceError: git failed.
@@ -343,7 +347,7 @@ def proposals(clone: Clone) -> list[SuggestedCommand]:
 
 
 def proposals_of(trees: Trees, tree: str) -> list[SuggestedCommand]:
-    """Propose how to run the tests of a tree, the best way first. Nothing is run.
+    """Return proposals how to run the tests of a tree, the best first. Nothing is run.
 
     Raises:
         WorkspaceError: git failed.
@@ -356,11 +360,11 @@ def proposals_of(trees: Trees, tree: str) -> list[SuggestedCommand]:
 def run_options(
     settings: Settings, found: SuggestedCommand | None, sandbox: Sandbox | None
 ) -> RunOptions | None:
-    """Return what is run as tests; None if that is not known.
+    """Return the commands to run as tests; None if they are not known.
 
     Args:
-        settings: what they name stands before what was proposed.
-        found: what `auto` stands for.
+        settings: settings; their commands have precedence over the proposal.
+        found: the proposal that `auto` selects.
     """
     from orchestrator.bot.verification.runs import RunOptions
 
@@ -381,12 +385,12 @@ def run_options(
 
 
 def missing_hosts(settings: Settings, hosts: Iterable[str]) -> list[str]:
-    """Return those of the hosts that commands may not reach."""
+    """Return the hosts that commands may not connect to."""
     return [host for host in hosts if not any(_covers(allowed, host) for allowed in settings.allow_host)]
 
 
 def _covers(allowed: str, host: str) -> bool:
-    """Say whether the hosts are the same, or one is below the other: `*.example.com` usually means one host."""
+    """Return whether the hosts are equal or one is below the other: `*.example.com` usually means one host."""
     one, other = allowed.removeprefix("*"), host.removeprefix("*")
     return (
         allowed == host
@@ -396,12 +400,12 @@ def _covers(allowed: str, host: str) -> bool:
 
 
 def allowing(hosts: Iterable[str]) -> str:
-    """Return the flags that let commands reach these hosts."""
+    """Return the flags that let commands connect to these hosts."""
     return " ".join(f"--allow-host {shlex.quote(host)}" for host in hosts)
 
 
 def as_flags(proposal: SuggestedCommand, hosts: Iterable[str]) -> str:
-    """Return a proposal as flags to type, with the hosts that it needs."""
+    """Return the flags of a proposal, with those for the hosts that it needs."""
     named = {
         "test-command": proposal.command,
         "setup-command": proposal.setup,

@@ -1,4 +1,4 @@
-"""For programs that drive a session themselves: profiles with their model, ready for Session."""
+"""Profiles with their model, for programs that drive a `Session` themselves."""
 
 from __future__ import annotations
 
@@ -53,29 +53,29 @@ def openai_profile(  # noqa: PLR0913  all but the first by name
     context_window_size: int | None = None,
     knowledge_cutoff: str | None = None,
 ) -> Profile:
-    """The tools and words for OpenAI's models: patches in the v4a format.
+    """Return a profile with the tools and prompts for OpenAI's models: patches in the v4a format.
 
     Example::
 
         session = Session(profile=openai_profile(model="gpt-5.2-codex"), environment=LocalEnvironment("."))
 
     Args:
-        model: its name at the vendor, `PROVIDER:NAME` for another protocol, or an object with `name`,
-            `complete`, `stream` and `aclose` (`orchestrator.engine.models.base.Model`). With `api_url` a name may have
-            colons, as `qwen3:8b`.
-        api_url: another address than the vendor's.
-        api_key: taken from the vendor's variable in the environment if left out; for another address from
+        model: the vendor's name of the model, `PROVIDER:NAME` for another protocol, or an object with `name`,
+            `complete`, `stream` and `aclose` (`orchestrator.engine.models.base.Model`). With `api_url` a name
+            may have colons, such as `qwen3:8b`.
+        api_url: address of a server other than the vendor's.
+        api_key: key; by default the vendor's variable in the environment, for another address
             `PULLWRIGHT_API_KEY`.
-        on_wait: is told the seconds and the error before each wait.
-        web: gives the web tools. Without a search engine there is none that searches.
-        custom: tools of the host, after the others; of two with one name the host's is taken.
-        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
-        context_window_size: how many tokens the model can read, where that is not known.
-        knowledge_cutoff: up to when the model knows the world, where that is not known.
+        on_wait: called with the seconds and the error before each wait.
+        web: access for the web tools. Without a search engine there is no search tool.
+        custom: tools of the host, after the others; a tool with a known name replaces that tool.
+        dangerous: whether the model gets dangerous tools; otherwise the prompt does not name them.
+        context_window_size: context window in tokens, for an unknown model.
+        knowledge_cutoff: end of the model's training data, for an unknown model.
 
     Raises:
-        ConfigurationError: the model has no name or one of an unknown provider, the key is missing, or an
-            argument is of the wrong kind.
+        ConfigurationError: the model has no name or an unknown provider, the key is missing, or an argument
+            has the wrong type.
         TypeError: a keyword is unknown.
     """
     named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
@@ -96,15 +96,17 @@ def anthropic_profile(  # noqa: PLR0913  all but the first by name
     context_window_size: int | None = None,
     knowledge_cutoff: str | None = None,
 ) -> Profile:
-    """The tools and words for Anthropic's models: edits by `old_string` and `new_string`.
+    """Return a profile with the tools and prompts for Anthropic's models: edits of exact strings.
+
+    The model edits files by `old_string` and `new_string`.
 
     Example::
 
         profile = anthropic_profile(model="claude-sonnet-4-5", beta_headers=["context-1m-2025-08-07"])
 
     Args:
-        model: see `openai_profile`, as are all others but `beta_headers`.
-        beta_headers: names of beta features, sent with each request; one name may be given as it is.
+        model: see `openai_profile`, also for the arguments not listed here.
+        beta_headers: names of beta features, sent with each request; a single name may be a `str`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -128,16 +130,16 @@ def gemini_profile(  # noqa: PLR0913  all but the first by name
     context_window_size: int | None = None,
     knowledge_cutoff: str | None = None,
 ) -> Profile:
-    """The tools and words for Google's models.
+    """Return a profile with the tools and prompts for Google's models.
 
     Example::
 
         profile = gemini_profile(model="gemini-3-pro-preview", grounding=True)
 
     Args:
-        model: see `openai_profile`, as are all others but these two.
-        safety_settings: the vendor's list of categories and thresholds; None leaves its defaults.
-        grounding: the model may search the web by itself.
+        model: see `openai_profile`, also for the arguments not listed here.
+        safety_settings: the vendor's list of categories and thresholds; None for its defaults.
+        grounding: whether the model may search the web by itself.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -161,15 +163,15 @@ def minimal_profile(  # noqa: PLR0913  all but the first by name
     context_window_size: int | None = None,
     knowledge_cutoff: str | None = None,
 ) -> Profile:
-    """One tool call a step, for any model.
+    """Return a profile with one tool call per step, for any model.
 
     Example::
 
         profile = minimal_profile(model="qwen2.5-coder:7b", api_url="http://localhost:11434/v1", submit=True)
 
     Args:
-        model: see `openai_profile`, as are all others but `submit`.
-        submit: only a call of `submit` ends the session.
+        model: see `openai_profile`, also for the arguments not listed here.
+        submit: whether only a call of `submit` ends the session.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -191,14 +193,16 @@ def assistant_profile(  # noqa: PLR0913  all but the first by name
     context_window_size: int | None = None,
     knowledge_cutoff: str | None = None,
 ) -> Profile:
-    """Tools for a person's folder, for any model: files, commands, lists, documents, subagents in the background.
+    """Return a profile for work in a person's folder, for any model.
+
+    It has tools for files, commands, to-do lists, documents and subagents in the background.
 
     Example::
 
         profile = assistant_profile(model="gpt-5.2", web=HttpWeb())
 
     Args:
-        model: see `openai_profile`, as are all others.
+        model: see `openai_profile`, also for all other arguments.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -220,14 +224,14 @@ def explorer_profile(  # noqa: PLR0913  all but the first by name
     context_window_size: int | None = None,
     knowledge_cutoff: str | None = None,
 ) -> Profile:
-    """Tools that only look, for any model, and a hypothesis at the beginning of each reply.
+    """Return a profile with read-only tools, for any model. Each reply begins with a hypothesis.
 
     Example::
 
         profile = explorer_profile(model="echo")  # without a model, to try a program out
 
     Args:
-        model: see `openai_profile`, as are all others.
+        model: see `openai_profile`, also for all other arguments.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -239,7 +243,7 @@ def explorer_profile(  # noqa: PLR0913  all but the first by name
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A model as the host names it, and what the host knows of it."""
+    """A model as the host names it, with the host's data about it."""
 
     model: str | Model
     api_url: str | None
@@ -265,7 +269,7 @@ class _Named:
             check_kind("knowledge_cutoff", self.knowledge_cutoff, str, "a text")
 
     def known(self, profile: Profile) -> Profile:
-        """Put what the host knows of the model above what the catalog knows."""
+        """Return the profile with the host's data about the model, which has precedence over the catalog."""
         size, cutoff = self.context_window_size, self.knowledge_cutoff
         return replace(
             profile,
@@ -308,7 +312,7 @@ def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:
 
 
 def _key(ref: ModelRef, *, official: bool) -> str | None:
-    """Return the vendor's key for the vendor's address. No other address gets it."""
+    """Return the vendor's key for the vendor's own address. Other addresses do not get it."""
     keys = ApiKeys.of(os.environ)
     if not official:
         return keys.other

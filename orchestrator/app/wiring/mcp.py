@@ -1,4 +1,4 @@
-"""Makes the MCP servers of a run from the configuration: their sandboxes, their folders, what was approved of them."""
+"""Creates the MCP servers of a run from the configuration, with their sandboxes, folders and approvals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _KEY_CHARS = 8
 
 @dataclass(frozen=True, slots=True)
 class TriedServer:
-    """What a server offers. `about` is what it says of itself, in a line."""
+    """The result of testing a server. `about` is its description of itself, in one line."""
 
     about: str
     found: tuple[McpDefinition, ...]
@@ -53,11 +53,12 @@ class TriedServer:
 
 @dataclass(frozen=True, slots=True)
 class McpMaker:
-    """Makes the MCP servers' tools for one session, and transports to single servers.
+    """Creates the tools of MCP servers for one session, and transports to single servers.
 
     Attributes:
-        connect: opens connections to allowed hosts, in the place of those to public addresses.
-        person: who can be shown a page and asked; None where nobody is there.
+        connect: replaces the function that connects to allowed hosts; the default connects to public
+            addresses only.
+        person: shows pages and questions to a person; None if nobody is there.
     """
 
     config: McpConfig
@@ -67,26 +68,26 @@ class McpMaker:
 
     @property
     def runs_unconfined(self) -> bool:
-        """Whether a server is a program that runs as this user does."""
+        """Whether a server is a program that runs as this user without a sandbox."""
         places = (one.place for one in self.config.servers)
         return any(isinstance(one, ServerProgram) and not self._is_confined(one) for one in places)
 
     @property
     def approvals(self) -> ServerApprovals:
-        """What was approved on this machine."""
+        """The approvals on this machine."""
         return ServerApprovals(self.context.home.mcp / "approved.json")
 
     def __call__(self, tree: Path, clean: Callable[[str, str], str], emit: Emit) -> ForeignTools:
-        """Make them for a session on a work tree. Nothing is started yet."""
+        """Create the tools for a session on a working tree. No server is started yet."""
         setups = [McpSetup(one, self.transport(one, tree, emit)) for one in self.config.servers]
         ask = self.person.ask if self.person else None
         return McpTools(setups, self.approvals.of, emit, clean, ask)
 
     async def look(self, server: McpServer, tree: Path | None, emit: Emit) -> TriedServer:
-        """Start a server once, to see what it offers.
+        """Start a server once, to list its tools.
 
         Raises:
-            McpError: it does not answer.
+            McpError: the server does not answer.
             ConfigurationError: the file of approvals is damaged.
         """
 
@@ -110,10 +111,10 @@ class McpMaker:
     def transport(
         self, server: McpServer, tree: Path | None, emit: Emit
     ) -> Callable[[ServerReport], Transport]:
-        """Return what makes the transport to a server.
+        """Return the function that creates the transport to a server.
 
         Args:
-            tree: the repository that the server may read, if it may.
+            tree: the repository that the server may read, if it has this permission.
         """
         place = server.place
         if not isinstance(place, ServerProgram):
@@ -121,7 +122,7 @@ class McpMaker:
         return partial(_program, self.start(server.name, place, tree, emit))
 
     def start(self, name: str, place: ServerProgram, tree: Path | None, emit: Emit) -> ProgramStart:
-        """Return what starts a server that is a program."""
+        """Return the object that starts the program of a server."""
         settings = self.context.settings
         return ProgramStart(
             place,
@@ -137,13 +138,13 @@ class McpMaker:
 
 
 def open_mcp(context: BuildContext, person: PersonAtTerminal | None = None) -> McpMaker | None:
-    """Read which MCP servers there are; None if there is none.
+    """Read the configured MCP servers; return None if there are none.
 
     Args:
         person: see `McpMaker`.
 
     Raises:
-        ConfigurationError: a file makes no sense, or what speaks to servers is not installed.
+        ConfigurationError: a file is not valid, or the extra for MCP servers is not installed.
     """
     config = load_mcp(context.settings, context.environ)
     if not config.servers and not config.notices:
@@ -154,7 +155,7 @@ def open_mcp(context: BuildContext, person: PersonAtTerminal | None = None) -> M
 
 
 def check_installed() -> None:
-    """Refuse to go on without what speaks to servers.
+    """Check that the extra for MCP servers is installed.
 
     Raises:
         ConfigurationError: it is not installed.
@@ -164,7 +165,7 @@ def check_installed() -> None:
 
 
 def folder_name(server: str) -> str:
-    """Return a name for the server's own folder; no two servers have the same."""
+    """Return the unique name of a server's own folder."""
     plain = re.sub(r"[^a-z0-9-]", "_", server.lower())
     return plain if plain == server else f"{plain}-{hashlib.sha256(server.encode()).hexdigest()[:_KEY_CHARS]}"
 
@@ -183,7 +184,7 @@ def _remote(server: McpServer, person: PersonAtTerminal | None, voice: ServerRep
 def _find_sandbox(
     program: ServerProgram, settings: Settings, tree: Path | None, connect: Connect | None
 ) -> Sandbox:
-    """Find a sandbox with what this server alone is granted."""
+    """Find a sandbox with the permissions of this server only."""
     from orchestrator.engine.environments.sandbox.find import find_sandbox
 
     shown = (str(tree),) if program.repository and tree else ()

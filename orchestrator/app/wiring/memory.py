@@ -1,4 +1,4 @@
-"""Makes the memory of this machine from the settings, and what a cycle learns and recalls."""
+"""Creates the memory of this machine from the settings, and the embedder that searches it."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ _SECONDS = 60.0
 
 
 def memory_file(home: Home, repository: str = "") -> Path:
-    """The file of what is remembered on this machine: each repository has its own.
+    """Return the memory file on this machine. Each repository has its own.
 
     Args:
-        repository: its label (`Site.label`); empty for what is about no repository.
+        repository: label of the repository (`Site.label`); empty for memories of no repository.
     """
     return home.memories / f"{address_key(repository_key(repository))}.db" if repository else home.memory
 
 
 @dataclass(frozen=True, slots=True)
 class FolderMemory:
-    """Whether a person lets conversations in a folder have the memory of the repository that it says it is a clone of.
+    """A person's decision whether conversations in a folder may use the memory of the folder's origin.
 
-    What the folder says alone counts for nothing: whoever made it could name any repository.
+    The folder's own statement about its origin is no proof: its author could name any repository.
 
     Attributes:
-        repository: its label (`Site.label`).
+        repository: label of the origin (`Site.label`).
     """
 
     home: Home
@@ -57,14 +57,14 @@ class FolderMemory:
 
     @property
     def is_allowed(self) -> bool | None:
-        """What the person said; None where nobody was asked."""
+        """The person's decision; None if nobody was asked."""
         try:
             return self._path.read_text(encoding="utf-8") == _ALLOWED
         except (OSError, ValueError):
             return None
 
     def decide(self, *, is_allowed: bool) -> None:
-        """Keep what the person said.
+        """Store the person's decision.
 
         Raises:
             ConfigurationError: it cannot be written.
@@ -81,20 +81,20 @@ class FolderMemory:
 
 
 class LazyMemory:
-    """Opens a memory when it is asked for first: most runs have nothing to remember."""
+    """Opens a memory at its first use, because most runs have nothing to remember."""
 
     def __init__(self, open_it: Callable[[], LongTermMemory]) -> None:
         self._open = open_it
         self._opened: LongTermMemory | None = None
 
     def __call__(self) -> LongTermMemory:
-        """The memory, open."""
+        """Return the memory. Open it if necessary."""
         if self._opened is None:
             self._opened = self._open()
         return self._opened
 
     async def aclose(self) -> None:
-        """Close what was opened."""
+        """Close the memory if it is open."""
         if self._opened is not None:
             await self._opened.aclose()
 
@@ -102,14 +102,14 @@ class LazyMemory:
 def open_memory(
     context: BuildContext, repository: str = "", redactor: Redactor | None = None
 ) -> LongTermMemory:
-    """Open the memory, and make its file where there is none.
+    """Open the memory. Create its file if there is none.
 
     Args:
         repository: see `memory_file`.
-        redactor: takes secrets out of what is remembered; None knows those of the environment.
+        redactor: removes secrets from memories; None for the secrets of the environment.
 
     Raises:
-        ConfigurationError: the server of embeddings cannot be asked as it is configured.
+        ConfigurationError: the embeddings server cannot be used as configured.
         MemoryStoreError: the file cannot be used.
     """
     from orchestrator.engine.memory.memory import LongTermMemory
@@ -122,12 +122,12 @@ def open_memory(
 
 
 def choose_embedder(context: BuildContext) -> Embedder:
-    """Make the embedder that the settings name: a server's, else this machine's where the extra is installed.
+    """Create the embedder of the settings: a server's, or this machine's if the extra is installed.
 
     Without both, words are compared by their letters.
 
     Raises:
-        ConfigurationError: a model is named that needs a server or the extra, or the address is none.
+        ConfigurationError: the model needs a server or the extra, or the address is not valid.
     """
     from orchestrator.engine.memory.embedding import ServerEmbedder
     from orchestrator.engine.models.transport import HttpOptions, JsonServer
@@ -149,7 +149,7 @@ def choose_embedder(context: BuildContext) -> Embedder:
 
 
 def _price(url: str, model: str, usage: Usage) -> float | None:
-    """A server on this machine costs nothing."""
+    """Return the price of a request to an embeddings server. A server on this machine costs nothing."""
     from orchestrator.engine.models.catalog import price_usd
 
     return 0.0 if is_loopback(urlsplit(url).hostname or "") else price_usd(url, model, usage)
@@ -172,9 +172,10 @@ def _without_server(model: str | None) -> Embedder:
 
 
 def _key(context: BuildContext, url: str) -> str | None:
-    """The key for this server: its own, OpenAI's at OpenAI, or that of the model where both are one server.
+    """Return the key for an embeddings server.
 
-    None goes over a plain connection to another machine, but the server's own.
+    It is the server's own key, OpenAI's key for OpenAI, or the model's key if both are the same server. Only
+    the server's own key is sent over a plain connection to another machine.
     """
     host, keys = urlsplit(url).hostname or "", context.keys
     if keys.embedding:

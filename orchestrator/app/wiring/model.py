@@ -1,4 +1,4 @@
-"""Which models answer, at which address, with which key, and what their replies cost."""
+"""Chooses the models, with their addresses, keys and prices."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ KEY_OF = {
 
 @dataclass(frozen=True, slots=True)
 class AddressedModel:
-    """A model that the configuration names, where it is asked, and the key that goes there."""
+    """A configured model with its server's address, and the key for that address."""
 
     ref: ModelRef
     api_url: str
@@ -64,12 +64,12 @@ class AddressedModel:
 
     @property
     def wire(self) -> Wire:
-        """Its protocol."""
+        """The model's protocol."""
         return wire_of(self.ref, self.api_url)
 
 
 def first_named(context: BuildContext) -> AddressedModel:
-    """Return the first model that is asked. Of a recorded run, the name of `ref` is the run's.
+    """Return the first model to ask. For a recorded run, `ref` has the run's name.
 
     Raises:
         ConfigurationError: no model is named, or a key is missing.
@@ -86,17 +86,17 @@ def first_named(context: BuildContext) -> AddressedModel:
 
 
 def fallback_named(context: BuildContext, text: str, first: AddressedModel) -> AddressedModel:
-    """Return the model that a `--fallback-model` names.
+    """Return the model of one `--fallback-model`.
 
     Raises:
-        ConfigurationError: it names none, or a key is missing.
+        ConfigurationError: the text names no model, or a key is missing.
     """
     ref, api_url = _fallback_address(text, first.ref, first.api_url, context.settings.api_url)
     return AddressedModel(ref, api_url, _key(context, ref, api_url))
 
 
 def name_in_journals(settings: Settings) -> str | None:
-    """Return what journals call the first model; None if only its server knows.
+    """Return the name of the first model in journals; None if only its server knows the name.
 
     Raises:
         ConfigurationError: no model is named.
@@ -116,10 +116,10 @@ def _addressed(context: BuildContext, ref: ModelRef) -> AddressedModel:
 
 
 def _fallback_address(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
-    """Return a fallback model and its address. With the first one's provider it has the first one's address."""
+    """Return a fallback model and its address. A model of the first one's provider uses the same address."""
     ref = model_at(first.provider, text, official=is_official(at)) if api_url else parse_model(text)
     if ref.provider in UNCONNECTED:
-        raise ConfigurationError("a recorded run or an echo cannot stand in for a model")
+        raise ConfigurationError("a recorded run or an echo cannot be a fallback: name a model")
     if ref.provider is Provider.OPENAI:
         other_server = _host(at) != _host(OFFICIAL_URLS[Provider.OPENAI])
         chats_there = first.provider is Provider.OPENAI_CHAT and other_server
@@ -128,7 +128,7 @@ def _fallback_address(text: str, first: ModelRef, at: str, api_url: str | None) 
 
 
 def wire_of(ref: ModelRef, api_url: str) -> Wire:
-    """Return the protocol that a model speaks at an address."""
+    """Return the protocol of a model at an address."""
     match ref.provider:
         case Provider.ANTHROPIC:
             from orchestrator.engine.models.anthropic.encode import AnthropicWire
@@ -149,7 +149,7 @@ def wire_of(ref: ModelRef, api_url: str) -> Wire:
 
 
 def _reference(settings: Settings) -> ModelRef:
-    """Return the model's provider and name; `openai` becomes the protocol that the address speaks."""
+    """Return the model's provider and name. `openai` is replaced by the protocol of the address."""
     model, api_url = settings.model, settings.api_url
     if model is None and api_url is None:
         raise ConfigurationError(
@@ -170,10 +170,10 @@ def _reference(settings: Settings) -> ModelRef:
 
 
 def _key(context: BuildContext, ref: ModelRef, api_url: str) -> str | None:
-    """Return the key for this address: the vendor's at its own address, else the one for other servers.
+    """Return the key for this address: the vendor's for its own address, else the one for other servers.
 
-    `OPENAI_API_KEY` also goes to another server that the user named, as with the vendor's own
-    client, but never over a plain connection to another machine.
+    `OPENAI_API_KEY` is also sent to another server that the user named, as the vendor's own client does, but
+    never over a plain connection to another machine.
     """
     official = _host(api_url) == _host(OFFICIAL_URLS[ref.provider])
     vendor: str | None = getattr(context.keys, KEY_OF[ref.provider])
@@ -197,23 +197,24 @@ CAPS_IN_USD = ("max_usd", "max_usd_per_task", "max_usd_per_day", "max_usd_per_re
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """A model, and what its replies cost: USD, or None where that is not known.
+    """A model with the price function and the known properties of its replies.
 
-    With fallback models, `price` of a reply's own `Usage` object is that of the model which gave the
-    reply; of any other `Usage`, as in a worst case before a request, it is the highest of all.
+    `price` returns US dollars, or None if the price is unknown. With fallback models, the price of a reply's
+    own `Usage` object is that of the model which gave the reply. For any other `Usage`, such as a worst case
+    before a request, it is the highest of all models.
 
     Attributes:
-        ref: its provider and name; None for prepared replies. The first one's, where there are fallbacks.
-        api_url: where it is asked.
-        other: makes another model of the same provider, by name.
-        reply_tokens: the longest reply, as far as the catalog knows it; the longest of all with fallbacks.
-        reasoning: it takes a reasoning effort, as far as that is known; with fallbacks, one of all does.
-        streaming: its replies can be had in pieces; with fallbacks, those of all.
-        images: it is known to read pictures; with fallbacks, all of them are.
-        window: how many tokens it can read, where that is known; with fallbacks, the fewest of all.
-        is_small: it is known to have few parameters; with fallbacks, all of them are.
-        tests: of a recorded run, what was said of the tests in it.
-        foreign: of a recorded run, the tools of others and what they answered.
+        ref: provider and name of the first model; None for prepared replies.
+        api_url: address of the server.
+        other: creates another model of the same provider, by name.
+        reply_tokens: maximum reply in tokens, if the catalog has it; the highest of all models.
+        reasoning: whether a reasoning effort is accepted, if known; with fallbacks, by any model.
+        streaming: whether replies can be streamed; with fallbacks, by all models.
+        images: whether the model is known to read pictures; with fallbacks, all models.
+        window: context window in tokens, if known; the smallest of all models.
+        is_small: whether the model is known to have few parameters; with fallbacks, all models.
+        tests: recorded test results, for a recorded run.
+        foreign: recorded foreign tools and their results, for a recorded run.
     """
 
     model: Model
@@ -232,11 +233,11 @@ class ChosenModel:
 
 
 def choose_model(context: BuildContext) -> ChosenModel:
-    """Build the model that the configuration names, with its fallbacks.
+    """Create the configured model, with its fallbacks.
 
     Raises:
-        ConfigurationError: no model is named, a key is missing, or a cap in USD is set for a model whose
-            price is unknown.
+        ConfigurationError: no model is named, a key is missing, or a limit in US dollars is set for a model
+            whose price is unknown.
         JournalError: `replay:RUN` names no run.
     """
     named = first_named(context)
@@ -261,7 +262,10 @@ def _ask(context: BuildContext, named: AddressedModel) -> ChosenModel:
 
 
 def _is_small(settings: Settings, named: AddressedModel) -> bool:
-    """Say whether the model is known to be small. If its name does not say, a server on this machine is asked."""
+    """Return whether the model is known to be small.
+
+    If its name does not show it, a server on this machine is asked.
+    """
     from orchestrator.engine.models.listing import parameters_served
 
     name, address = named.ref.name, named.api_url
@@ -272,7 +276,7 @@ def _is_small(settings: Settings, named: AddressedModel) -> bool:
 
 
 def _fallbacks(context: BuildContext, first: ChosenModel, at: AddressedModel) -> list[ChosenModel]:
-    """Build the fallback models, each with its own key."""
+    """Create the fallback models, each with its own key."""
     found: list[ChosenModel] = []
     for text in context.settings.fallback_model:
         try:
@@ -284,7 +288,7 @@ def _fallbacks(context: BuildContext, first: ChosenModel, at: AddressedModel) ->
 
 def _checked_fallback(context: BuildContext, named: AddressedModel, before: list[ChosenModel]) -> ChosenModel:
     if any((named.ref, named.api_url) == (one.ref, one.api_url) for one in before):
-        raise ConfigurationError("the same model is named before it")
+        raise ConfigurationError("the same model is named before: leave it out here")
     chosen = _ask(context, named)
     _check_price(context.settings, chosen, f"{named.ref}", "leave it out")
     return chosen
@@ -319,10 +323,10 @@ def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
 def connected(
     named: AddressedModel, read_seconds: float, clock: Clock, on_wait: OnWait | None
 ) -> ChosenModel:
-    """Make a model that speaks its provider's protocol. Nothing is opened before the first request.
+    """Create a model that speaks its provider's protocol. No connection is opened before the first request.
 
     Args:
-        read_seconds: the longest silence of the server.
+        read_seconds: maximum silence of the server.
     """
     from orchestrator.engine.models.transport import HttpModel, HttpOptions
 
@@ -354,7 +358,7 @@ def connected(
 
 
 def replayed(run: str, home: Home) -> ChosenModel:
-    """Make a model that repeats the replies of a recorded run, at no cost.
+    """Create a model that repeats the replies of a recorded run, at no cost.
 
     Raises:
         JournalError: there is no such run, or it has no replies.
@@ -374,7 +378,7 @@ def replayed(run: str, home: Home) -> ChosenModel:
 
 
 def echo_model() -> ChosenModel:
-    """Make the model that answers with what it was told, at no cost."""
+    """Create a model that repeats its input, at no cost."""
     from orchestrator.engine.models.echo import EchoModel
 
     return ChosenModel(EchoModel(), lambda _usage: 0.0)

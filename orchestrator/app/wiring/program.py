@@ -1,4 +1,4 @@
-"""From the command line's choices to a program that runs one cycle after the other."""
+"""Builds the program that runs consecutive cycles, from the command line's options."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ if TYPE_CHECKING:
 
 _HOLD_SECONDS = 60.0
 _CYCLES_A_SCRATCH = 100
-"""The folder for hidden refs grows with each fetch, and is made anew after so many cycles."""
+"""Cycles after which the folder for hidden refs is created anew, because it grows with each fetch."""
 
 
 class EventBus:
-    """An `Emit` that passes events to the journal of the cycle that runs, to traces, and to the view of the whole run.
+    """An `Emit` that passes events to the journal of the current cycle, to traces, and to the run's view.
 
-    Where the journal cannot be written, the round that is paid for is still carried out.
+    If the journal cannot be written, the round that is already paid for is still completed.
 
     Attributes:
-        error: why the journal could not be written any further, if it could not.
-        on_step: told where a step of a cycle begins, before anybody else hears of it.
+        error: why the journal cannot be written any more, if so.
+        on_step: called at the beginning of each step of a cycle, before all other listeners.
     """
 
     def __init__(self, view: Emit) -> None:
@@ -92,15 +92,15 @@ class EventBus:
         self._stop: Stop | None = None
 
     def record(self, journal: Emit, stop: Stop) -> None:
-        """Write events to this journal from now on. The first failure asks for an end after the round."""
+        """Write events to this journal from now on. The first failure requests a stop after the round."""
         self._journal, self._stop, self.error = journal, stop, None
 
     def trace(self, tracing: Tracing | None, chosen: ChosenModel) -> None:
-        """Make spans from the events that follow, if traces are sent."""
+        """Create spans from the following events, if traces are sent."""
         self._spans = tracing.follow(chosen.api_url) if tracing is not None else None
 
     def forget(self) -> None:
-        """Write to no journal any more."""
+        """Stop writing to the journal."""
         self._journal = self._stop = None
 
     def __call__(self, event: Event) -> None:
@@ -121,7 +121,7 @@ class EventBus:
 
 @dataclass(slots=True)
 class Program:
-    """Runs one cycle of a run after the other. `stop` is how a person asks for the end."""
+    """Runs the consecutive cycles of a run. `stop` is the person's request to end."""
 
     shared: RunParts
     bus: EventBus
@@ -135,11 +135,14 @@ class Program:
         self.bus.on_step = self.shared.site.forge.begin_step
 
     async def cycle(self, assignment: Assignment = Assignment()) -> CycleResult:  # noqa: B008  a frozen value
-        """Run one cycle with a journal of its own, on a clone of its own. A look that found a task leaves none."""
+        """Run one cycle on its own clone, with its own journal.
+
+        A cycle that only finds a task for another one (`Outcome.FOUND`) leaves no journal.
+        """
         context, redact = self.shared.context, self.shared.safeguards.redactor.redact
         run = assignment.run or new_run_id(context.clock.now(), random.SystemRandom())
         folder = create_run_folder(context.home, run)
-        # A new folder: whoever has its lock only looks, and is on a busy machine.
+        # The folder is new, so another holder of its lock only looks at it. On a busy machine that may take a while.
         with (
             lock_run(folder, seconds=_HOLD_SECONDS),
             JournalWriter(folder, redact, context.clock) as journal,
@@ -154,7 +157,7 @@ class Program:
         return result
 
     async def _tidy(self) -> None:
-        """Remove what grows with every cycle, now that no claim is held."""
+        """Remove data that grows with every cycle. Called when no claim is held."""
         self._cycles += 1
         if self._records is not None and self._cycles % _CYCLES_A_SCRATCH == 0:
             try:
@@ -163,16 +166,16 @@ class Program:
                 self.bus.view(Warned(f"the folder of the hidden refs could not be removed: {error}"))
 
     def forget(self) -> None:
-        """Let the next cycle try again what this process has tried before."""
+        """Allow the next cycle to try again what this process has tried before."""
         self.shared.memory.forget()
 
     @property
     def attempted(self) -> set[str]:
-        """What is not tried again before `forget`; it may be changed between two cycles."""
+        """Keys of the tasks not to be tried again before `forget`. It may be changed between two cycles."""
         return self.shared.memory.attempted
 
     async def close(self) -> None:
-        """Close connections, and remove folders."""
+        """Close connections and remove folders."""
         await self.shared.chosen.model.aclose()
         if self.shared.long_term is not None:
             await self.shared.long_term.aclose()
@@ -187,7 +190,7 @@ class Program:
         """Open the hidden refs of the remote once. A dry run only reads them.
 
         Raises:
-            ForgeError: the address of the repository could not be asked.
+            ForgeError: the forge did not return the repository's address.
         """
         if self._records is None:
             context = self.shared.context
@@ -195,7 +198,7 @@ class Program:
         return self._records
 
     def start(self, run: str, folder: Path, assignment: Assignment = Assignment()) -> CycleStart:  # noqa: B008
-        """Return what the cycle `run` begins with. Nothing is contacted."""
+        """Return the first parts of the cycle `run`. Nothing is contacted."""
         forge = self.shared.site.forge
         if self._rules_file is None:
             self._rules_file = RulesFile(forge, LOCAL_FILE)
@@ -217,13 +220,13 @@ class Program:
         return self.parts(run, folder, settings, only), notes
 
     def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
-        """Return the settings, as strict as the repository's own file makes them, and notes on that file."""
+        """Return the settings tightened by the repository's own file, and notes about that file."""
         if text is None:
             return self.shared.settings, []
         return tightened(self.shared.settings, text, f"{LOCAL_FILE} of {self.shared.site.label}")
 
     def parts(self, run: str, folder: Path, settings: Settings, only: str = "") -> CycleParts:
-        """Return what the cycle `run` works with, under these settings; `only` is the key of its only task."""
+        """Return the parts of the cycle `run` under these settings. `only` is the key of its only task."""
         shared = replace(self.shared, request=replace(self.shared.request, only=only))
         return make_parts(shared, self.hidden_refs, run, folder, settings)
 
@@ -234,7 +237,7 @@ _KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a person asks of `run`, beside the settings."""
+    """The request of a person to `run`, apart from the settings."""
 
     repository: str | None = None
     issue: int | None = None
@@ -255,16 +258,16 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     clock: Clock | None = None,
     tracing: Tracing | None = None,
 ) -> Program:
-    """Read the configuration and build everything that a run needs.
+    """Read the configuration and build what a run needs.
 
     Args:
-        stop: how a person asks for the end, and how long is waited for others; None is a new one that waits.
+        stop: the person's request to end, and the limit on waiting for other machines; None for a new one.
         tracing: sends the traces of this process; None if none are sent.
 
     Raises:
-        ConfigurationError: something that the person asked for cannot be done as asked.
-        JournalError: the run to be replayed is missing or damaged.
-        WorkspaceError: the folder named is no git repository.
+        ConfigurationError: the configuration or the request cannot be used.
+        JournalError: the run to replay is missing or damaged.
+        WorkspaceError: the named folder is no git repository.
     """
     bus = EventBus(view)
     context = BuildContext.of(flags, environ, cwd, emit=bus, stop=stop, clock=clock, tracing=tracing)
@@ -277,22 +280,22 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
 
         request = _as_recorded(request, context)
         chosen = choose_model(context)
-    # A run that is replayed or shown asks no server.
+    # A replayed run and the demo ask no server.
     return assemble(request, context, bus, chosen, is_alone=request.demo)
 
 
 def assemble(
     request: RunRequest, context: BuildContext, bus: EventBus, chosen: ChosenModel, *, is_alone: bool
 ) -> Program:
-    """Build what a run needs, for a model that was chosen.
+    """Build what a run needs, for a chosen model.
 
     Args:
-        bus: gets what `context.emit` gets.
-        is_alone: it has no web tools, no memory and no MCP servers, whatever is configured.
+        bus: receives the events of `context.emit`.
+        is_alone: whether to leave out web tools, memory and MCP servers, whatever is configured.
 
     Raises:
-        ConfigurationError: something that the person asked for cannot be done as asked.
-        WorkspaceError: the folder named is no git repository.
+        ConfigurationError: the configuration or the request cannot be used.
+        WorkspaceError: the named folder is no git repository.
     """
     if not request.repository:
         raise ConfigurationError(
@@ -303,7 +306,7 @@ def assemble(
     mcp = open_servers(context) if chosen.foreign is None and not is_alone else None
     redactor = Redactor([*secret_values(context.environ), *(mcp.config.secrets if mcp else ())])
     guards = GuardMaker(redactor)
-    guards(settings)  # a rule that makes no sense is said now
+    guards(settings)  # report an invalid rule now
     tell_notices(context, mcp.config.notices if mcp else ())
     refuse_tracing(settings, others=mcp is not None and mcp.runs_unconfined)
     site = choose_site(request.repository, context, writes=not request.dry_run)
@@ -318,15 +321,15 @@ def assemble(
         mcp=mcp,
     )
     if shared.long_term is not None and settings.memory:
-        shared.long_term()  # what is wrong with it is said now
+        shared.long_term()  # report problems with the memory now
     return Program(shared, bus)
 
 
 def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) -> LongTermMemory:
-    """Open the memory for a session, and tell where the model can only compare words.
+    """Open the memory for a session, and emit a warning if it can only compare words.
 
     Raises:
-        ConfigurationError: the server of embeddings cannot be asked as it is configured.
+        ConfigurationError: the embeddings server cannot be used as configured.
         MemoryStoreError: the file cannot be used.
     """
     from orchestrator.engine.memory.memory import LEXICAL
@@ -345,13 +348,13 @@ def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) 
 
 
 def open_servers(context: BuildContext, person: PersonAtTerminal | None = None) -> McpMaker | None:
-    """Read which MCP servers there are, if a person named any.
+    """Read the MCP servers; return None if none are configured.
 
     Args:
-        person: whom servers may show a page and ask; None where nobody is there.
+        person: shows pages and questions of servers to a person; None if nobody is there.
 
     Raises:
-        ConfigurationError: a file makes no sense, or what speaks to servers is not installed.
+        ConfigurationError: a file is not valid, or the extra for MCP servers is not installed.
     """
     settings = context.settings
     if not (context.loaded.has_servers or settings.mcp_config or settings.mcp_unconfined):
@@ -362,7 +365,7 @@ def open_servers(context: BuildContext, person: PersonAtTerminal | None = None) 
 
 
 def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
-    """Tell what a person should know of the configuration."""
+    """Emit the configuration's notices for the person as warnings."""
     for notice in (*context.loaded.notices, *more):
         context.emit(Warned(notice))
     if found := open_rules(context.settings):
@@ -375,10 +378,10 @@ def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequ
 
 
 def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
-    """Find the task that the person named. `--task` takes its key as well.
+    """Return the task that the person named. `--task` accepts a task's key as well.
 
     Raises:
-        ConfigurationError: this machine does not know the text with that key.
+        ConfigurationError: this machine does not know the text of the task with that key.
     """
     key = (request.text or "").strip()
     kind, _, rest = key.partition("-") if _KEY.fullmatch(key) else ("", "", "")
@@ -391,7 +394,7 @@ def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
             known = tasks_taken(home, label).get(key)
             if known is None:
                 raise ConfigurationError(
-                    f"no run on this machine worked on {key}: give its words with --task"
+                    f"no run on this machine worked on {key}: give the text of the task with --task"
                 )
             return TaskSelection(text=known.body or known.title)
         case _:
@@ -399,7 +402,7 @@ def select_task(request: RunRequest, home: Home, label: str) -> TaskSelection:
 
 
 def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
-    """For `replay:RUN`, take the repository and the task from that run if the person named none."""
+    """Complete the request for `replay:RUN` with the repository and the task of that run, if none is named."""
     model = context.settings.model or ""
     if not model.startswith(_REPLAY) or (request.repository and (request.issue or request.text)):
         return request
@@ -414,7 +417,7 @@ def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
 
 
 def typed_repository(label: str) -> str:
-    """Turn a repository's name in a journal into a `--repo` that no folder of the same name can hide."""
+    """Convert a repository's name in a journal to a `--repo` value that never means a folder of that name."""
     return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label
 
 
@@ -423,7 +426,7 @@ _DEMO_AUTHOR = Identity("Ada", "ada@example.com")
 
 
 def as_demo(loaded: Loaded) -> Loaded:
-    """Replace the options for which the demo's replies were not prepared."""
+    """Replace the options that do not match the demo's prepared replies."""
     update = {
         "contract": "json-plan",
         "profile": None,

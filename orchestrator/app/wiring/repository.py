@@ -1,4 +1,4 @@
-"""Which repository --repo names, its forge, the credential that goes there, and its tasks."""
+"""The repository that `--repo` names, with its forge, its credential and its tasks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What git clones: an address, and the branch to start from and to propose to."""
+    """The address that git clones, and the branch to start from and to propose to."""
 
     url: str
     branch: str
@@ -72,11 +72,11 @@ class Site:
     """A repository with its forge.
 
     Attributes:
-        source: asked for once a cycle, because a repository may move.
-        credential: what git shows to the server, or None.
-        is_local: a folder plays the forge: nobody reviews there.
-        label: what people and journals call the repository, however it was typed.
-        origin: of a repository on disk, where it was cloned from; empty if that is not known.
+        source: returns the source; called once per cycle, because a repository may move.
+        credential: credential that git sends to the server, or None.
+        is_local: whether a folder serves as the forge, where nobody reviews.
+        label: name of the repository in messages and journals, however it was typed.
+        origin: address that a repository on disk was cloned from; empty if it is not known.
     """
 
     forge: Forge
@@ -88,22 +88,22 @@ class Site:
 
 
 def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site:
-    """Build the forge that `--repo` names.
+    """Create the forge of the repository that `--repo` names.
 
     Args:
         writes: whether the run will push and open pull requests.
 
     Raises:
-        ConfigurationError: it names nothing, the folder is no git repository, a token may not be sent there,
-            or there is none to write with.
-        GitMissingError: there is no git.
+        ConfigurationError: nothing is named, the folder is no git repository, a token may not be sent to the
+            server, or there is no token to write with.
+        GitMissingError: git is not installed.
     """
     place = parse_place(repository, context.settings.github_url)
     if isinstance(place, OnDisk):
         return _local_site(place, context)
     known = credential_for(place.server, context)
     if writes and known.auth is None:
-        # Said before anything is paid for: the push would fail at the end.
+        # Report it before anything is paid for: the push would fail at the end.
         raise ConfigurationError(known.missing)
     return _on_github(place, known, context)
 
@@ -125,7 +125,7 @@ def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) ->
     def on_unreadable(text: str) -> None:
         context.emit(Warned(text))
 
-    # What GitHub asks for is no rule of a server on this machine.
+    # GitHub asks for a pause between writing requests; a server on this machine does not.
     is_here = is_loopback(urlsplit(place.server).hostname or "")
     pacing = 0.0 if is_here else 1.0
     timing = CallTiming(context.clock, context.stop.sleep, on_wait, on_unreadable, pacing_seconds=pacing)
@@ -153,9 +153,9 @@ class HostCredential:
     """The credential for one server.
 
     Attributes:
-        auth: None without a credential.
-        variable: where a token for it is set.
-        missing: what to do where a token is needed and there is none.
+        auth: the credential; None if there is none.
+        variable: environment variable of a token for the server.
+        missing: message for the case that a token is needed and there is none.
     """
 
     auth: GitHubAuth
@@ -164,7 +164,7 @@ class HostCredential:
 
 
 def credential_for(server: str, context: BuildContext) -> HostCredential:
-    """Decide which credential a server may see. Nothing else decides this.
+    """Return the credential that a server may receive. No other code decides this.
 
     ===============================================  ===============================================
     credential                                       goes to
@@ -177,10 +177,10 @@ def credential_for(server: str, context: BuildContext) -> HostCredential:
     ===============================================  ===============================================
 
     Args:
-        server: its web address, from the configuration or from `--repo`.
+        server: web address of the server, from the configuration or from `--repo`.
 
     Raises:
-        ConfigurationError: an address is none, or the App has no key.
+        ConfigurationError: an address is not valid, or the App has no key.
     """
     from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 
@@ -234,7 +234,7 @@ def _named(branch: str | None, repository: str) -> str:
 
 
 class _Gone:
-    """Stands for git where the repository is gone."""
+    """Replaces git for a repository that no longer exists."""
 
     def heads(self) -> tuple[str | None, dict[str, str]]:
         return None, {}
@@ -247,9 +247,9 @@ class _Gone:
 
 
 def local_forges(home: Home, repository: str | None, clock: Clock) -> list[LocalForge]:
-    """Return the local forges that have something to list, or only the one of a named repository.
+    """Return the local forges that have something to list, or only that of a named repository.
 
-    A repository that is gone keeps its pull requests and questions; none of them is merged then.
+    A repository that no longer exists keeps its pull requests and questions; none of them counts as merged.
 
     Raises:
         ConfigurationError: `repository` is no folder.
@@ -279,17 +279,17 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
 
 @dataclass(frozen=True, slots=True)
 class OnGitHub:
-    """A repository on GitHub or on an Enterprise server, whose web address is `server`."""
+    """A repository on GitHub or on a GitHub Enterprise server. `server` is the server's web address."""
 
     server: str
     name: str
 
     @property
     def label(self) -> str:
-        """What people and journals call it, wherever and however it was typed.
+        """The repository's name in messages and journals, wherever and however it was typed.
 
         Raises:
-            ConfigurationError: the server's address is none.
+            ConfigurationError: the server's address is not valid.
         """
         api = api_url_for(self.server)
         host = git_host_of(api)
@@ -301,10 +301,10 @@ class OnDisk:
     """A repository in a folder.
 
     Attributes:
-        path: what is cloned: the top of a work tree, or a bare repository.
-        home: the repository itself, the same for all of its work trees.
-        origin: the address that it was cloned from, without a credential; empty if there is none.
-        is_repository: whether git knows a repository for it at all.
+        path: folder to clone: the top of a working tree, or a bare repository.
+        home: the repository itself, the same for all of its working trees.
+        origin: address that it was cloned from, without a credential; empty if there is none.
+        is_repository: whether the folder is in a git repository.
     """
 
     path: Path
@@ -314,18 +314,18 @@ class OnDisk:
 
     @property
     def label(self) -> str:
-        """What people and journals call it, wherever and however it was typed."""
+        """The repository's name in messages and journals, wherever and however it was typed."""
         return str(self.home)
 
 
 def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
-    """Tell what a `--repo` value names. A folder that exists wins over `owner/name`.
+    """Return the repository that a `--repo` value names. An existing folder has precedence over `owner/name`.
 
-    This is the one answer to "which repository is this?": `label` goes into journals, and
-    `core.repositories.repository_key` of it is what pauses, failures and pull requests are kept by.
+    No other code decides which repository a text means. `label` is its name in journals, and
+    `core.repositories.repository_key` of the label is the key of pauses, failures and pull requests.
 
     Raises:
-        ConfigurationError: it is none of the three.
+        ConfigurationError: the value is no folder, no URL and no `owner/name`.
     """
     if not text.strip():
         raise ConfigurationError("--repo is empty: name owner/name, a URL, or a folder")
@@ -347,7 +347,10 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
 
 
 def label_of(text: str, github_url: str) -> str:
-    """Return what journals call the repository that `--repo` names; a repository that is gone keeps its typed name."""
+    """Return the name in journals of the repository that `--repo` names.
+
+    A repository that no longer exists keeps its typed name.
+    """
     try:
         return parse_place(text, github_url).label
     except PullwrightError:
@@ -355,7 +358,7 @@ def label_of(text: str, github_url: str) -> str:
 
 
 def place_of(folder: Path) -> OnDisk:
-    """Return the repository that a folder is, or lies in; the folder itself where there is none, or no git."""
+    """Return the repository that contains a folder; the folder itself without a repository or without git."""
     try:
         return _on_disk(folder)
     except PullwrightError:
@@ -363,16 +366,19 @@ def place_of(folder: Path) -> OnDisk:
 
 
 def proposal_place(here: OnDisk, github_url: str) -> str:
-    """Return what `--repo` would name for the repository that takes a folder's proposals.
+    """Return the `--repo` value for the repository that receives a folder's proposals.
 
-    It is the folder's remote `origin` if that is on GitHub or on the configured server, and the folder's own
-    repository where it has none, or was cloned from another folder.
+    It is the folder's remote `origin` if that is on GitHub or on the configured server. It is the folder's
+    own repository if there is no remote, or if the remote is another folder.
 
     Raises:
-        ConfigurationError: the folder is in no repository, or its remote is on a server that nobody said is GitHub.
+        ConfigurationError: the folder is in no repository, or its remote is on a server not configured as
+            GitHub.
     """
     if not here.is_repository:
-        raise ConfigurationError(f"{here.path} is in no git repository: /pr proposes what was changed in one")
+        raise ConfigurationError(
+            f"{here.path} is in no git repository: /pr proposes changes in a repository only"
+        )
     origin = here.origin
     if "://" not in origin and not SSH_ADDRESS.fullmatch(origin):
         return str(here.path)
@@ -381,23 +387,23 @@ def proposal_place(here: OnDisk, github_url: str) -> str:
         return str(here.path)
     if api_url_for(place.server) not in {DEFAULT_API_URL, api_url_for(github_url)}:
         raise ConfigurationError(
-            f"the folder was cloned from {origin}, and nobody said that this is GitHub: begin with --github-url "
-            f"{place.server}, or name where to propose with /pr --repo"
+            f"the folder was cloned from {origin}, which is not configured as a GitHub server: start with --github-url "
+            f"{place.server}, or name another repository with /pr --repo"
         )
     return origin
 
 
 def host_of_server(web: str) -> str:
-    """Return the host that git contacts for a server, by its web address.
+    """Return the host that git contacts for a server's web address.
 
     Raises:
-        ConfigurationError: the address is none.
+        ConfigurationError: the address is not valid.
     """
     return git_host_of(api_url_for(web))
 
 
 def cloned_from(place: OnDisk, github_url: str) -> str:
-    """Return the label of the repository on GitHub that a folder says it is a clone of; empty where it says none."""
+    """Return the label of the repository on GitHub that a folder names as its origin; empty if there is none."""
     try:
         origin = parse_place(place.origin, github_url)
     except PullwrightError:
@@ -413,7 +419,7 @@ def _named_folder(path: str, text: str) -> OnDisk:
 
 
 def _on_disk(folder: Path) -> OnDisk:
-    """Find the repository that a folder is, or lies in. Whoever opens it says if there is none."""
+    """Find the repository that contains a folder. If there is none, opening it raises the error."""
     from orchestrator.bot.git.local import locate
 
     found = locate(folder)
@@ -453,7 +459,7 @@ class OpenTasks:
         """Record a decision for the digest.
 
         Raises:
-            JournalError: it cannot be written.
+            JournalError: the decision cannot be written.
         """
         from orchestrator.bot.journal.digest import PersonDecision, note_decision
 
@@ -469,7 +475,7 @@ class OpenTasks:
         for run in open_runs(self.home):
             ours = run.start is not None and same_repository(run.start.repository, self.label)
             if ours and run.task is not None and run.task.key == key:
-                with suppress(JournalError), lock_run(run.folder):  # else another process is at it
+                with suppress(JournalError), lock_run(run.folder):  # a locked one belongs to a live process
                     end = {
                         "outcome": "interrupted",
                         "run": run.id,
@@ -482,13 +488,13 @@ class OpenTasks:
 def open_tasks(
     repository: str, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, *, writes: bool
 ) -> Iterator[OpenTasks]:
-    """Open the tasks of a repository, until the block ends.
+    """Open the tasks of a repository while the block runs.
 
     Args:
         writes: whether something may be changed.
 
     Raises:
-        ConfigurationError: the repository cannot be what was typed, or there is no token to write with.
+        ConfigurationError: the repository's name is not valid, or there is no token to write with.
         ForgeError: the forge does not say where the repository is.
         WorkspaceError: git does not accept the address.
     """
@@ -499,7 +505,7 @@ def open_tasks(
 
 
 def make_by_hand(site: Site, records: Records, context: BuildContext) -> TaskDecisions:
-    """Make what a person sees of a site's tasks, and decides about them."""
+    """Create the object by which a person sees a site's tasks and decides about them."""
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
     dead += [
@@ -523,7 +529,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext) -> TaskDec
 def states_on_disk(
     forge: LocalForge, *, home: Home, environ: Mapping[str, str], cwd: Path
 ) -> list[TaskState] | None:
-    """Return the states of the tasks of a local repository; None if it is gone or empty.
+    """Return the states of the tasks of a local repository; None if it no longer exists or is empty.
 
     Raises:
         WorkspaceError: the repository cannot be read.
@@ -537,13 +543,13 @@ def states_on_disk(
 
 
 def lease_times(settings: Settings) -> LeaseTimes:
-    """Return how long claims hold. Clocks may differ by ten minutes, or by half of a shorter lease."""
+    """Return the times of claims. Clocks may differ by ten minutes, or by half of a shorter lease."""
     lease = settings.claim_minutes * _SECONDS_A_MINUTE
     return LeaseTimes(lease, lease / _BEATS_A_LEASE, min(_SKEW_SECONDS, lease / 2))
 
 
 def owner_name(environ: Mapping[str, str]) -> str:
-    """Return one word for people who look at claims: the workflow's job, or this machine."""
+    """Return one word that names the owner of claims to people: the workflow's job, or this machine."""
     job = environ.get("GITHUB_RUN_ID", "")
     name = f"actions-{job}" if environ.get("GITHUB_ACTIONS") == "true" and job else socket.gethostname()
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_OWNER_CHARACTERS].strip("-.") or "worker"
@@ -555,7 +561,7 @@ def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
     def sleep(seconds: float) -> None:
         try:
             stop.sleep(seconds)
-        except ForgeUnavailableError as error:  # what saves work counts on the errors of a workspace
+        except ForgeUnavailableError as error:  # the code that saves work expects errors of a workspace
             raise RemoteUnavailableError("interrupted while waiting for the repository") from error
 
     return Records(
@@ -579,6 +585,6 @@ def new_nonce() -> str:
 
 
 def make_claims(records: Records, context: BuildContext) -> Claims:
-    """Make the claims on the tasks of a repository."""
+    """Create the claims on the tasks of a repository."""
     owner = owner_name(context.environ)
     return Claims(records, owner, context.clock, lease_times(context.settings), new_nonce)

@@ -1,4 +1,4 @@
-"""Which skills a session has, from the settings."""
+"""Selects the skills of a session from the settings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def skill_options(settings: Settings) -> SkillOptions | None:
-    """Return the skills that these settings allow; None without any.
+    """Return the options for skills; None if skills are disabled.
 
     Raises:
-        ConfigurationError: one is chosen, and all are disabled.
+        ConfigurationError: a skill is chosen although all are disabled.
     """
     if settings.disable_skills:
         if settings.skill:
@@ -38,14 +38,14 @@ def skill_options(settings: Settings) -> SkillOptions | None:
 def skills_at(
     settings: Settings, place: Path | Clone, clean: Callable[[str, str], str] = lambda _what, text: text
 ) -> Skills:
-    """Read the skills of a conversation: the user's, and those of the default branch of the repository at a place.
+    """Read the skills of a conversation: the user's, and those on the repository's default branch.
 
     Args:
-        place: a folder in which somebody works, in a repository or not; or a clone.
-        clean: a text as a model may see it, by what it is and what it says.
+        place: folder of the conversation, in a repository or not; or a clone.
+        clean: sanitizes a text for the model, given its description and the text.
 
     Raises:
-        ConfigurationError: a skill is chosen that is not there, or all are disabled.
+        ConfigurationError: a chosen skill does not exist, or all are disabled.
     """
     options = skill_options(settings)
     if options is None:
@@ -62,7 +62,10 @@ def skills_at(
 
 
 def _of_repository(place: Path | Clone, base: str | None) -> Sequence[SkillFiles]:
-    """The places of skills on the default branch; none where the folder is in no repository, or another one was cloned."""
+    """Return the skill folders on the default branch.
+
+    There are none outside of a repository, or if a branch other than the default one was cloned.
+    """
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.local import LocalRepository, locate
 

@@ -2,9 +2,10 @@
 
 Names follow OpenTelemetry's semantic conventions for generative AI, version 1.41.1:
 https://github.com/open-telemetry/semantic-conventions/tree/v1.41.1/docs/gen-ai
-Attributes that the conventions do not define begin with `pullwright.`. A span contains numbers, names that this program
-defines, and the names of models, servers and repositories. It contains no path, and no text of a person, a model or a
-tool. OpenTelemetry's API raises no errors at run time: https://opentelemetry.io/docs/specs/otel/error-handling/
+Attributes that the conventions do not define begin with `pullwright.`. A span contains numbers, names that
+this program defines, and the names of models, servers and repositories. It contains no path, and no text of a
+person, a model or a tool. OpenTelemetry's API raises no errors at run time:
+https://opentelemetry.io/docs/specs/otel/error-handling/
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Event
 
 CLOSE_SECONDS = 5.0
-"""How long the end of the program waits for the collector to take the last spans."""
+"""Time that the end of the program waits for the collector to accept the last spans."""
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.41.1"
 _OTHER = "_OTHER"
-"""The conventions' value for what has no name of its own."""
+"""The conventions' value for something without a name of its own."""
 
 _SAFE = re.compile(r"[A-Za-z0-9_./:@+-]{1,128}")
 _PATH_STARTS = ("/", "~", ".")
@@ -85,16 +86,19 @@ _PROVIDERS = {
     Provider.ANTHROPIC: "anthropic",
     Provider.GEMINI: "gcp.gemini",
 }
-"""What the conventions call a provider. They mean the form of its interface, whoever serves the model."""
+"""The conventions' names of providers. They describe the protocol, whoever serves the model."""
 
 _SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] ([A-Za-z ]+)")
 _PORTS = {"http": 80, "https": 443}
 _SPAWNING = frozenset({"spawn_agent", "subagent"})
 _SPAWNED = re.compile(r"(?:agent_id: |\{\"subagent_id\": \")([0-9a-f-]{36})")
-"""How the outputs of these tools begin: with the id of the session that was started."""
+"""The beginning of these tools' outputs: the id of the started session."""
 _PIECES = (TextDelta, ReasoningDelta, ToolOutputDelta)
 _UNKEPT = "found"
-"""The outcome of a look that found a task, which another cycle works on: it leaves no journal, and no span."""
+"""The outcome of a search that only finds a task for another cycle.
+
+The search leaves no journal and no span.
+"""
 
 
 class Tracing:
@@ -487,7 +491,7 @@ class _SessionSpans:
                 pass
 
     def close(self, *, everything: bool = False) -> None:
-        """End what is open of the input, and with `everything` of the sessions that this one started."""
+        """End the open spans of the input, and with `everything` those of the sessions that this one started."""
         if everything:
             for child in self._children.values():
                 child.close(everything=True)
@@ -500,7 +504,7 @@ class _SessionSpans:
         self._end_invocation()
 
     def _take_of(self, agent: str, event: Event) -> None:
-        """Take an event of a session that this one started."""
+        """Process an event of a session that this one started."""
         child = self._children.get(agent)
         if child is None:
             is_beside = agent in {SUMMARY_AGENT, EMBEDDING_AGENT}
@@ -584,7 +588,7 @@ class _SessionSpans:
         self.cycle.stop(found[1], "" if event.status is CallStatus.OK else event.status.value, at=self._last)
 
     def _end_round(self) -> None:
-        """End the round with the last thing that was done in it: what follows is no part of it."""
+        """End the round at the time of its last activity; later events do not belong to it."""
         if self._round is not None:
             self.cycle.stop(self._round, at=self._last or None)
             self._round = None

@@ -1,4 +1,6 @@
-"""Reads from OpenTelemetry's standard variables whether traces are sent. If not, no part of OpenTelemetry is imported.
+"""Reads from OpenTelemetry's standard variables whether to send traces.
+
+If traces are not sent, no part of OpenTelemetry is imported.
 
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 https://opentelemetry.io/docs/specs/otel/protocol/exporter/
@@ -31,7 +33,7 @@ _INSTALL = "pip install 'pullwright[otel]'"
 def tracing(
     environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]
 ) -> Iterator[Tracing | None]:
-    """Send traces while the block runs, and the remaining ones at its end; None if none are sent.
+    """Send traces while the block runs, and the remaining ones at its end. Yield None if none are sent.
 
     Args:
         tell: shows a person one line, such as why the collector does not accept spans.
@@ -45,10 +47,10 @@ def tracing(
 
 
 def open_tracing(environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None]) -> Tracing | None:
-    """Return what sends the traces of this process, to be closed by the caller; None if none are sent.
+    """Return the sender of this process's traces, which the caller has to close; None if none are sent.
 
-    A machine may set the variables for other programs. So a value that cannot be used here, or a missing extra, is
-    reported in one line, and work goes on without traces.
+    A machine may set the variables for other programs. So a value that cannot be used here, or a missing
+    extra, is reported in one line, and work continues without traces.
     """
     variable = next((name for name in _ENDPOINTS if environ.get(name, "").strip()), None)
     if variable is None or _is_off(environ):

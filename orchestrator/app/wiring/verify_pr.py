@@ -1,4 +1,4 @@
-"""From what `verify-pr` is given to the verification of a pull request, with a journal of its own."""
+"""Builds the verification of one pull request, with its own journal, from the arguments of `verify-pr`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _LOCAL_PULL = re.compile(r"([1-9][0-9]{0,17})\.json")
 
 @dataclass(frozen=True, slots=True)
 class NamedPull:
-    """What a person named: a number in a repository, a branch of it, or a bundle for it. One of the three is set."""
+    """The subject that a person named: a number, a branch, or a bundle. Exactly one of the three is set."""
 
     repository: str
     number: int = 0
@@ -72,14 +72,14 @@ class NamedPull:
 
 
 def named_pull(text: str, repository: str | None, home: Home) -> NamedPull:
-    """Tell what is to be verified.
+    """Parse the subject of a verification.
 
     Args:
         text: a number, the address of a pull request, a bundle's path, or a branch.
-        repository: what `--repo` names.
+        repository: value of `--repo`.
 
     Raises:
-        ConfigurationError: it is none of these, or the repository is not named, or named twice.
+        ConfigurationError: the text is none of these, or the repository is not named, or named twice.
     """
     if "://" in text:
         found = _at_address(text, home)
@@ -96,7 +96,9 @@ def named_pull(text: str, repository: str | None, home: Home) -> NamedPull:
     if path.is_file():
         return NamedPull(repository, bundle=path.resolve())
     if not is_branch_name(text):
-        raise ConfigurationError(f"{text!r} is no number, no address, no file and no branch's name")
+        raise ConfigurationError(
+            f"{text!r} is not a pull request's number or address, nor a file, nor the name of a branch"
+        )
     return NamedPull(repository, branch=text)
 
 
@@ -110,7 +112,9 @@ def _at_address(text: str, home: Home) -> NamedPull:
         known = {place.root.absolute(): place.repository_path for place in places(home.root)}
         if number and file.parent.name == "pulls" and (folder := known.get(file.parent.parent)):
             return NamedPull(str(folder), int(number[1]))
-    raise ConfigurationError(f"{text} is not the address of a pull request: it ends with /pull/NUMBER")
+    raise ConfigurationError(
+        f"{text} is not the address of a pull request: such an address ends with /pull/NUMBER"
+    )
 
 
 @dataclass(slots=True)
@@ -118,7 +122,7 @@ class VerifyProgram:
     """Verifies one pull request, once.
 
     Attributes:
-        text: what stands for the description of a branch or of a bundle; None where there is none.
+        text: description for a branch or a bundle; None if there is none.
     """
 
     context: BuildContext
@@ -132,7 +136,7 @@ class VerifyProgram:
     _asked: bool = False
 
     async def run(self) -> PullRequestEvidence:
-        """Verify, and keep a journal of it.
+        """Verify the pull request, and record it in a journal.
 
         Raises:
             PullwrightError: there is no such pull request, or the journal cannot be written.
@@ -169,7 +173,7 @@ class VerifyProgram:
         return found
 
     def read(self) -> ProposedChange:
-        """Return what is to be verified, as it is now.
+        """Return the present state of the proposed change.
 
         Raises:
             ForgeError: there is no such pull request, or it cannot be read.
@@ -192,10 +196,10 @@ class VerifyProgram:
         )
 
     def write_check(self, found: PullRequestEvidence) -> tuple[str, str]:
-        """Write a check run for the head, or bring our own up to date.
+        """Create or update our check run for the head.
 
         Returns:
-            Where it can be read; or empty, and why none was written.
+            The check run's address; or an empty string, and the reason why none was written.
         """
         check = own_check(found)
         if check is None or not self.named.number:
@@ -217,7 +221,7 @@ class VerifyProgram:
         return host_runs(self.site, self.context, self.sandbox, self._options, clone, base=base, reuses=False)
 
     def _chosen(self, clone: Clone) -> RunOptions | None:
-        """How the tests are run: what the person says, and with `auto` what the default branch says."""
+        """Return how to run the tests: as the person says, or with `auto` as the default branch says."""
         settings = self.context.settings
         text = self.site.forge.read_file(LOCAL_FILE)
         if text is not None:
@@ -239,12 +243,12 @@ def build_verification(  # noqa: PLR0913, PLR0917  what a person gave, where, an
     """Read the configuration, and build what a verification needs. Nothing is contacted.
 
     Args:
-        subject: what names the pull request, see `named_pull`.
-        repository: what `--repo` names.
-        text: the description of a branch or of a bundle.
+        subject: text that names the pull request, see `named_pull`.
+        repository: value of `--repo`.
+        text: description of a branch or of a bundle.
 
     Raises:
-        ConfigurationError: something that the person asked for cannot be done as asked.
+        ConfigurationError: the configuration or the request cannot be used.
     """
     bus = EventBus(view)
     context = BuildContext.of(flags, environ, cwd, emit=bus)

@@ -112,7 +112,7 @@ def test_which_model_answers(
             "--fallback-model anthropic:claude-sonnet-4-5: no key .* set ANTHROPIC_API_KEY",
         ),
         ({"model": "openai:x", "fallback_model": ("gpt-5",)}, KEY, "--fallback-model gpt-5: .*PROVIDER:NAME"),
-        ({"model": "openai:x", "fallback_model": ("replay:last",)}, KEY, "cannot stand in"),
+        ({"model": "openai:x", "fallback_model": ("replay:last",)}, KEY, "cannot be a fallback"),
         ({"model": "openai:x", "fallback_model": ("openai:x",)}, KEY, "named before"),
         ({"model": "openai:x", "fallback_model": ("openai:y", "openai-responses:y")}, KEY, "named before"),
         (
@@ -289,7 +289,7 @@ def test_the_window_is_the_smallest_that_is_known_of_all(
 def test_an_echo_needs_no_key_and_costs_nothing(tmp_path: Path) -> None:
     chosen = choose_model(build_context(tmp_path, {}, model="echo", max_usd=1.0))
     assert (chosen.model.name, chosen.ref, chosen.price(Usage(5, 5))) == ("echo:offline", None, 0.0)
-    with pytest.raises(ConfigurationError, match="an echo cannot stand in for a model"):
+    with pytest.raises(ConfigurationError, match="an echo cannot be a fallback"):
         choose_model(
             build_context(
                 tmp_path,
