@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PIECE_CHARACTERS = 12
 MODEL = "scripted-1"
+NO_OTHERS = {"PULLWRIGHT_MODEL_PORTS": "none"}
+"""No model server is looked for but at `OLLAMA_HOST`, so that no test depends on what listens on this machine."""
 
 
 class Ending(Enum):

@@ -147,6 +147,7 @@ CONFIG_VARIABLE = "PULLWRIGHT_CONFIG"
 _EXTRAS = frozenset(
     {
         "PULLWRIGHT_HOME",
+        "PULLWRIGHT_MODEL_PORTS",
         CONFIG_VARIABLE,
         *(name for names in VARIABLES.values() for name in names if name.startswith(PREFIX)),
     }
