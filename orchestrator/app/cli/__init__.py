@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,11 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 
 def _report(message: str, status: int) -> int:
-    from orchestrator.app.words import clean
+    from orchestrator.app.words import clean, hanging
     from orchestrator.engine.policy.secrets import Redactor
 
-    sys.stderr.write(f"{PROGRAM}: {Redactor().redact(clean(message))}\n")
+    told = f"{PROGRAM}: {Redactor().redact(clean(message))}"
+    if sys.stderr.isatty():
+        told = "\n".join(hanging(told, shutil.get_terminal_size().columns))
+    sys.stderr.write(f"{told}\n")
     return status

@@ -408,7 +408,7 @@ class _Setup:
         self._say(
             f"  git add {written} && git commit -m 'Set up Pullwright'   # it counts on the default branch"
         )
-        self._say(f"  pullwright doctor --repo {repo}{model}")
+        self._say(f"  pullwright doctor --repo {repo}{model}{tests}")
         task = "--issue N" if self.folder is None else "--task 'What is to be done'"
         self._say(f"  pullwright run --repo {repo}{model}{tests} {task}")
         if decided.actions:

@@ -391,7 +391,7 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
             f"{one.ended.failed:,}",
             f"{one.ended.skipped:,}",
             str(one.ended.exit),
-            "known" if one.ended.cached else seconds_in_words(one.ended.seconds),
+            "earlier run" if one.ended.cached else seconds_in_words(one.ended.seconds),
         ]
         for one in story.tests
     ]
