@@ -41,7 +41,7 @@ from tests.scenarios.outages import Later
 from tests.screens.night import LEDGER, SITE, TRIES, Director, Hold, Task, earlier, tonight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from playwright.sync_api import Browser, Page
 
@@ -160,7 +160,7 @@ class Night:
     def play(self) -> None:
         """All of it, from the empty page to the morning."""
         take = self.camera.take
-        python = {prefix: "/usr" for prefix in (sys.prefix, sys.base_prefix)}
+        python = dict.fromkeys((sys.prefix, sys.base_prefix), "/usr")
         shown = {f"{self.github.web_url}/": "", self.github.web_url: "https://github.com"}
         shown |= {str(self.folder / "state"): "/home/ada/.local/state/pullwright", **python}
         shown |= {self.model.url.partition("//")[2].partition("/")[0]: "127.0.0.1:8080"}

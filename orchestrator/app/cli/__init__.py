@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -61,11 +60,9 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 
 def _report(message: str, status: int) -> int:
-    from orchestrator.app.words import clean, hanging
+    from orchestrator.app.words import clean
     from orchestrator.engine.policy.secrets import Redactor
 
-    told = f"{PROGRAM}: {Redactor().redact(clean(message))}"
-    if sys.stderr.isatty():
-        told = "\n".join(hanging(told, shutil.get_terminal_size().columns))
-    sys.stderr.write(f"{told}\n")
+    # In one line, which the terminal breaks: a command at its end can be copied whole.
+    sys.stderr.write(f"{PROGRAM}: {Redactor().redact(clean(message))}\n")
     return status

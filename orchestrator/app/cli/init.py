@@ -149,7 +149,7 @@ class _Setup:
     def _ask(self, question: str, usual: str, missing: str) -> str:
         """Ask; without a terminal the usual answer counts, and `missing` says with which flag another is given."""
         if not self._asks:
-            self._say(f"  {question}: {usual or 'none'} ({missing})")
+            self._say(f"  {question}{'' if question.endswith('?') else ':'} {usual or 'none'} ({missing})")
             return usual
         shown = f" [{usual}]" if usual else ""
         sys.stderr.write(self._redact(clean(f"? {question}{shown}: ")))
@@ -316,6 +316,8 @@ class _Setup:
             return USAGE
         for file in changes:
             _write(top, file)
+        if changes:
+            self._say(f"Wrote {counted(len(changes), 'file')}.")
         if label and self._github is not None:
             self._make_label(
                 choose_site(

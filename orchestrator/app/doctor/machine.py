@@ -402,7 +402,7 @@ class _Model:
         fix = (
             f"leave out --fallback-model {self._text}"
             if self._first
-            else "give --price IN/OUT, such as --price 3/15"
+            else "give --price IN/OUT, such as --price 3/15, or 0/0 if it costs nothing"
         )
         if cap is None:
             return warned("unknown, so that no cap in US dollars can be set", fix)
