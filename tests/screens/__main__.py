@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from orchestrator.app.wiring.program import RunRequest, build_program
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.cycle.parts import CycleResult
     from tests.doubles.github.state import Repo
 
 NAMES = {"octo/ledger": LEDGER, "octo/website": SITE}
@@ -282,14 +284,10 @@ every = "1h"
                 aside.submit(self.do_on_its_day, task).result()
 
     def do_on_its_day(self, task: Task) -> None:
+        """Let the program do a task, with its clock set back."""
         wanted = RunRequest(task.repository, issue=self.number(task))
-        flags = {
-            "model": MODEL,
-            "api_url": self.model.url,
-            "github_url": self.github.web_url,
-            "price": "3/15",
-        }
-        flags |= {"max_open_prs": 30, "max_prs_per_day": 30, "max_unreviewed": 30}
+        flags: dict[str, Any] = {"model": MODEL, "api_url": self.model.url, "price": "3/15"}
+        flags |= {"github_url": self.github.web_url, "max_open_prs": 30, "max_unreviewed": 30}
         clock = Later(-timedelta(days=task.past))
         program = build_program(
             wanted, flags, self.environ, self.folder, lambda _event: None, stop=Stop(no_wait), clock=clock
@@ -360,7 +358,8 @@ def picture(page: Page, *, whole: bool) -> bytes:
         return page.screenshot(full_page=whole, animations="disabled")
 
 
-async def one_cycle(program):
+async def one_cycle(program: Program) -> CycleResult:
+    """One cycle, after which the program is closed."""
     try:
         return await program.cycle()
     finally:
@@ -410,7 +409,6 @@ def main(folder: Path, *, docs: bool) -> None:
         finally:
             for log in place.glob("*.log"):
                 shutil.copy(log, folder)
-            shutil.copytree(place / "state", folder / "state", dirs_exist_ok=True)
     if docs:
         for name in DOCS:
             shutil.copy(folder / f"{name}.webp", IMAGES / f"dashboard-{name.partition('-')[2]}.webp")

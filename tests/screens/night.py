@@ -7,14 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.doubles.model_server import fail, plan, reply
-from tests.scenarios.stage import FINISH
+from tests.scenarios.stage import FINISH, Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tests.doubles.model_server import RecordedRequest, Step
-
-Call = tuple[str, dict[str, Any]]
 
 MONEY = '''"""Amounts of money, as people write them."""
 
