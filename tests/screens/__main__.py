@@ -180,7 +180,7 @@ class Night:
         take("running", ready="read_file", at="Now")
         first.over.set()
         take("question", ready="Your answer")
-        self.camera.pages["desktop"].get_by_text("paused", exact=True).first.wait_for(
+        self.camera.pages["desktop"].locator("#part-now .badge", has_text="paused").wait_for(
             timeout=_LONGEST_SECONDS * 1000
         )
         take("pause", ready="begins nothing before", at="Now")
@@ -406,6 +406,11 @@ def main(folder: Path, *, docs: bool) -> None:
         night = Night(github, model, place, environ, camera, tasks, director, repos, stack)
         try:
             night.play()
+        except BaseException:
+            for look, page in camera.pages.items():
+                page.screenshot(path=folder / f"failed-{look}.png")
+                print(look, page.url, page.inner_text("#connection"), page.inner_text("h2 >> nth=1"))
+            raise
         finally:
             for log in place.glob("*.log"):
                 shutil.copy(log, folder)

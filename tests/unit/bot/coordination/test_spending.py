@@ -65,7 +65,12 @@ def test_spent_adds_up() -> None:
     [
         (Caps(5.0), Spent(5.0), Caps(), "$5.00 of $5.00 a day are spent or set aside"),
         (Caps(5.0), Spent(5.3), Caps(), "$5.30 of $5.00 a day are spent or set aside"),
-        (Caps(5.0), Spent(4.99), Caps(usd=0.05), "$4.99 of $5.00 a day are spent or set aside, and the rest is less"),
+        (
+            Caps(5.0),
+            Spent(4.99),
+            Caps(usd=0.05),
+            "$4.99 of $5.00 a day are spent or set aside, and the rest is less",
+        ),
         (Caps(5.0), Spent(None), Caps(), "what was spent of $5.00 a day is not known"),
         (Caps(tokens=1_000), Spent(tokens=1_200), Caps(), "1,200 of 1,000 tokens a day are used"),
         (Caps(minutes=60), Spent(minutes=60), Caps(), "60.0 of 60 minutes a day are over"),
@@ -169,7 +174,9 @@ async def test_a_day_is_spent_by_cycles_one_after_another(tmp_path: Path) -> Non
         await cycle.end(2.0 if len(granted) < 3 else 1.0)
     assert granted == [2.0, 2.0, 1.0]
     refused = await machine.cycle().open()
-    assert refused == Refused("$5.00 of $5.00 a day are spent or set aside; free again at 00:00 UTC", "day", MIDNIGHT)
+    assert refused == Refused(
+        "$5.00 of $5.00 a day are spent or set aside; free again at 00:00 UTC", "day", MIDNIGHT
+    )
     machine.clock.advance((MIDNIGHT - machine.clock.now()).total_seconds())
     assert await machine.cycle().open() == Granted(Caps(usd=2.0))
 
