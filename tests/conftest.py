@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from orchestrator.app.config.settings import SUITE_VARIABLES
+from tests.doubles.model_server import NO_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,8 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
             if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
                 patch.delenv(name)
         patch.setenv("PULLWRIGHT_CONFIG", os.devnull)
+        for name, value in NO_OTHERS.items():
+            patch.setenv(name, value)
         # Programs speak English on every machine. With another value argparse looks for translations of each
         # word in folders that are not there: most of the cost of an argument parser.
         patch.setenv("LANGUAGE", "C")

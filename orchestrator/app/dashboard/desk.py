@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -267,9 +268,9 @@ class Desk:
         commands = Commands(repository)
         match verb:
             case "answer":
-                command = " ".join(self.answer_command(repository, task, "ANSWER"))
+                command = shlex.join(self.answer_command(repository, task, "ANSWER"))
                 return (
-                    f"This begins a run that goes on with {task} and your answer. It costs what a run costs.",
+                    f"This begins a run that goes on with {task} and your answer. The model is asked again.",
                     command,
                 )
             case "retry":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -102,23 +103,33 @@ class Dashboard:
     looks: OrderedDict[str, Look] = field(default_factory=OrderedDict)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _parts: tuple[tuple[int, int, str], dict[str, str]] | None = None
 
     def view(self, seconds: float) -> Overview:
         """Read what is new, and fold it. It blocks: call it in a thread."""
+        self._read(seconds)
+        return self._fold()
+
+    def _read(self, seconds: float) -> None:
         with suppress(JournalError):  # the home may come into being later
             self.store.refresh(seconds)
+
+    def _fold(self) -> Overview:
         view = make_overview(self.store, self.clock.now(), self.cap, self.looks)
         return replace(view, troubles=self.desk.failed_answers())
 
     def parts(self, seconds: float) -> dict[str, str]:
         """The parts of the overview; made anew only where something changed, or a minute went by."""
-        view = self.view(seconds)
-        seen = max((look.at.isoformat() for look in self.looks.values()), default="")
-        key = (self.store.version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
-        if self._parts is None or self._parts[0] != key:
-            self._parts = key, self.pages.parts(view)
-        return self._parts[1]
+        with self._lock:
+            self._read(seconds)
+            version = self.store.version  # of no later time than the view
+            view = self._fold()
+            seen = max((look.at.isoformat() for look in list(self.looks.values())), default="")
+            key = (version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
+            if self._parts is None or self._parts[0] != key:
+                self._parts = key, self.pages.parts(view)
+            return self._parts[1]
 
     def look(self, repository: str) -> None:
         """Look at a repository. It blocks."""

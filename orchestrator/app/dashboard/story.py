@@ -385,13 +385,13 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
         return
     rows: list[list[Cell]] = [
         [
-            one.ended.kind,
+            _RUNS.get(one.ended.kind, one.ended.kind),
             Badge("counts for nothing", "warning") if one.ended.problem else _verdict(one.ended),
             f"{one.ended.passed:,}",
             f"{one.ended.failed:,}",
             f"{one.ended.skipped:,}",
             str(one.ended.exit),
-            "known" if one.ended.cached else seconds_in_words(one.ended.seconds),
+            "earlier run" if one.ended.cached else seconds_in_words(one.ended.seconds),
         ]
         for one in story.tests
     ]
@@ -404,7 +404,18 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
         yield PlainText(f"Command: {command}")
 
 
+_RUNS = {
+    "before": "before: the base",
+    "kept": "kept: the change, with the tests of the base",
+    "after": "after: the change",
+    "new": "new: the base, with the changed tests",
+}
+"""Each kind of run, and what it runs: see `docs/tests.md`."""
+
+
 def _verdict(run: TestRunEnded) -> Badge:
+    if run.kind == "new":  # a test that passes on the base too proves little
+        return Badge("fails, as it should", "ok") if run.failed else Badge("passes", "warning")
     return Badge("passed", "ok") if run.exit == 0 and not run.failed else Badge("failed", "failed")
 
 
