@@ -134,9 +134,7 @@ async def test_an_hour_without_the_database_costs_waiting_only(postgres: Postgre
 
     member = Member(KEY, lambda: runner, "quota", schedule, NextStepChooser(clock, source), most_usd=2.0)
     worker = FleetWorker("here", store, {KEY: member}, clock, Stop(), source, report, most_usd=3.0)
-    engine = FleetEngine(
-        store, EngineOptions("here", "1.0", 2, 1, LEASE, 0.05), clock, worker, pytest.fail
-    )
+    engine = FleetEngine(store, EngineOptions("here", "1.0", 2, 1, LEASE, 0.05), clock, worker, pytest.fail)
     worker.begin()
     store.add_worker("another", "1.0", 1)
     await engine.launch()
