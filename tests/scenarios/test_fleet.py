@@ -19,6 +19,7 @@ import pytest
 from orchestrator.app.cli.worker import database_file
 from orchestrator.bot.fleet.store import FleetStore
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.repositories import install_command
 from tests.doubles.model_server import fail, gated
 from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, git, make_repository
 
@@ -263,7 +264,7 @@ def test_what_the_queue_lacks_is_said_in_one_line(
     if broken == "extra":
         monkeypatch.delitem(sys.modules, "orchestrator.bot.fleet.store", raising=False)
         monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-        said = "the queue needs the package sqlalchemy: pip install 'pullwright[fleet]'"
+        said = f"the queue needs the package sqlalchemy: {install_command('fleet')}"
     elif broken == "file":
         database = Path(database_file(fleet, os.environ).removeprefix("sqlite:///"))
         database.write_bytes(b"no database" * 1000)

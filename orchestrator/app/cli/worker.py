@@ -34,7 +34,7 @@ from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import LONGEST_SECONDS, EndAsked, NeedsPerson, NextStepChooser
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.repositories import PROGRAM, Commands, repository_key
+from orchestrator.core.repositories import PROGRAM, Commands, install_command, repository_key
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 
 _OWN_QUEUE = "PULLWRIGHT_DATABASE_URL is not used here: pullwright fleet run takes turns from that database"
-_INSTALL = "pip install 'pullwright[fleet]'"
 _ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
 
 
@@ -103,7 +102,9 @@ def open_store(url: str, *, patient: bool) -> FleetStore:
     try:
         from orchestrator.bot.fleet.store import FleetStore
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"the queue needs the package {error.name}: {_INSTALL}") from None
+        raise ConfigurationError(
+            f"the queue needs the package {error.name}: {install_command('fleet')}"
+        ) from None
     return FleetStore(url, SystemClock(), patient=patient)
 
 

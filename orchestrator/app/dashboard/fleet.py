@@ -15,7 +15,7 @@ from orchestrator.app.dashboard.overview import Plot, cost_plot, cost_plots
 from orchestrator.app.words import clean, short_line
 from orchestrator.core.errors import ConfigurationError, FleetError, PullwrightError
 from orchestrator.core.messages import Spent
-from orchestrator.core.repositories import PROGRAM
+from orchestrator.core.repositories import PROGRAM, install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,6 @@ LOOK_SECONDS = 1.5
 ANSWER_SECONDS = 5.0
 """A page waits so long for a database that does not answer."""
 _BY_HAND = "by hand"
-_INSTALL = "pip install 'pullwright[fleet]'"
 _SENTENCES = {
     "add": "This has the repository looked at now.",
     "pause": "This lets nothing more begin there. What runs goes on to its end.",
@@ -138,7 +137,9 @@ class FleetDesk:
 
             self._seen = FleetView(now, read_snapshot(self._opened()))
         except ModuleNotFoundError as error:
-            return FleetView(now, None, f"the page of the fleet needs the package {error.name}: {_INSTALL}")
+            return FleetView(
+                now, None, f"the page of the fleet needs the package {error.name}: {install_command('fleet')}"
+            )
         except PullwrightError as error:
             self._seen = FleetView(now, self._seen.snapshot if self._seen else None, str(error))
         return self._seen
