@@ -51,10 +51,11 @@ class Forked:
     """A process that runs the program, with the part of `subprocess.Popen` that tests need.
 
     Args:
-        argv: the words behind `pullwright`.
+        argv: the words behind `pullwright`, or behind the code.
         streams: what becomes its standard input, output and error.
         folder: where it starts; here if it is not given.
         environ: its whole environment.
+        code: what it runs instead of the program, as behind `python -c`.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class Forked:
         streams: tuple[int, int, int],
         folder: Path | None = None,
         environ: Mapping[str, str] | None = None,
+        *,
+        code: str = "",
     ) -> None:
         self.returncode: int | None = None
         self._end, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -70,10 +73,17 @@ class Forked:
             "argv": argv,
             "folder": str(folder or Path.cwd()),
             "environ": dict(os.environ if environ is None else environ),
+            "code": code,
         }
         with there:
             socket.send_fds(_server(), [json.dumps(order).encode()], [*streams, there.fileno()])
         self.pid = int(self._end.recv(64))
+
+    def kill(self) -> None:
+        """Kill it, and wait for its end."""
+        if self.returncode is None:
+            self.send_signal(signal.SIGKILL)
+            self.wait()
 
     def send_signal(self, number: int) -> None:
         """Send it a signal."""
@@ -128,14 +138,14 @@ def _import_everything() -> None:
         importlib.import_module(name)
 
 
-def _serve() -> bool:
-    """Fork a process for each order. True in that process; false when nobody is left who could order."""
+def _serve() -> dict[str, Any] | None:
+    """Fork a process for each order. Returns its order in that process, and None when nobody is left to order."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes between
     with socket.socket(fileno=os.dup(0)) as orders:
         while True:
             order, files, _, _ = socket.recv_fds(orders, _LONGEST_ORDER, _STREAMS + 1)
             if not order:
-                return False
+                return None
             if not os.fork():
                 break
             for file in files:
@@ -144,8 +154,9 @@ def _serve() -> bool:
     child = os.fork()
     if child:
         _report(child, files)
-    _become(json.loads(order), files)
-    return True
+    whole: dict[str, Any] = json.loads(order)
+    _become(whole, files)
+    return whole
 
 
 def _report(child: int, files: list[int]) -> NoReturn:
@@ -181,5 +192,8 @@ def _become(order: Mapping[str, Any], files: list[int]) -> None:
 if __name__ == "__main__":
     _import_everything()
     gc.freeze()
-    if _serve():
+    ordered = _serve()
+    if ordered and ordered["code"]:
+        exec(ordered["code"], {"__name__": "__main__"})  # noqa: S102  a test's own
+    elif ordered:
         runpy.run_module("orchestrator", run_name="__main__", alter_sys=True)
