@@ -99,6 +99,8 @@ def _read_model() -> Any:
     _check(data, MODEL_SHA256, f"the file {name} of {distribution}")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors only: what it warns of is about its own work
+    # Its threads would wait for each other without rest: three times the processor time for the same vector.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(data, sess_options=options, providers=["CPUExecutionProvider"])
 
 
