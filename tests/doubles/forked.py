@@ -179,7 +179,15 @@ def _become(order: Mapping[str, Any], files: list[int]) -> None:
     for number, file in enumerate(streams):
         os.dup2(file, number)
         os.close(file)
-    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
+    # New objects, for those of before know whether the file of before could seek.
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, buffering, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115  to the end
+        for number, mode, buffering, errors in (
+            (0, "r", -1, None),
+            (1, "w", -1, None),
+            (2, "w", 1, "backslashreplace"),
+        )
+    )
     os.environ.clear()
     os.environ.update(order["environ"])
     os.chdir(order["folder"])
