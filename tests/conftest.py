@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import shutil
@@ -14,7 +15,7 @@ from orchestrator.app.config.settings import SUITE_VARIABLES
 from tests.doubles.model_server import NO_OTHERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from tests.doubles.postgres import PostgresServer
 
@@ -49,6 +50,16 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return cores + cores // 2
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collection makes stays to the end: no garbage collection looks at it, then or later."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test sees the user's keys and settings."""
@@ -65,9 +76,20 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
         patch.setenv("TZ", "UTC")
         time.tzset()
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
+        patch.setenv("GIT_TEMPLATE_DIR", str(_git_template(tmp_path_factory.getbasetemp() / "git-template")))
         # Tests that start the program in a process of its own find the code under test from any folder.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         yield
+
+
+def _git_template(folder: Path) -> Path:
+    """What git begins a test's repositories with: no samples of hooks to copy, no clean-up after each command."""
+    for name in ("hooks", "info"):
+        (folder / name).mkdir(parents=True)
+    (folder / "config").write_text(
+        "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[receive]\n\tautogc = false\n"
+    )
+    return folder
 
 
 @pytest.fixture(autouse=True)

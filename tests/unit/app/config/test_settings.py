@@ -6,7 +6,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -603,6 +603,7 @@ def test_every_option_is_described(key: str) -> None:
     assert OPTIONS[key].allowed != "another value"
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(st.sampled_from(KEYS), st.text(max_size=30))
 def test_any_text_is_taken_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, key: str, text: str
