@@ -88,7 +88,7 @@ async def test_each_verb_is_confirmed_and_does_what_the_command_does(
     async def pressed(verb: str, **fields: str) -> tuple[str, int, str]:
         """The command that is shown, and what is said when it is done."""
         query = "&".join(f"{name}={value}" for name, value in {"verb": f"fleet-{verb}", **fields}.items())
-        shown = page(await scene.get(f"/confirm?{query}")).xpath("//pre")[0].text_content()
+        shown = page(await scene.get(f"/confirm?{query}")).xpath("//pre")[0].text_content().strip()
         done = await scene.post("/do", {"verb": f"fleet-{verb}", **fields})
         notice = html.document_fromstring(done.text).xpath("//p[contains(@class, 'notice')]")
         return shown, done.status_code, notice[0].text_content()
