@@ -119,6 +119,11 @@ class PostgresServer:
                 self._process.wait(0.1)
         raise AssertionError("PostgreSQL does not answer")
 
+    @property
+    def process_id(self) -> int:
+        """Of the server; 0 while it is stopped."""
+        return self._process.pid if self._process is not None else 0
+
     def stop(self) -> None:
         """End it at once, as if the machine had lost power."""
         if self._process is not None:
