@@ -160,7 +160,7 @@ class FleetRun:
             await self._engine.launch()
             stack.push_async_callback(self._engine.close)
             await asyncio.to_thread(self._worker.begin)
-            self._say(f"worker {self._name} takes turns from {self._store.place}")
+            self._say(f"worker {self._name} takes turns from {self._store.database.place}")
             await self._receive(stack)
             while not self._ended.is_set():
                 self._health.note_turn()
@@ -335,7 +335,7 @@ def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, s
     states = {one.turn.repository: one for one in turns}
     running = sum(one.state == "running" for one in turns)
     waiting = sum(one.state == "queued" for one in turns)
-    print(f"{running} running, {waiting} waiting, {money(store.spent_today())} today (UTC)")
+    print(f"{running} running, {waiting} waiting, {money(store.limits.spent_today())} today (UTC)")
     print()
     _table(
         [("WORKER", "VERSION", "CYCLES AT A TIME", "LAST SEEN (UTC)", "")]
@@ -419,7 +419,7 @@ def _status_json(
             for one in repositories
         ],
         "queue": [_turn_json(one) for one in turns],
-        "usd_today": store.spent_today(),
+        "usd_today": store.limits.spent_today(),
     }
 
 

@@ -133,8 +133,8 @@ class FleetEngine:
         DBOS(
             config={
                 "name": "pullwright",
-                "system_database_url": store.url,
-                "system_database_engine": store.engine,
+                "system_database_url": store.database.url,
+                "system_database_engine": store.database.engine,
                 "executor_id": options.worker,
                 "application_version": options.version,
                 "serializer": DBOSPortableJSON,

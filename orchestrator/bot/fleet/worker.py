@@ -126,7 +126,7 @@ class FleetWorker:
             return put_back(turn, now + timedelta(seconds=_BUSY_SECONDS))
         if self._store.is_paused(turn.repository):
             return Following(None, now)
-        if (pause := self._store.pause_of(member.quota)) is not None:
+        if (pause := self._store.limits.pause_of(member.quota)) is not None:
             return Following(turn.again(), pause.until, pause)
         return None
 
@@ -134,11 +134,13 @@ class FleetWorker:
         run = new_run_id(self._clock.now(), self._source)
         reserve = member.most_usd if turn.task else 0.0
         most = self._most_usd if turn.task else None
-        started = await asyncio.to_thread(self._store.start_cycle, turn, self._name, run, reserve, most)
+        started = await asyncio.to_thread(
+            self._store.limits.start_cycle, turn, self._name, run, reserve, most
+        )
         if not started:
             reason = f"the fleet has spent what it may in a day, {most:g} US dollars (max_usd_per_day)"
             result = CycleResult(None, Outcome.PAUSED, reason=reason)
-            pause = Pause(self._store.next_day(), reason)
+            pause = Pause(self._store.limits.next_day(), reason)
             return result, pause, Following(turn.again(), pause.until, pause)
         member.running, member.pause, member.active_at = True, None, self._clock.monotonic()
         try:
@@ -192,7 +194,7 @@ class FleetWorker:
         if isinstance(step, NeedsPerson):  # money brings it back, and nobody tells when
             step = Pause(self._clock.now() + timedelta(days=1), step.reason)
         if isinstance(step, Pause):
-            self._store.pause_quota(member.quota, step)
+            self._store.limits.pause_quota(member.quota, step)
 
     def _note(self, member: Member, step: NextStep, follows: Following) -> None:
         """What the page of health tells of a repository on this machine."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.fleet.store import KEPT_TURNS, FleetStore, make_engine
+from orchestrator.bot.fleet.database import make_engine
+from orchestrator.bot.fleet.store import KEPT_TURNS, FleetStore
 from orchestrator.bot.fleet.turns import Following, RepositoryTurn
 from orchestrator.bot.journal.index import Pause
 from orchestrator.core.clock import ManualClock, SystemClock
@@ -80,7 +81,7 @@ def test_who_knows_of_something_new_ends_the_wait(store: FleetStore) -> None:
 
 def test_who_knows_of_something_new_while_a_look_goes_on_is_heard_after_it(store: FleetStore) -> None:
     (look,) = begun(store, A)
-    assert store.start_cycle(look, "w", "run", 0.0, None)
+    assert store.limits.start_cycle(look, "w", "run", 0.0, None)
     store.wake(A)
     later = Following(look.look(renewed=True), now() + timedelta(hours=1))
     store.advance(look, later, "no_task", None)
@@ -103,23 +104,23 @@ def test_a_servers_pause_is_kept_also_by_who_knows_of_something_new(store: Fleet
 
 def test_a_pause_of_a_quota_is_known_to_all_and_never_gets_shorter(store: FleetStore) -> None:
     late, soon = now() + timedelta(hours=2), now() + timedelta(hours=1)
-    store.pause_quota("model at address", Pause(late, "spent"))
-    store.pause_quota("model at address", Pause(soon, "burst"))
-    pause = store.pause_of("model at address")
+    store.limits.pause_quota("model at address", Pause(late, "spent"))
+    store.limits.pause_quota("model at address", Pause(soon, "burst"))
+    pause = store.limits.pause_of("model at address")
     assert pause is not None
     assert pause.reason == "spent"
-    assert store.pause_of("another") is None
+    assert store.limits.pause_of("another") is None
 
 
 def test_what_all_may_spend_in_a_day_is_set_aside_before_it_is_spent(store: FleetStore) -> None:
     first, second = begun(store, A, B)
     one, other = cycle_after(first), cycle_after(second)
-    assert store.start_cycle(one, "w", "run-1", 2.0, 3.0)
-    assert not store.start_cycle(other, "w", "run-2", 2.0, 3.0)
+    assert store.limits.start_cycle(one, "w", "run-1", 2.0, 3.0)
+    assert not store.limits.start_cycle(other, "w", "run-2", 2.0, 3.0)
     store.advance(one, Following(one.look(), now()), "proposed", 0.5)
-    assert store.spent_today() == pytest.approx(0.5)
-    assert store.start_cycle(other, "w", "run-3", 2.0, 3.0)
-    assert store.spent_today() == pytest.approx(2.5)
+    assert store.limits.spent_today() == pytest.approx(0.5)
+    assert store.limits.start_cycle(other, "w", "run-3", 2.0, 3.0)
+    assert store.limits.spent_today() == pytest.approx(2.5)
 
 
 def test_a_person_names_what_is_tried_next(store: FleetStore) -> None:
@@ -162,10 +163,10 @@ def test_who_needed_a_person_goes_on_when_a_person_says_so(store: FleetStore) ->
     (look,) = begun(store, A)
     store.advance(look, Following(None, now(), halted="no key"), "failed", None)
     assert [one.halted for one in store.repositories()] == ["no key"]
-    store.pause_quota("quota", Pause(now() + timedelta(hours=1), "spent"))
+    store.limits.pause_quota("quota", Pause(now() + timedelta(hours=1), "spent"))
     assert store.resume(A)
     assert [one.halted for one in store.repositories()] == [None]
-    assert store.pause_of("quota") is None
+    assert store.limits.pause_of("quota") is None
 
 
 def test_a_worker_is_asked_to_end(store: FleetStore) -> None:
@@ -224,7 +225,7 @@ def test_what_ended_long_ago_is_removed(store: FleetStore, fleet_database: str) 
     later = ManualClock(now() + KEPT_TURNS + timedelta(hours=1))
     other = FleetStore(fleet_database, later)
     other.open()
-    assert len(other._open_client.list_workflows()) == 3
+    assert len(other.database.client.list_workflows()) == 3
     other.prune()
-    assert {one.status for one in other._open_client.list_workflows()} == {"ENQUEUED"}
+    assert {one.status for one in other.database.client.list_workflows()} == {"ENQUEUED"}
     other.close()

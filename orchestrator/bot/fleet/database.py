@@ -1,0 +1,259 @@
+"""How a fleet reaches its database: an SQLite file or PostgreSQL, our tables beside the engine's, and waiting.
+
+DBOS keeps the turns (workflows: queued, delayed, running, ended). Tables of our own keep which turn a repository is
+at, who works, pauses, and money.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import sqlalchemy as sa
+from dbos import DBOS, DBOSClient
+from dbos._error import DBOSException
+from dbos._serialization import DBOSPortableJSON, DefaultSerializer
+from sqlalchemy.dialects import postgresql, sqlite
+
+from orchestrator.core.errors import ConfigurationError, FleetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from orchestrator.core.clock import Clock
+
+_APPLICATION = "pullwright"
+_BUSY_MILLISECONDS = 30_000
+_TRIES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_AWAY = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
+_DRIVER = "postgresql+psycopg"
+
+_T = TypeVar("_T")
+
+_tables = sa.MetaData()
+repositories_table = sa.Table(
+    "pullwright_repositories",
+    _tables,
+    sa.Column("repository", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("workflow", sa.Text, nullable=False),
+    sa.Column("quota", sa.Text, nullable=False),
+    sa.Column("paused", sa.Text),
+    sa.Column("halted", sa.Text),
+    sa.Column("not_before", sa.BigInteger, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("woken", sa.BigInteger, nullable=False),
+)
+quotas_table = sa.Table(
+    "pullwright_quotas",
+    _tables,
+    sa.Column("quota", sa.Text, primary_key=True),
+    sa.Column("until", sa.BigInteger, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+workers_table = sa.Table(
+    "pullwright_workers",
+    _tables,
+    sa.Column("worker", sa.Text, primary_key=True),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("parallel", sa.Integer, nullable=False),
+    sa.Column("beats", sa.BigInteger, nullable=False),
+    sa.Column("started", sa.BigInteger, nullable=False),
+    sa.Column("seen", sa.BigInteger, nullable=False),
+    sa.Column("draining", sa.Boolean, nullable=False),
+)
+cycles_table = sa.Table(
+    "pullwright_cycles",
+    _tables,
+    sa.Column("workflow", sa.Text, primary_key=True),
+    sa.Column("repository", sa.Text, nullable=False, index=True),
+    sa.Column("task", sa.Text, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("claim", sa.Integer, nullable=False),
+    sa.Column("worker", sa.Text, nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("began", sa.BigInteger, nullable=False, index=True),
+    sa.Column("ended", sa.BigInteger),
+    sa.Column("outcome", sa.Text),
+    sa.Column("reserved", sa.Float, nullable=False),
+    sa.Column("usd", sa.Float),
+)
+deliveries_table = sa.Table(
+    "pullwright_deliveries",
+    _tables,
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("at", sa.BigInteger, nullable=False, index=True),
+)
+
+
+def _refuse_pickle(_self: object, _text: str) -> object:
+    raise FleetError("the fleet's database holds a pickled value, which this program never reads or writes")
+
+
+def make_engine(url: str) -> sa.Engine:
+    """An engine for `sqlite:///PATH` or a PostgreSQL URL.
+
+    Raises:
+        ConfigurationError: the URL is of neither.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise ConfigurationError("the database's URL cannot be read: postgresql://USER@HOST/NAME") from None
+    if parsed.get_backend_name() == "postgresql":
+        return sa.create_engine(
+            parsed.set(drivername=_DRIVER),
+            pool_size=10,
+            pool_timeout=30,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 10},
+        )
+    if parsed.get_backend_name() != "sqlite":
+        raise ConfigurationError("the fleet's database is a PostgreSQL: postgresql://USER@HOST/NAME")
+    engine = sa.create_engine(parsed)
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.isolation_level = "IMMEDIATE"
+        connection.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA journal_mode=WAL")
+
+    return engine
+
+
+class FleetDatabase:
+    """A connection to the fleet's database. Its methods block: use it in threads.
+
+    While the database cannot be reached, a worker's calls wait; those of a command raise `FleetError`.
+
+    Args:
+        patient: wait for a database that is away, until `close`.
+    """
+
+    def __init__(self, url: str, clock: Clock, *, patient: bool = False) -> None:
+        self.url = url
+        self.clock = clock
+        self.engine = make_engine(url)
+        self.place = _shown(self.engine.url)
+        self._patient = patient
+        self._closed = threading.Event()
+        self._client: DBOSClient | None = None
+
+    def open(self) -> None:
+        """Connect, and make or migrate the tables.
+
+        Raises:
+            FleetError: the database cannot be reached or changed.
+        """
+        DefaultSerializer.deserialize = _refuse_pickle  # type: ignore[assignment, method-assign]
+        logging.getLogger("dbos").setLevel(logging.CRITICAL)
+        with self._errors():
+            with self.engine.begin():
+                pass
+            DBOS.migrate(self.engine.url.render_as_string(hide_password=False))
+            _tables.create_all(self.engine)
+            self._client = DBOSClient(
+                system_database_url=self.url,
+                system_database_engine=self.engine,
+                serializer=DBOSPortableJSON,
+                application_name=_APPLICATION,
+                retry_connection_errors=self._patient,
+            )
+
+    def close(self) -> None:
+        """Disconnect; whoever waits for the database is let go."""
+        self._closed.set()
+        if self._client is not None:
+            self._client.destroy()
+        self.engine.dispose()
+
+    @property
+    def client(self) -> DBOSClient:
+        """The engine's client, for what it does in a transaction of ours."""
+        if self._client is None:
+            raise AssertionError("`open` comes first")
+        return self._client
+
+    @property
+    def is_postgresql(self) -> bool:
+        """Whether it is one that several machines share."""
+        return self.engine.dialect.name == "postgresql"
+
+    @property
+    def engine_schema(self) -> str | None:
+        """Where the engine's own tables are."""
+        return "dbos" if self.is_postgresql else None
+
+    def now(self) -> int:
+        """The time as the tables have it, in milliseconds."""
+        return ms(self.clock.now())
+
+    def day(self) -> datetime:
+        """When today began (UTC)."""
+        return self.clock.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+    def insert(self, table: sa.Table) -> Any:
+        """An insertion that can say what happens where the row is there already."""
+        return (postgresql if self.is_postgresql else sqlite).insert(table)
+
+    def transaction(self, change: Callable[[sa.Connection], _T]) -> _T:
+        """Do something in a transaction of its own; wait while the database is away, if that is wanted."""
+
+        def once() -> _T:
+            with self.engine.begin() as connection:
+                if not self.is_postgresql:
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")  # else it begins with the first change
+                return change(connection)
+
+        return self._patiently(once)
+
+    def call(self, call: Callable[[DBOSClient], _T]) -> _T:
+        """Ask the engine for something, in the same way."""
+        return self._patiently(lambda: call(self.client))
+
+    def _patiently(self, call: Callable[[], _T]) -> _T:
+        tries = 0
+        while True:
+            try:
+                with self._errors():
+                    return call()
+            except FleetError as error:
+                is_away = isinstance(error.__cause__, _AWAY)
+                if not (self._patient and is_away) or self._closed.wait(
+                    _TRIES_SECONDS[min(tries, len(_TRIES_SECONDS) - 1)]
+                ):
+                    raise
+                tries += 1
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sa.exc.SQLAlchemyError, DBOSException) as error:
+            said = str(getattr(error, "orig", None) or error).splitlines()
+            raise FleetError(
+                f"the fleet's database {self.place}: {said[0] if said else type(error).__name__}"
+            ) from error
+
+
+def _shown(url: sa.URL) -> str:
+    """Where a database is, without who is let in."""
+    return (
+        url.database or ""
+        if url.get_backend_name() == "sqlite"
+        else f"{url.host or 'localhost'}/{url.database}"
+    )
+
+
+def ms(when: datetime) -> int:
+    """A time as the tables have it."""
+    return int(when.timestamp() * 1000)
+
+
+def to_time(milliseconds: int) -> datetime:
+    """A time that the tables have."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
