@@ -29,6 +29,8 @@ LEASE_SECONDS = 30.0
 """A worker whose heartbeat has stood still for so long, seen by one who could read it all the time, is dead."""
 _BEATS_A_LEASE = 6
 _PRUNE_SECONDS = 3_600.0
+_RESTART_LOST_SECONDS = 60.0
+"""It reads all repositories, and what it finds is rare."""
 POLL_SECONDS = 1.0
 _LONGEST_END_SECONDS = 86_400
 
@@ -115,7 +117,7 @@ class FleetEngine:
         self._watch = HeartbeatWatch(clock, options.lease_seconds)
         self._beating: asyncio.Task[None] | None = None
         self._running: set[RepositoryTurn] = set()
-        self._prune_at = 0.0
+        self._prune_at = self._restart_lost_at = 0.0
 
     async def launch(self) -> None:
         """Begin to take turns.
@@ -154,8 +156,8 @@ class FleetEngine:
             return DBOS.run_step({"name": "play"}, played)
 
         DBOS.workflow(name=TURN)(turn)
+        store.add_worker(options.worker, options.version, options.parallel)  # before it can take a turn
         DBOS.launch()
-        store.add_worker(options.worker, options.version, options.parallel)
         DBOS.register_queue(
             QUEUE,
             worker_concurrency=options.parallel,
@@ -198,13 +200,17 @@ class FleetEngine:
         """Beat, take over what the dead left, and say why this worker is to end; empty if it is not."""
         store, options = self._store, self._options
         draining = store.beat(options.worker)
-        others = {one.worker: one.beats for one in store.workers() if one.worker != options.worker}
+        others = store.heartbeats()
+        others.pop(options.worker, None)
         for name in self._watch.dead(others):
             store.take_over(name)
             store.remove_worker(name)
-        store.restart_lost()
-        if self._clock.monotonic() >= self._prune_at:
-            self._prune_at = self._clock.monotonic() + _PRUNE_SECONDS
+        now = self._clock.monotonic()
+        if now >= self._restart_lost_at:
+            self._restart_lost_at = now + _RESTART_LOST_SECONDS
+            store.restart_lost()
+        if now >= self._prune_at:
+            self._prune_at = now + _PRUNE_SECONDS
             store.prune()
         if draining is None:
             # Taken for dead, for instance because the machine slept: what ran here goes on elsewhere.

@@ -256,7 +256,9 @@ class FleetStore:
 
         Whoever runs it learns of it at the next heartbeat, ends the cycle at once, and keeps its work.
         """
-        turn = next((one.turn for one in self.queued() if one.turn.repository == repository), None)
+        row = self._db.transaction(lambda c: self._row(c, repository))
+        workflow = row.workflow if row is not None else ""
+        turn = next((one.turn for one in self._listed(status=list(_LIVE), workflow_ids=[workflow])), None)
 
         def change(c: sa.Connection) -> str | None:
             row = self._row(c, repository)
@@ -283,9 +285,8 @@ class FleetStore:
 
     def take_over(self, worker: str) -> list[RepositoryTurn]:
         """Queue the turns of a worker that is dead once more, under ids of their own; returns those."""
-        stale = [one for one in self.queued() if one.state == "running" and one.worker == worker]
         taken = []
-        for one in stale:
+        for one in self._listed(status=["PENDING"], executor_id=[worker]):
             run = self._run_of(one.workflow)
             again = one.turn.again(dead_run=run)
             self._db.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
@@ -303,26 +304,22 @@ class FleetStore:
         return taken
 
     def restart_lost(self) -> None:
-        """Give those a look whose turn is not in the queue any more, for whatever reason."""
-        turns = sa.table(
-            "workflow_status", sa.column("workflow_uuid"), sa.column("status"), schema=self._db.engine_schema
-        )
+        """Give those a look whose turn is not in the queue any more, for whatever reason. It reads all of them."""
+        turns = self._engine_turns()
         query = (
             sa.select(repositories_table.c.repository, repositories_table.c.quota)
-            .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
-            .where(turns.c.status.not_in(_LIVE))
+            .outerjoin(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
+            .where(
+                repositories_table.c.workflow != "",
+                sa.or_(turns.c.status.is_(None), turns.c.status.not_in(_LIVE)),
+            )
         )
         for row in self._db.transaction(lambda c: c.execute(query).all()):
             self.begin(row.repository, row.quota, self._db.clock.now())
 
     def queued(self) -> Sequence[QueuedTurn]:
         """The turns that run, wait or are delayed, in the order in which they come."""
-        found = self._db.call(
-            lambda client: client.list_workflows(
-                status=list(_LIVE), name=TURN, limit=_MOST_LISTED, load_output=False
-            )
-        )
-        listed = [_queued(one) for one in found if one.input and one.input["args"]]
+        listed = self._listed(status=list(_LIVE))
         order = {"running": 0, "queued": 1, "delayed": 2}
         return sorted(
             listed,
@@ -333,6 +330,13 @@ class FleetStore:
                 one.queued_at,
             ),
         )
+
+    def _listed(self, **which: Any) -> list[QueuedTurn]:
+        """The turns that the engine lists for these arguments."""
+        found = self._db.call(
+            lambda client: client.list_workflows(name=TURN, limit=_MOST_LISTED, load_output=False, **which)
+        )
+        return [_queued(one) for one in found if one.input and one.input["args"]]
 
     # --- repositories ---
 
@@ -419,6 +423,21 @@ class FleetStore:
             return c.scalar(sa.select(workers_table.c.draining).where(mine))
 
         return self._db.transaction(change)
+
+    def heartbeats(self) -> dict[str, int]:
+        """How often each worker has beaten; -1 for one that is not written down and still has turns that run.
+
+        A worker that was taken for dead, and then dies before it says that it lives, has left such turns.
+        """
+        turns = self._engine_turns()
+        running = sa.select(turns.c.executor_id).where(turns.c.status == "PENDING", turns.c.name == TURN)
+        beats = sa.select(workers_table.c.worker, workers_table.c.beats)
+
+        def read(c: sa.Connection) -> dict[str, int]:
+            found = {worker: -1 for worker in c.scalars(running.distinct()) if worker}
+            return found | {row.worker: row.beats for row in c.execute(beats)}
+
+        return self._db.transaction(read)
 
     def workers(self) -> Sequence[FleetWorkerState]:
         """Those that have begun and not ended, by name."""
@@ -511,11 +530,14 @@ class FleetStore:
 
     def _status(self, c: sa.Connection, workflow: str) -> str | None:
         """What the engine says of a workflow: `PENDING` is that it runs."""
-        status = sa.table(
-            "workflow_status", sa.column("workflow_uuid"), sa.column("status"), schema=self._db.engine_schema
-        )
-        found: str | None = c.scalar(sa.select(status.c.status).where(status.c.workflow_uuid == workflow))
+        turns = self._engine_turns()
+        found: str | None = c.scalar(sa.select(turns.c.status).where(turns.c.workflow_uuid == workflow))
         return found
+
+    def _engine_turns(self) -> sa.TableClause:
+        """The engine's table of workflows, as far as it is read here."""
+        columns = (sa.column(name) for name in ("workflow_uuid", "name", "status", "executor_id"))
+        return sa.table("workflow_status", *columns, schema=self._db.engine_schema)
 
     def _run_of(self, workflow: str) -> str:
         query = sa.select(cycles_table.c.run).where(cycles_table.c.workflow == workflow)

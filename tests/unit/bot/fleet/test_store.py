@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+import sqlalchemy as sa
 
 from orchestrator.bot.fleet.database import make_engine
 from orchestrator.bot.fleet.store import KEPT_TURNS, FleetStore
@@ -192,6 +193,36 @@ def test_workers_come_live_and_go(store: FleetStore) -> None:
     store.remove_worker("m-1")
     assert store.beat("m-1") is None
     assert store.workers() == []
+
+
+def run_at(store: FleetStore, worker: str, turn: RepositoryTurn) -> None:
+    """Let a worker run a turn, as far as the engine's table goes."""
+    table = "dbos.workflow_status" if store.database.is_postgresql else "workflow_status"
+    with store.database.engine.begin() as connection:
+        changed = sa.text(
+            f"UPDATE {table} SET status = 'PENDING', executor_id = :worker WHERE workflow_uuid = :id"  # noqa: S608
+        )
+        connection.execute(changed, {"worker": worker, "id": turn.id})
+
+
+def test_what_a_dead_worker_ran_is_taken_over_and_what_others_run_is_not(store: FleetStore) -> None:
+    first, second = begun(store, A, B)
+    run_at(store, "dead", first)
+    run_at(store, "alive", second)
+    store.add_worker("alive", "1.0", 1)
+    assert store.heartbeats() == {"dead": -1, "alive": 0}  # the dead one is known by what it left
+    assert store.take_over("dead") == [first.again(dead_run="")]
+    assert [(one.turn, one.worker) for one in store.queued()] == [(second, "alive"), (first.again(), "")]
+    assert store.heartbeats() == {"alive": 0}
+
+
+@pytest.mark.parametrize("how", ["cancelled", "deleted"])
+def test_a_repository_whose_turn_was_removed_by_other_tools_gets_a_look(store: FleetStore, how: str) -> None:
+    first, second = begun(store, A, B)
+    client = store.database.client
+    (client.cancel_workflow if how == "cancelled" else client.delete_workflow)(first.id)
+    store.restart_lost()
+    assert [one.turn for one in store.queued()] == [second, RepositoryTurn(A, 2, renewed=True)]
 
 
 @pytest.mark.usefixtures("store")
