@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 LABEL = "pullwright"
 _SECRET = "a-long-random-text-of-the-benchmark"
 _ROUNDS = 2
+_KILLED_AT_START = 0.1
 _LOOKS_DONE_SECONDS = 600.0
 """What has changed nothing for so long will not change."""
 _PUSHED = re.compile(rb"[0-9a-f]{40} ([0-9a-f]{40}) refs/heads/(pullwright/[^\x00\n ]+)")
@@ -59,12 +60,10 @@ class Tally(list["Recorded"]):
     def __init__(self) -> None:
         super().__init__()
         self.kinds: Counter[str] = Counter()
-        self.paths = Counter()  # TEMP
         self.pushes: dict[str, list[str]] = defaultdict(list)
 
     def append(self, seen: Recorded) -> None:
         """Count one."""
-        import re as _re; self.paths[(seen.method, _re.sub(r"[0-9a-f]{40}","SHA",_re.sub(r"octo/r\d+","R",_re.sub(r"/\d+","/N",seen.path))), seen.query.get("service",""), seen.status)]+=1  # TEMP
         if "git-" in seen.path or "/info/refs" in seen.path:
             self.kinds["git, refused without a credential" if seen.status == HTTPStatus.UNAUTHORIZED else "git"] += 1
             if isinstance(seen.body, bytes) and seen.path.endswith("git-receive-pack"):
@@ -124,7 +123,6 @@ def world(folder: Path, pipe: Connection, repositories: int, tasks: int, seconds
                     pipe.send(_add_task(github, *arguments))
                 elif name == "asked":
                     pipe.send(model.asked.get(arguments[0]))
-                elif name == "paths": pipe.send(dict(tally.paths))  # TEMP
                 elif name == "pulls":
                     pipe.send(sum(len(repo.pulls) for repo in github.repositories))
                 else:
@@ -147,10 +145,24 @@ def _add_task(github: GitHub, repository: int, task: int) -> float:
 
 @dataclass(slots=True)
 class Worker:
-    """A worker's process. Its folder stays when it is killed, as that of a machine does."""
+    """A worker's process. Its folder stays when it is killed, as that of a machine does.
+
+    Attributes:
+        said: what it prints; the words of those that were killed before it end at `skipped`.
+    """
 
     number: int
     process: subprocess.Popen[bytes]
+    said: Path
+    skipped: int
+
+    def words(self) -> str:
+        """What it has said on standard error."""
+        return self.said.read_bytes()[self.skipped :].decode()
+
+    def takes_turns(self) -> bool:
+        """Whether it has come so far."""
+        return "takes turns from" in self.words()
 
 
 @dataclass(slots=True)
@@ -160,6 +172,8 @@ class Chaos:
     workers: int = 0
     database: int = 0
     used_seconds: float = 0.0
+    ended: list[str] = field(default_factory=list)
+    """The last words of workers that ended by themselves."""
 
 
 @dataclass(slots=True)
@@ -186,17 +200,23 @@ class Bench:
         home = self.folder / f"machine{number}"
         (home / "tmp").mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "orchestrator", "fleet", "run", "--config"]
-        with (self.folder / f"out{number}").open("ab") as out, (self.folder / f"err{number}").open("ab") as err:
+        said = self.folder / f"err{number}"
+        with (self.folder / f"out{number}").open("ab") as out, said.open("ab") as err:
+            skipped = err.tell()
             process = subprocess.Popen(
                 [*command, str(self.folder / "fleet.toml"), "--json"],
                 stdout=out,
                 stderr=err,
                 env={**self.environ, "PULLWRIGHT_HOME": str(home), "TMPDIR": str(home / "tmp")},
             )
-        return Worker(number, process)
+            return Worker(number, process, said, skipped)
 
     def restart(self, worker: Worker) -> None:
-        """Kill a worker, and start it again on the same machine. What it left in its temporary folder goes."""
+        """Kill a worker, and start it again on the same machine."""
+        if worker.process.poll() is not None:
+            self.chaos.ended.append(f"worker {worker.number} ended: {worker.words().strip()[-300:]}")
+            self.workers[worker.number] = self.start(worker.number)
+            return
         worker.process.kill()
         _, _, used = os.wait4(worker.process.pid, 0)
         worker.process.returncode = -signal.SIGKILL
@@ -340,7 +360,7 @@ def spread(values: Sequence[float]) -> str:
 
 def row(name: str, value: object) -> None:
     """Print a line of the table."""
-    print(f"{name:58}{value}", flush=True)
+    print(f"{name:62}{value}", flush=True)
 
 
 # --- the story ---
@@ -376,10 +396,9 @@ def measure(options: argparse.Namespace) -> bool:
 def until_all_work(bench: Bench) -> None:
     """Wait until each worker has said that it takes turns."""
     for worker in bench.workers:
-        said = bench.folder / f"err{worker.number}"
-        while b"takes turns from" not in said.read_bytes():
+        while not worker.takes_turns():
             if worker.process.poll() is not None:
-                raise SystemExit(f"fleet: a worker ended: {said.read_text(encoding='utf-8')}")
+                raise SystemExit(f"fleet: a worker ended: {worker.words()}")
             time.sleep(0.05)
 
 
@@ -400,15 +419,21 @@ def until_done(bench: Bench, source: random.Random | None) -> None:
 
 
 def strike(bench: Bench, source: random.Random) -> None:
-    """Kill one worker, or the database."""
+    """Kill one worker, or the database. Most workers that are killed have come so far that they take turns."""
     if source.random() < bench.options.database_share:
         bench.postgres.stop()
         time.sleep(source.uniform(0.0, 3.0))
         bench.postgres.start()
         bench.chaos.database += 1
     else:
-        bench.restart(source.choice(bench.workers))
-        bench.chaos.workers += 1
+        is_any = source.random() < _KILLED_AT_START
+        chosen = [one for one in bench.workers if is_any or one.takes_turns()]
+        if chosen:
+            bench.restart(source.choice(chosen))
+            bench.chaos.workers += 1
+    for worker in bench.workers:
+        if worker.process.poll() is not None:
+            bench.restart(worker)
 
 
 def until_idle(bench: Bench) -> None:
@@ -436,6 +461,8 @@ def print_work(bench: Bench, before: Usage, after: Usage, began: float) -> None:
     for kind, count in sorted((after.requests - before.requests).items()):
         row(f"requests a cycle: {kind}", f"{count / tasks:.1f}")
     row("megabytes of a worker, least / median / most", spread([megabytes(w.process.pid) for w in bench.workers]))
+    connected = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    row("connections of the database, each worker", f"{bench.rows(connected)[0][0] / len(bench.workers):.1f}")
     row("open files of a worker", spread([open_files(w.process.pid) for w in bench.workers]))
 
 
@@ -473,8 +500,7 @@ def measure_idle(bench: Bench) -> None:
 
 def measure_webhooks(bench: Bench) -> None:
     """From a delivery to the first request to the model, and what of it is the worker's answer."""
-    said = (bench.folder / "err0").read_text(encoding="utf-8")
-    port = re.findall(r"webhooks at port (\d+)", said)[-1]
+    port = re.findall(r"webhooks at port (\d+)", bench.workers[0].words())[0]
     answers, waits = [], []
     for number in range(bench.options.webhooks):
         repository, task = number % bench.options.repositories, 100_000 + number
@@ -522,14 +548,15 @@ def print_check(bench: Bench) -> bool:
         row("kills: workers (SIGKILL) / database (immediate stop)", f"{bench.chaos.workers} / {bench.chaos.database}")
         lost = bench.rows("SELECT count(*) FROM pullwright_cycles WHERE outcome = 'lost' AND task <> ''")
         row("cycles that were taken over from a dead worker", lost[0][0])
+        row("workers that ended by themselves", len(bench.chaos.ended))
     row("requests to the model a task", f"{asked / max(len(titles), 1):.2f}")
     row("branches that got two different commits", len(repeated))
     row("tasks with two pull requests", len(twice))
     row("tasks without one", len(forgotten))
     row("requests that GitHub would refuse", len(violations))
-    for name in (*twice, *forgotten, *repeated, *violations[:5]):
+    for name in (*twice, *forgotten, *repeated, *violations[:5], *bench.chaos.ended):
         row("  look at", name)
-    return not twice and not forgotten and not violations
+    return not (twice or forgotten or violations or bench.chaos.ended)
 
 
 def print_last_words(bench: Bench) -> None:

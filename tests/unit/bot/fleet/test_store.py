@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,20 @@ def begun(store: FleetStore, *names: str) -> list[RepositoryTurn]:
     for name in names:
         store.begin(name, "quota", now())
     return [one.turn for one in store.queued()]
+
+
+def test_workers_that_start_at_once_on_a_new_database_make_its_tables_together(fleet_database: str) -> None:
+    at_once = threading.Barrier(8)
+
+    def opened() -> None:
+        store = FleetStore(fleet_database, SystemClock())
+        at_once.wait()
+        store.open()
+        store.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        for one in [pool.submit(opened) for _ in range(8)]:
+            one.result()
 
 
 def test_a_repository_gets_one_turn_however_many_workers_begin(store: FleetStore) -> None:
