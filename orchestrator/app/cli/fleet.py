@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.worker.worker import NextStep
 
 _ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
+_FILES, _FILES_A_REPOSITORY = 512, 4
+"""What a worker has open: connections and a lock for each repository, and with the cycles that run, some more."""
 _INSTALL = "pip install 'pullwright[fleet]'"
 
 
@@ -146,6 +148,7 @@ class FleetRun:
         from orchestrator.app.dashboard.health import serving_health
 
         self._listen_to_signals()
+        allow_open_files(_FILES + _FILES_A_REPOSITORY * len(self._file.repositories))
         async with AsyncExitStack() as stack:
             if self._file.health is not None:
                 address = self._file.health
@@ -222,6 +225,17 @@ class FleetRun:
 
     def _say(self, text: str) -> None:
         print(f"pullwright: {self._redactor.redact(clean(text))}", file=sys.stderr, flush=True)
+
+
+def allow_open_files(wanted: int) -> None:
+    """Let this process have so many open files, as far as the system allows it: 1,024 is a usual first limit."""
+    import resource
+
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    if now != resource.RLIM_INFINITY and now < allowed:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
 
 
 def _named(typed: str, keys: Mapping[str, str], config: str) -> str:

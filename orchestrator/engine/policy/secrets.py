@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT
@@ -43,7 +43,7 @@ class Redactor:
 
     @cached_property
     def _values(self) -> ValueIndex:  # made when it is needed first: that takes a while
-        return ValueIndex(self._known, harmless=REPLACEMENT)
+        return _index(frozenset(self._known))
 
     def redact(self, text: str) -> str:
         """The text with every secret replaced by `REPLACEMENT`."""
@@ -78,6 +78,12 @@ class Redactor:
         if self._known:
             yield from self._values.spans(data)
         yield from _credentials(data)
+
+
+@lru_cache(maxsize=8)
+def _index(values: frozenset[str]) -> ValueIndex:
+    """The index of some values, which takes megabytes: the repositories of a worker mostly have the same."""
+    return ValueIndex(values, harmless=REPLACEMENT)
 
 
 def _whole_characters(data: bytes, span: _Span) -> _Span:
