@@ -1,1 +1,1 @@
-"""The words every other room shares: messages, events, errors, tasks, prompts, clock."""
+"""What every package shares: messages, events, errors, tasks, prompts and the clock."""

@@ -1,4 +1,4 @@
-"""Whether an address is public, and whether it holds a credential: one rule for all who ask."""
+"""Classifies network addresses: public or not, local or not, with or without a credential."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ _NOT_PUBLIC_V4 = tuple(
     )
 )
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
-"""All that is handed out as global unicast. Loopback, link-local, unique local, multicast, and the forms that
-carry an IPv4 address (mapped, compatible, NAT64) lie outside."""
+"""The global unicast range.
+
+It excludes loopback, link-local, unique local, multicast, and the forms that embed an IPv4 address (mapped,
+compatible, NAT64).
+"""
 
 _NOT_PUBLIC_V6 = tuple(
     ipaddress.IPv6Network(network)
@@ -46,7 +49,7 @@ _NOT_PUBLIC_V6 = tuple(
 
 
 def is_public(ip: str) -> bool:
-    """Whether an IP address belongs to the public internet. What is no IP address does not."""
+    """Return whether a text is an IP address of the public internet."""
     parsed = ip_address(ip)
     if isinstance(parsed, ipaddress.IPv4Address):
         return not any(parsed in network for network in _NOT_PUBLIC_V4)
@@ -57,7 +60,7 @@ def is_public(ip: str) -> bool:
 
 
 def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a text writes, or None where it writes none."""
+    """Parse a text as an IP address; return None if it is none."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:
@@ -65,7 +68,7 @@ def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, by its name or address, is this machine."""
+    """Return whether a host name or address is this machine."""
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -74,20 +77,21 @@ def is_loopback(host: str) -> bool:
 
 _WITH_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/]*)@")
 _IGNORED = re.compile(r"[\x00-\x20]")
-"""Parsers of URLs leave these out: https://url.spec.whatwg.org/#concept-basic-url-parser."""
+"""Characters that URL parsers remove: https://url.spec.whatwg.org/#concept-basic-url-parser."""
 _SSH = frozenset({"ssh", "git+ssh", "ssh+git"})
 
 
 def holds_credential(address: str) -> bool:
-    """Whether a URL has a user name, a password or a token in front of its host.
+    """Return whether a URL has a user name, a password or a token before its host.
 
-    Over ssh a user name alone is none. Any `@` before the first slash counts, because readers of URLs do not agree
-    on where a user name ends.
+    A user name alone is not a credential in an ssh URL. Any `@` before the first slash counts, because URL
+    parsers
+    disagree on where a user name ends.
     """
     found = _WITH_USER.match(_IGNORED.sub("", address))
     return found is not None and (found["scheme"].lower() not in _SSH or ":" in found["user"])
 
 
 def without_credential(address: str) -> str:
-    """An address as a person may be shown it: what stands before `@` in a URL is left out."""
+    """Return an address without the credential before its host, so that it can be shown."""
     return _WITH_USER.sub(r"\g<scheme>://", address, count=1) if _WITH_USER.match(address) else address

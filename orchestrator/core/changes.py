@@ -1,4 +1,4 @@
-"""A change to a repository as the checks before a push see it: its files, its size, and which of them are tests."""
+"""A change to a repository, as the checks before a push read it: files, size, and which files are tests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class FileVersion:
     """A file in one commit.
 
     Attributes:
-        mode: git's: `100644`, `100755`, `120000` for a link, `160000` for a submodule.
-        content: the bytes, a link's target, a submodule's commit; None where it is over the limit of what is read.
+        mode: git's file mode: `100644`, `100755`, `120000` for a symbolic link, `160000` for a submodule.
+        content: the file's bytes, the link's target, or the submodule's commit; None if the file is too large
+            to read.
         size: in bytes.
     """
 
@@ -26,12 +27,12 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A path that differs between two commits. A renamed file is two changes.
+    """A path that differs between two commits. A rename is two changes.
 
     Attributes:
-        path: relative, with `/`; bytes that are not UTF-8 as surrogates.
-        old: the file before, None where it is new.
-        new: the file after, None where it is removed.
+        path: relative, with `/`; bytes that are not UTF-8 are surrogates.
+        old: the file before the change; None if it is new.
+        new: the file after the change; None if it was deleted.
     """
 
     path: str
@@ -44,7 +45,7 @@ _FILE = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class DiffStat:
-    """The files of a change, and its lines."""
+    """The number of files and lines in a change."""
 
     files: tuple[str, ...] = ()
     added: int = 0
@@ -52,7 +53,7 @@ class DiffStat:
 
 
 def diff_stat(diff: str) -> DiffStat:
-    """Read a diff as git prints it. A renamed file and a binary one count no lines."""
+    """Count the files and lines of a unified diff from git. Renames and binary files add no lines."""
     added = removed = 0
     in_hunk = False
     for line in diff.split("\n"):
@@ -75,10 +76,13 @@ _NAME = re.compile(
 
 
 def is_test_path(path: str) -> bool:
-    """Whether a file belongs to the tests, by its name and its folders. `path` is relative, with `/`."""
+    """Return whether a file belongs to the tests, judged by its name and folders.
+
+    `path` is relative, with `/`.
+    """
     return is_test_program(path) or any(folder.lower() in _FOLDERS for folder in path.split("/")[:-1])
 
 
 def is_test_program(path: str) -> bool:
-    """Whether a file is a program of tests by its own name, and no data that stands beside them."""
+    """Return whether a file contains test code, judged by its own name. Data files of tests do not count."""
     return _NAME.fullmatch(path.rpartition("/")[2]) is not None

@@ -1,4 +1,4 @@
-"""Refuses what a host program passes in and what cannot work, in one line that names the argument."""
+"""Validates arguments that a host program passes in, with one-line errors that name the argument."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ if TYPE_CHECKING:
 
 
 def check_kind(name: str, value: object, kind: type | UnionType, what: str) -> None:
-    """Refuse a value of another kind.
+    """Raise an error if a value is not an instance of a type.
 
     Args:
-        kind: what it must be an instance of.
-        what: the same in words, such as `a SessionConfig`.
+        kind: the expected type.
+        what: the expected type in words, such as `a SessionConfig`.
 
     Raises:
-        ConfigurationError: it is of another kind. Texts are not repeated: one may be a key.
+        ConfigurationError: the value has another type. The message omits the value of a text, which may be a
+            key.
     """
     if not isinstance(value, kind):
         raise ConfigurationError(f"{name} must be {what}, not {_in_words(value)}")
 
 
 def check_flag(name: str, value: object) -> None:
-    """Refuse what is neither True nor False: a text such as `"no"` would count as a yes.
+    """Raise an error if a value is not a `bool`. A text such as `"no"` would count as true.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: the value is not a `bool`.
     """
     check_kind(name, value, bool, "True or False")
 
 
 def check_methods(name: str, value: object, methods: tuple[str, ...], what: str) -> None:
-    """Refuse an object without one of these methods, and a class in place of its object.
+    """Raise an error if an object lacks one of these methods, or is a class instead of an instance.
 
     Raises:
-        ConfigurationError: one is missing.
+        ConfigurationError: a method is missing.
     """
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing or isinstance(value, type):
@@ -46,17 +47,17 @@ def check_methods(name: str, value: object, methods: tuple[str, ...], what: str)
 
 
 def check_callable(name: str, value: object) -> None:
-    """Refuse what cannot be called.
+    """Raise an error if a value cannot be called.
 
     Raises:
-        ConfigurationError: it cannot.
+        ConfigurationError: the value is not callable.
     """
     if not callable(value):
         raise ConfigurationError(f"{name} must be a function, not {_in_words(value)}")
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number; True and False are none."""
+    """Return whether a value is an `int` and not a `bool`."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

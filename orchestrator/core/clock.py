@@ -1,4 +1,4 @@
-"""Time as a value that is passed in."""
+"""Clocks, which are passed in so that tests can control time."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the program knows of time."""
+    """Reads the time, and waits."""
 
     def now(self) -> datetime:
-        """The time of day, in UTC."""
+        """Return the current time, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that only go forward; for durations."""
+        """Return seconds that never decrease, to measure durations."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for some seconds while other tasks run."""
 
 
 class SystemClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
-        """The time of day, in UTC."""
+        """Return the current time, in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment."""
+        """Return seconds since an arbitrary moment."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, and let other tasks run."""
+        """Wait for some seconds while other tasks run."""
         await asyncio.sleep(seconds)
 
 
 class ManualClock:
-    """A clock that stands still until it is moved; sleeping moves it. For tests and demonstrations."""
+    """A clock for tests and demonstrations. Only `sleep` and `advance` move it, and `sleep` returns at once."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._start = start or datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,11 +46,11 @@ class ManualClock:
         self.slept: list[float] = []
 
     def now(self) -> datetime:
-        """The start time plus what has been slept or advanced."""
+        """Return the start time plus the seconds that the clock was moved."""
         return self._start + timedelta(seconds=self._elapsed)
 
     def monotonic(self) -> float:
-        """Seconds slept or advanced so far."""
+        """Return the seconds that the clock was moved so far."""
         return self._elapsed
 
     async def sleep(self, seconds: float) -> None:

@@ -57,23 +57,24 @@ if TYPE_CHECKING:
 
 
 class PullwrightError(Exception):
-    """Base of everything that Pullwright raises on purpose."""
+    """Base class of all errors that Pullwright raises on purpose."""
 
 
 class ConfigurationError(PullwrightError):
-    """What the user asked for cannot be done as asked."""
+    """The user's input is invalid or cannot be carried out."""
 
 
 class SandboxMissingError(ConfigurationError):
-    """No sandbox is to be had on this machine, so no command runs; the message says what to install."""
+    """This machine has no sandbox, so no command runs. The message says what to install."""
 
 
 class ModelError(PullwrightError):
     """A model provider did not give a usable answer.
 
     Attributes:
-        status: HTTP status code, or None where there was no HTTP reply.
-        is_unexplained: whether the provider refused the request and named no reason that this program knows.
+        status: HTTP status code, or None if there was no HTTP reply.
+        is_unexplained: whether the provider refused the request for a reason that this program does not
+            recognize.
     """
 
     is_unexplained = False
@@ -92,16 +93,17 @@ class PermissionDeniedError(ModelError):
 
 
 class ModelNotFoundError(ModelError):
-    """No such model, or no such endpoint at this address."""
+    """The model, or the endpoint at this address, does not exist."""
 
 
 class ResumableError(ModelError):
-    """A model error that passes by itself.
+    """A model error that ends by itself.
 
     Attributes:
-        resume_at: the time (UTC) from which another try makes sense, if the provider said so.
-        waits: what an error inside a reply said of that, under the names of HTTP headers; whoever reads the
-            reply knows the time and makes `resume_at` of it.
+        resume_at: the time (UTC) from which another attempt is useful, if the provider named it.
+        waits: the wait that an error inside a reply named, under the names of HTTP headers. The reader of the
+            reply,
+            which knows the time, computes `resume_at` from it.
     """
 
     def __init__(
@@ -118,11 +120,11 @@ class ResumableError(ModelError):
 
 
 class RateLimitError(ResumableError):
-    """Too many requests, or a quota is spent."""
+    """There were too many requests, or a quota is used up."""
 
 
 class SpentQuotaError(RateLimitError):
-    """A quota is spent, or the credit: no more requests before `resume_at`, or until someone pays."""
+    """A quota or credit is used up. Requests are useless before `resume_at`, or until someone pays."""
 
 
 class OverloadedError(ResumableError):
@@ -142,27 +144,27 @@ class InvalidRequestError(ModelError):
 
 
 class ConnectionFailedError(ResumableError):
-    """No connection, a time-out, or a stream that was cut in the middle."""
+    """The connection failed, timed out, or was cut in the middle of a stream."""
 
 
 class NotConnectedError(ConnectionFailedError):
-    """No connection came about, so nothing was sent and nothing is billed."""
+    """No connection was made, so nothing was sent and nothing is billed."""
 
 
 class ProviderError(ModelError):
-    """Anything else that a provider says."""
+    """Any other error that a provider reports."""
 
 
 class NothingLeftError(PullwrightError):
-    """A cap on what may be spent is used up, so that nothing is begun."""
+    """A spending cap is used up, so no work starts."""
 
 
 class BadReplyError(PullwrightError):
-    """The model answered several times in a row, never in the form that the contract asks for."""
+    """The model replied several times in a row, never in the form that the contract requires."""
 
 
 class ForgeError(PullwrightError):
-    """GitHub, or the folder that plays it, refused or failed."""
+    """The forge (GitHub, or a local folder in its place) refused or failed."""
 
 
 class ForgeAuthenticationError(ForgeError):
@@ -170,18 +172,18 @@ class ForgeAuthenticationError(ForgeError):
 
 
 class ForgePermissionError(ForgeError):
-    """The token is good but may not do this."""
+    """The token is valid but lacks the permission."""
 
 
 class ForgeNotFoundError(ForgeError):
-    """No such repository, issue or pull request, or it is hidden from this token."""
+    """The repository, issue or pull request does not exist, or this token cannot see it."""
 
 
 class ForgeRateLimitError(ForgeError):
-    """GitHub's primary or secondary rate limit.
+    """GitHub's primary or secondary rate limit was reached.
 
     Attributes:
-        resume_at: the time (UTC) from which another try makes sense, if GitHub said so.
+        resume_at: the time (UTC) from which another attempt is useful, if GitHub named it.
     """
 
     def __init__(self, message: str, *, resume_at: datetime | None = None) -> None:
@@ -190,15 +192,15 @@ class ForgeRateLimitError(ForgeError):
 
 
 class ForgeUnavailableError(ForgeError):
-    """GitHub cannot be reached or answers with a server error."""
+    """GitHub cannot be reached, or answers with a server error."""
 
 
 class WorkspaceError(PullwrightError):
-    """Git, or the clone, cannot do what is needed."""
+    """A git operation, or an operation on the clone, failed."""
 
 
 class GitMissingError(WorkspaceError):
-    """No git program is installed."""
+    """Git is not installed."""
 
 
 class EmptyRepositoryError(WorkspaceError):
@@ -206,22 +208,22 @@ class EmptyRepositoryError(WorkspaceError):
 
 
 class PushRejectedError(WorkspaceError):
-    """The remote did not take the branch, or does not hold what was pushed."""
+    """The remote rejected the branch, or does not contain what was pushed."""
 
 
 class ClaimLostError(WorkspaceError):
-    """Another worker holds the claim on this task by now: nothing of ours may be pushed."""
+    """Another worker now holds the claim on this task, so this worker must not push."""
 
 
 class RemoteUnavailableError(WorkspaceError):
-    """The remote cannot be reached, or is in trouble; the same may work later."""
+    """The remote cannot be reached or fails at the moment. A later attempt may succeed."""
 
 
 class RemoteRateLimitError(RemoteUnavailableError):
-    """The git server has had too many requests.
+    """The git server received too many requests.
 
     Attributes:
-        seconds: how long it wants none.
+        seconds: how long the server asks to wait.
     """
 
     def __init__(self, message: str, *, seconds: float = 60.0) -> None:
@@ -230,36 +232,36 @@ class RemoteRateLimitError(RemoteUnavailableError):
 
 
 class RemoteRefusedError(WorkspaceError):
-    """The remote does not let us in: the credential is wrong by now, or may not do that."""
+    """The remote refuses access: the credential is no longer valid, or lacks the permission."""
 
 
 class DiskFullError(WorkspaceError):
-    """No space is left where the clone or the state is kept."""
+    """The disk that holds the clone or the state is full."""
 
 
 class ToolError(PullwrightError):
-    """A tool could not do what it was asked; the model reads the message and may act on it."""
+    """A tool call failed. The model reads the message and can react to it."""
 
 
 class PathRefusedError(ToolError):
-    """The path leaves the clone, enters `.git`, or goes through a link."""
+    """The path leaves the clone, enters `.git`, or passes through a symbolic link."""
 
 
 class FileMissingError(ToolError):
-    """There is nothing at the path."""
+    """No file or folder exists at the path."""
 
 
 class FileUnreadableError(ToolError):
-    """What is at the path cannot be read as asked: a folder, binary, too large, no permission."""
+    """The file cannot be read: it is a folder, binary, too large, or not permitted."""
 
 
 class FleetError(PullwrightError):
-    """The fleet's database cannot be reached, or what it says makes no sense."""
+    """The fleet's database cannot be reached, or contains invalid data."""
 
 
 class MemoryStoreError(PullwrightError):
-    """The memory cannot be used, or does not take this."""
+    """The memory file cannot be used, or rejects the entry."""
 
 
 class JournalError(PullwrightError):
-    """The record of a run is missing, damaged, or ends too early."""
+    """The journal of a run is missing, damaged or incomplete."""

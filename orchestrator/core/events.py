@@ -1,8 +1,7 @@
-"""Everything that happens in a run, as a closed union of values.
+"""Everything that happens in a run, as a closed union of frozen dataclasses.
 
-The terminal's live view, the journal and any host program read the same events. A consumer
-matches on the class and closes with `assert_never`. `ToolCallEnded.output` is always the full
-output; the model may have been shown less.
+The live view, the journal and host programs receive the same events. A consumer matches on the class and ends
+with `assert_never`. `ToolCallEnded.output` is always the full output; the model may have received less.
 """
 
 from __future__ import annotations
@@ -22,44 +21,44 @@ if TYPE_CHECKING:
 
 
 class Defence(StrEnum):
-    """What stands between other people's words, a model, and the outside."""
+    """The defences between untrusted text, the model, and the outside world."""
 
     ADMISSION = "admission"
-    """Who may cause work, asked from the forge's permission interface."""
+    """Only people with permission on the forge can cause work."""
     HIDDEN_TEXT = "hidden-text"
-    """What a person would not see is not shown to the model either."""
+    """Text that a person cannot see is hidden from the model, too."""
     MARKERS = "markers"
-    """Other people's words stand between markers that they cannot close."""
+    """Untrusted text is enclosed in markers that it cannot close."""
     INSTRUCTIONS = "instructions"
-    """A repository's instructions and settings count from the default branch, and only tighten."""
+    """A repository's instructions and settings are read from the default branch, and can only restrict."""
     LEVEL = "level"
-    """What the permission level does not grant does not run."""
+    """Tools above the session's permission level do not run."""
     COMMANDS = "commands"
-    """Commands are parsed; what no rule grants, or what is never granted, does not run."""
+    """Commands are parsed. A command that no rule grants, or that can never be granted, does not run."""
     SANDBOX = "sandbox"
-    """Commands see the clone and the programs, nothing else, and change only the clone."""
+    """Commands see only the clone and installed programs, and can change only the clone."""
     NETWORK = "network"
-    """Commands reach named hosts only; web tools reach public addresses only."""
+    """Commands reach only the configured hosts; web tools reach only public addresses."""
     PATHS = "paths"
-    """Tools stay inside the clone, outside every `.git`, and follow no link."""
+    """File tools stay inside the clone and outside each `.git`, and follow no symbolic link."""
     HOST_GIT = "host-git"
-    """Git of the host runs nothing that the clone or the model configured."""
+    """The host's git runs nothing that the clone or the model configured."""
     SECRETS = "secrets"
-    """Known values and what looks like a credential do not leave."""
+    """Known secrets, and text that looks like a credential, are removed from everything that leaves."""
     WORDING = "wording"
-    """Titles, bodies and comments notify, command and load nothing."""
+    """Titles, bodies and comments cannot notify people, trigger commands or load resources."""
     PROTECTED_PATHS = "protected-paths"
-    """Changes to files that steer machines and agents wait for a person."""
+    """Changes to files that control machines and agents wait for a person."""
     CHANGE_SIZE = "change-size"
-    """A change has at most so many files, lines and bytes."""
+    """A change has a maximum number of files, lines and bytes."""
     TEST_INTEGRITY = "test-integrity"
-    """The host runs the tests as they were; tests that are gone or skipped are named."""
+    """The host runs the tests in their original form; removed or skipped tests are reported."""
     LIMITS = "limits"
-    """Rounds, tokens, money and minutes have an end."""
+    """Rounds, tokens, money and minutes are limited."""
     MEMORY = "memory"
-    """What is remembered counts in its repository alone, and only while what it cites is there and its author may write."""
+    """A memory is used only in its repository, while what it cites exists and its author may write there."""
     MCP = "mcp"
-    """MCP servers offer what a person approved, say so much at a time, and are given nothing but calls."""
+    """MCP servers offer only approved tools, return a limited amount of text, and receive nothing but calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Guarded:
 
     Attributes:
         message: one line: what was stopped, and what would allow it if anything.
-        details: places and texts, one line each; may be empty.
+        details: affected places and texts, one line each; may be empty.
     """
 
     defence: Defence
@@ -77,7 +76,7 @@ class Guarded:
 
 
 class Phase(StrEnum):
-    """Where a cycle is in its story. To choose a task is to claim it."""
+    """The phases of a cycle. Choosing a task includes claiming it."""
 
     CHOOSE = "choose"
     CLONE = "clone"
@@ -93,11 +92,12 @@ class CycleStarted:
     """A cycle begins.
 
     Attributes:
-        run: names its folder.
-        repository: `owner/name`, a URL, or a whole path, however it was typed.
-        origin: of a repository on disk, where it was cloned from.
-        door: `chat` or `ask` where a person talks with the model, `verify-pr` where a pull request is verified;
-            empty for a cycle, which works on a task.
+        run: the run's id, which is also the name of its folder.
+        repository: `owner/name`, a URL, or an absolute path, whatever spelling the user typed.
+        origin: for a repository on disk, the remote that it was cloned from.
+        door: `chat` or `ask` if a person talks with the model, `verify-pr` if a pull request is verified;
+            empty
+            for a cycle on a task.
     """
 
     run: str
@@ -112,14 +112,14 @@ class CycleStarted:
 
 @dataclass(frozen=True, slots=True)
 class PhaseEntered:
-    """The cycle goes on to its next part."""
+    """The cycle enters its next phase."""
 
     phase: Phase
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTaken:
-    """The task of this cycle. `source` is `issue`, `text` or the file's name."""
+    """The cycle has chosen a task. `source` is `issue`, `text` or the name of the backlog file."""
 
     key: str
     title: str
@@ -130,13 +130,13 @@ class TaskTaken:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The task is this run's: no other worker does it until the claim expires or is let go.
+    """This run claimed the task. No other worker takes it until the claim expires or is released.
 
     Attributes:
-        number: the fencing number; each holder of this task has a higher one.
+        number: the fencing number; each new holder of the claim gets a higher one.
         expires_at: in ISO 8601; the claim is renewed long before.
-        took_over_from: the run that let it expire, or empty.
-        spent_before: what the task has cost in earlier cycles.
+        took_over_from: the run whose claim expired, or empty.
+        spent_before: what earlier cycles on the task cost.
     """
 
     task: str
@@ -149,12 +149,13 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The cycle goes on where an earlier run stopped: with its work, and as far as it fits its conversation.
+    """The cycle continues an earlier run: with its files and, as far as it fits, its conversation.
 
     Attributes:
-        turns: messages of its conversation that are taken over.
-        files: changed files that are taken over.
-        conflicts: those of them that the base has changed too; a model or a person has to look.
+        turns: number of messages taken over from the conversation.
+        files: changed files that were taken over.
+        conflicts: those files that the base branch has changed as well; a model or a person has to resolve
+            them.
     """
 
     run: str
@@ -166,9 +167,9 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What this cycle may spend at most, after what was spent before in its task, day and repository.
+    """The most that this cycle may spend, given what its task, day and repository have spent before.
 
-    None is no cap.
+    None means no cap.
     """
 
     usd: float | None
@@ -180,7 +181,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class ForgeUsed:
-    """Requests to the forge in this cycle. `unchanged` ones cost nothing of its rate limit."""
+    """The number of forge requests in this cycle. `unchanged` requests do not count against the rate limit."""
 
     requests: int
     unchanged: int
@@ -189,7 +190,7 @@ class ForgeUsed:
 
 @dataclass(frozen=True, slots=True)
 class Cloned:
-    """The repository is in a temporary folder, at this commit of its base branch."""
+    """The repository was cloned into a temporary folder, at this commit of its base branch."""
 
     commit: str
     branch: str
@@ -202,7 +203,7 @@ class TestRunStarted:
     """The host starts the repository's tests.
 
     Attributes:
-        kind: which code is run, as `verification.base.RunKind` names it.
+        kind: which code is tested, as named by `verification.base.RunKind`.
     """
 
     __test__: ClassVar[bool] = False  # for pytest, which collects classes by their names
@@ -213,13 +214,13 @@ class TestRunStarted:
 
 @dataclass(frozen=True, slots=True)
 class TestRunEnded:
-    """The tests that the host ran are over, or were run before and are known.
+    """A test run by the host has ended, or its result was already known.
 
     Attributes:
-        failed: those that could not be run to their end too.
-        exit: the command's exit code; negative where a signal ended it.
-        problem: why the run proves nothing; empty if it counts.
-        cached: it was not run now.
+        failed: number of failed tests, including those that could not finish.
+        exit: the command's exit code; negative if a signal ended it.
+        problem: why the run proves nothing; empty if it is valid.
+        cached: whether the result comes from an earlier run.
     """
 
     __test__: ClassVar[bool] = False
@@ -236,14 +237,14 @@ class TestRunEnded:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A change was judged by the runs of its tests, before it is proposed.
+    """A change was judged by its test runs, before it is proposed.
 
     Attributes:
-        tree: git's id of its files.
-        is_red: something broke, or what the task names still fails.
-        reasons: why a person should look, in a line each; there may be some where nothing is red.
-        tests: the runs, as `CycleResult.tests` has them.
-        refusal: what the model was told, which has to mend it; empty where the change is proposed.
+        tree: git's tree id of the change.
+        is_red: whether something broke, or what the task names still fails.
+        reasons: why a person should look, one line each; possible even if `is_red` is false.
+        tests: the runs, in the form of `CycleResult.tests`.
+        refusal: the message that asks the model to repair the change; empty if the change is proposed.
     """
 
     tree: str
@@ -255,15 +256,15 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class ClaimChecked:
-    """Something that a pull request says of itself was looked at, or something was found that it does not say.
+    """A statement of a pull request was checked, or something was found that it does not mention.
 
     Attributes:
-        level: how far it was followed, as `evidence.claims.EvidenceLevel` names it.
-        subject: what it is about, in words of the program.
+        level: how thoroughly it was checked, as named by `evidence.claims.EvidenceLevel`.
+        subject: what the statement is about.
         standing: `holds`, `refuted`, `unknown` or `noted`.
-        claimed: what the pull request says; empty where there is nothing to compare.
-        found: what is so.
-        note: what else to know.
+        claimed: what the pull request states; empty if there is nothing to compare.
+        found: the actual value.
+        note: further explanation.
     """
 
     level: str
@@ -276,12 +277,12 @@ class ClaimChecked:
 
 @dataclass(frozen=True, slots=True)
 class Proposing:
-    """The change is committed and about to be pushed and proposed with these words. It is proposed with `Proposed`.
+    """The change is committed and is about to be pushed. `Proposed` follows when the pull request exists.
 
     Attributes:
-        title, body: as the pull request will have them, without what the host adds.
-        branch: where the commit goes.
-        diff: the change, against the base. Empty in journals of older versions.
+        title, body: text of the pull request, without the parts that the host adds.
+        branch: the branch that receives the commit.
+        diff: the change against the base. Empty in journals of older versions.
     """
 
     title: str
@@ -293,7 +294,7 @@ class Proposing:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """A pull request was created or updated, and the remote holds the commit."""
+    """A pull request was created or updated, and the remote contains the commit."""
 
     number: int
     title: str
@@ -305,7 +306,7 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAsked:
-    """The model needs a person."""
+    """The model asks a person a question."""
 
     question: str
     url: str | None
@@ -313,9 +314,9 @@ class QuestionAsked:
 
 @dataclass(frozen=True, slots=True)
 class WorkSaved:
-    """Work that was not proposed is kept: as a patch in a file, on a hidden ref of the remote, or both.
+    """Unfinished work was saved: as a patch file, on a hidden ref of the remote, or both.
 
-    Either is empty where it is not there.
+    A field is empty if the work was not saved there.
     """
 
     path: str
@@ -324,10 +325,10 @@ class WorkSaved:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The worker does nothing until this time, in ISO 8601. It says why.
+    """The worker pauses until this time, in ISO 8601, for this reason.
 
     Attributes:
-        is_planned: it is the wait for the next time of a schedule.
+        is_planned: whether the worker waits for the next time of its schedule.
     """
 
     until: str
@@ -337,7 +338,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class CycleEnded:
-    """The cycle's result, as `--json` prints it."""
+    """The result of the cycle, as `--json` prints it."""
 
     result: JsonObject
 
@@ -365,7 +366,7 @@ CycleEvent: TypeAlias = (
 
 
 class CallStatus(StrEnum):
-    """What became of a tool call."""
+    """How a tool call ended."""
 
     OK = "ok"
     FAILED = "failed"
@@ -375,16 +376,16 @@ class CallStatus(StrEnum):
 
 
 class Decision(StrEnum):
-    """What a person said of a call that needs more than the session may do."""
+    """A person's decision on a call that exceeds the session's permission level."""
 
     ONCE = "once"
     ALWAYS = "always"
-    """And each time that the session wants the same."""
+    """Allow this call, and the same call later in the session."""
     NO = "no"
 
 
 class SessionState(StrEnum):
-    """Where a session is in its life."""
+    """The states of a session."""
 
     IDLE = "idle"
     PROCESSING = "processing"
@@ -402,24 +403,24 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class InputReceived:
-    """Somebody asks the session for something: by `submit`, or as a follow-up whose turn has come."""
+    """The session received an input: by `submit`, or as a queued follow-up."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class SteeringInjected:
-    """A word from outside was put into the conversation between two rounds."""
+    """A message from outside was added to the conversation between two rounds."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAdded:
-    """The program says something to the model.
+    """The program added a message for the model to the conversation.
 
     Attributes:
-        recalled: how many characters at the end of its text nobody said now: they were remembered.
+        recalled: length in characters of the part at the end of the text that comes from memory.
     """
 
     message: Message
@@ -428,11 +429,12 @@ class MessageAdded:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """A request goes out. Rounds count from 1.
+    """A request is sent to the model. Rounds count from 1.
 
     Attributes:
-        tokens: the most that it may take, which is set aside for it. None in journals of older versions.
-        usd: the same in US dollars; None where the price is unknown.
+        tokens: the reservation for this request: the most tokens it may use. None in journals of older
+            versions.
+        usd: the same in US dollars; None if the price is unknown.
     """
 
     round: int
@@ -442,7 +444,7 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True)
 class TextStarted:
-    """The model begins to write. A second one before `ReplyReceived`: forget the pieces since the first."""
+    """The model begins to reply. A second one before `ReplyReceived` invalidates the pieces since the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,14 +456,14 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the model's reply, as it arrives. Not in the journal: `ReplyReceived` has the whole."""
+    """A piece of the model's reply, as it arrives. Not in the journal: `ReplyReceived` has the whole reply."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyReceived:
-    """The model's whole reply. `usd` is None where the price is unknown."""
+    """The model's complete reply. `usd` is None if the price is unknown."""
 
     message: Message
     finish: FinishReason
@@ -472,7 +474,7 @@ class ReplyReceived:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRejected:
-    """The reply is not in the contract's form. `attempt` counts rejected replies in a row, from 1."""
+    """The reply does not have the contract's form. `attempt` counts rejected replies in a row, from 1."""
 
     problems: tuple[str, ...]
     attempt: int
@@ -480,11 +482,11 @@ class ReplyRejected:
 
 @dataclass(frozen=True, slots=True)
 class PlanAccepted:
-    """What the model intends, and how many calls follow.
+    """The model's plan, and the number of calls that follow.
 
     Attributes:
-        repaired: the reply was not valid JSON and was mended.
-        cut_off: the reply ended in the middle; its last call is not run.
+        repaired: whether the reply was invalid JSON and was repaired.
+        cut_off: whether the reply was cut off; then its last call is not run.
     """
 
     plan: str
@@ -495,7 +497,7 @@ class PlanAccepted:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A call was taken from the reply and is about to be checked and run."""
+    """A tool call was read from the reply, and is about to be validated and run."""
 
     call_id: str
     name: str
@@ -504,11 +506,11 @@ class ToolCallStarted:
 
 @dataclass(frozen=True, slots=True)
 class CallDecided:
-    """A person was asked whether a call may run that the gate would refuse, or had said `always` before.
+    """A person decided on a call that the gate would refuse, now or earlier with `always`.
 
     Attributes:
-        scope: what exactly was decided on: the tool, and its command where it runs one.
-        reason: why not, in the person's words; empty if none was given.
+        scope: what the decision covers: the tool, and its command if it runs one.
+        reason: the person's reason for a refusal; empty if none was given.
     """
 
     call_id: str
@@ -519,7 +521,7 @@ class CallDecided:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutputDelta:
-    """Output of a running tool, as it is printed. Not in the journal."""
+    """A piece of a running tool's output. Not in the journal."""
 
     call_id: str
     text: str
@@ -527,7 +529,10 @@ class ToolOutputDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEnded:
-    """The call's end with its full output, or why it did not run. Every `ToolCallStarted` has exactly one."""
+    """A tool call ended, with its full output or the reason why it did not run.
+
+    Each `ToolCallStarted` is followed by exactly one.
+    """
 
     call_id: str
     name: str
@@ -537,11 +542,11 @@ class ToolCallEnded:
 
 @dataclass(frozen=True, slots=True)
 class ForeignToolsOffered:
-    """Tools of an MCP server take part in the session.
+    """The tools of an MCP server are available in the session.
 
     Attributes:
-        tools: as the model is shown them.
-        dangerous: the names of those that only the level `dangerous` shows.
+        tools: the tools as the model sees them.
+        dangerous: names of the tools that need the permission level `dangerous`.
     """
 
     server: str
@@ -551,10 +556,10 @@ class ForeignToolsOffered:
 
 @dataclass(frozen=True, slots=True)
 class TodosChanged:
-    """The model changed its list of what is to be done, or goes on with one: this is the whole list now.
+    """The model's todo list changed, or was restored. The event has the complete list.
 
     Attributes:
-        added: how many items were ever added; see `TodoList`.
+        added: number of items ever added; see `TodoList`.
     """
 
     items: tuple[TodoItem, ...]
@@ -563,7 +568,7 @@ class TodosChanged:
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """A budget is spent. `limit` is `rounds`, `tool_rounds`, `replies`, `tokens`, `usd`, `minutes` or `denials`."""
+    """A limit is reached. `limit` is `rounds`, `tool_rounds`, `replies`, `tokens`, `usd`, `minutes` or `denials`."""
 
     limit: str
     detail: str
@@ -571,27 +576,28 @@ class LimitReached:
 
 @dataclass(frozen=True, slots=True)
 class LoopDetected:
-    """The last tool calls repeat themselves; the model was told so in these words."""
+    """The model repeats the same tool calls. `message` is the warning that it received."""
 
     message: str
 
 
 SUMMARY_AGENT = "summary"
-"""The `SubagentEvent.agent` under which a session asks for the summary of its own conversation."""
+"""The `SubagentEvent.agent` of the requests that summarize the session's own conversation."""
 EMBEDDING_AGENT = "embeddings"
-"""The `SubagentEvent.agent` under which a session tells what the vectors cost that its memory asked for."""
+"""The `SubagentEvent.agent` that reports the cost of the memory's embedding requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The conversation was made shorter: from now on a message stands for all but its newest turns.
+    """The conversation was compacted: one message now replaces all but its newest turns.
 
     Attributes:
-        tokens_before: of a request, as estimated; so are `tokens_after`.
-        turns: how many of the newest turns stay beside that message.
-        reason: why it was done, and where no summary of the model could be used, why not.
-        summary: the message: the task, what people said, what the program knows, and the model's summary.
-        images: how many images come with it: the first that people sent in the turns that it stands for.
+        tokens_before: estimated size of the next request before; `tokens_after` likewise after.
+        turns: number of newest turns that were kept.
+        reason: why it was compacted and, if the model's summary was unusable, why.
+        summary: the replacing message: the task, what people said, what the program knows, and the model's
+            summary.
+        images: number of images in that message: the first ones that people sent in the replaced turns.
     """
 
     tokens_before: int
@@ -604,11 +610,11 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class WaitStarted:
-    """The program waits before it tries a request again.
+    """The program waits before it repeats a request.
 
     Attributes:
-        tokens: the most that the attempt may have taken which failed; None where it costs nothing.
-        usd: the same in US dollars; None where the price is unknown, too.
+        tokens: the most tokens that the failed attempt may have used; None if it is free of charge.
+        usd: the same in US dollars; None if the price is unknown as well.
     """
 
     seconds: float
@@ -619,14 +625,14 @@ class WaitStarted:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something that a person should know and that stops nothing."""
+    """A warning for a person. The run continues."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorOccurred:
-    """The session cannot go on with its input. `kind` is the name of the error's class."""
+    """The session cannot process its input. `kind` is the name of the error's class."""
 
     kind: str
     message: str
@@ -634,7 +640,11 @@ class ErrorOccurred:
 
 @dataclass(frozen=True, slots=True)
 class ProcessingEnded:
-    """The input is dealt with, and its follow-ups; the session is in this state now. `reason` is one line."""
+    """The input and its follow-ups are processed. `reason` is one line.
+
+    Attributes:
+        state: the session's state now.
+    """
 
     state: SessionState
     reason: str
@@ -642,7 +652,7 @@ class ProcessingEnded:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The conversation is over. `reason` is one line."""
+    """The session ended. `reason` is one line."""
 
     reason: str
     state: SessionState = SessionState.CLOSED
@@ -650,7 +660,7 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class SubagentEvent:
-    """Something happened in a session that this one started. `agent` is that session's id."""
+    """An event of a session that this session started. `agent` is that session's id."""
 
     agent: str
     event: Event
@@ -688,11 +698,11 @@ Event: TypeAlias = (
 )
 
 Emit: TypeAlias = Callable[[Event], None]
-"""Takes an event at once, without blocking and without raising."""
+"""Receives an event. It returns at once, does not block and does not raise."""
 
 
 class EventKind(StrEnum):
-    """The names of section 2.9 of the coding agent loop specification, and `other`."""
+    """The event names of section 2.9 of the coding agent loop specification, and `other`."""
 
     SESSION_START = "session_start"
     SESSION_END = "session_end"
@@ -733,11 +743,11 @@ _KINDS: dict[type[Event], EventKind] = {
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """Something that happened in a session.
+    """An event with its session and time.
 
     Attributes:
         session: the id of the session; a subagent's events carry its own.
-        at: when, in UTC.
+        at: the time of the event, in UTC.
     """
 
     session: str
@@ -746,5 +756,5 @@ class SessionEvent:
 
     @property
     def kind(self) -> EventKind:
-        """The specification's name for it; `other` for what only this program knows."""
+        """The event's name in the specification; `other` if the specification has none."""
         return _KINDS.get(type(self.event), EventKind.OTHER)

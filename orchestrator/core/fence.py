@@ -1,4 +1,4 @@
-"""Puts text that others wrote between markers which it cannot close."""
+"""Encloses untrusted text in markers that it cannot close."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _SHORTEST = 3
 
 
 def fenced(text: str, language: str = "") -> str:
-    """The text as a Markdown block whose fence is longer than every run of backticks in it.
+    """Return the text as a Markdown code block whose fence is longer than any run of backticks in it.
 
-    A carriage return before a line feed is left out, and a line feed is added at the end where
-    there is none: the block shows lines, whatever ends them in the file. `language` stands behind the first fence.
+    CRLF becomes LF, and a missing line feed at the end is added: the block shows lines, whatever ends them in
+    the file. `language` follows the opening fence.
     """
     lines = text.replace("\r\n", "\n")
     longest = max((len(run) for run in _RUN_OF_BACKTICKS.findall(lines)), default=_SHORTEST - 1)
@@ -22,16 +22,16 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def fenced_unless_blank(text: str) -> str:
-    """The same; nothing for a text of blanks only."""
+    """Return the text as `fenced` does; an empty text if it is blank."""
     return fenced(text) if text.strip() else ""
 
 
 def one_line(text: str, *, limit: int, keep: str = "") -> str:
-    r"""The text in one line of at most `limit` characters, with what cannot be seen written as an escape.
+    r"""Return the text as one line of at most `limit` characters, with invisible characters escaped.
 
-    Bytes of a file name that are not UTF-8 (surrogates, as `os.fsdecode` makes them) come out as
-    `\xNN`, a backtick as `\x60`, so that the line can stand between backticks. Characters
-    of `keep` stay as they are.
+    Bytes of a file name that are not UTF-8 (surrogates, as `os.fsdecode` makes them) become `\xNN`, a
+    backtick
+    becomes `\x60`, so that the line can stand between backticks. Characters of `keep` are not escaped.
     """
     if len(text) <= limit and text.isascii() and text.isprintable() and "`" not in text:
         return text

@@ -1,8 +1,9 @@
-"""Says which names a file system may take for git's own folder and files, and which names branches may have.
+"""Recognizes names that a file system may treat as git's own files, and valid branch names.
 
-Git's own checks are `is_ntfs_dotgit` and `is_ntfs_dot_generic` (https://github.com/git/git/blob/master/path.c)
-and `is_hfs_dotgit` (`utf8.c`). What git refuses is refused here, and more: every compatible form of a letter,
-marks on it, other short names. A test asks git.
+Git's own checks are `is_ntfs_dotgit` and `is_ntfs_dot_generic`
+(https://github.com/git/git/blob/master/path.c)
+and `is_hfs_dotgit` (`utf8.c`). This module refuses all that git refuses, and more: every compatible form of a
+letter, marks on it, other short names. A test compares it with git.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ _BAD_IN_BRANCH = re.compile(
 
 
 def is_git_name(name: str, of: str = GIT_FOLDER) -> bool:
-    r"""Whether git or some file system takes a name, or a part of it between `\` or `/`, for one of git's own.
+    r"""Return whether git or a file system may treat a name, or a part of a path, as one of git's own.
 
     Args:
-        name: a name, or a path.
+        name: a name, or a path with `\` or `/`.
         of: git's own name, `.git` or `.gitmodules`.
     """
     parts = _SEPARATORS.split(name if name.isascii() else unicodedata.normalize("NFKD", name))
@@ -49,11 +50,13 @@ def is_git_name(name: str, of: str = GIT_FOLDER) -> bool:
 
 
 def folded_name(name: str) -> str:
-    """A key that is equal for all names which some file system takes for one; git's own files have their own name.
+    """Return a key that is equal for all names that some file system treats as the same name.
 
-    HFS+ and APFS leave out characters that are not seen and fold letters; NTFS leaves out dots and spaces at the end
-    and knows `name:stream` and short names. Too much is folded rather than too little: marks on letters, compatible
-    forms, spaces in front.
+    Names of git's own files map to those names. HFS+ and APFS ignore invisible characters and fold letters;
+    NTFS
+    ignores dots and spaces at the end and has `name:stream` and short names. The key folds too much rather
+    than too
+    little: marks on letters, compatible forms, spaces at the start.
     """
     plain = name.lower()
     if not (name.isascii() and name.isprintable()):
@@ -65,12 +68,12 @@ def folded_name(name: str) -> str:
 
 
 def is_branch_name(text: str) -> bool:
-    """Whether git would accept the text as a branch's name."""
+    """Return whether git accepts the text as the name of a branch."""
     return bool(text) and _BAD_IN_BRANCH.search(text) is None
 
 
 def _of_git(plain: str) -> str:
-    """The name of git's that a short name may stand for, or the name itself."""
+    """Return the name of git's that a short name may stand for, or the name unchanged."""
     match = _SHORT.fullmatch(plain)
     if match is None:
         return plain

@@ -1,4 +1,7 @@
-"""Locks of files between processes, and folders that one process has. The kernel ends a lock with its process."""
+"""File locks between processes, and temporary folders owned by one process.
+
+The kernel releases a lock when its process ends.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +20,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONGEST_WAIT_SECONDS = 600.0
-"""For who has no limit of its own: long for a busy machine, and half of the time that a claim holds by default."""
+"""Default longest wait: long for a busy machine, and half of the default lifetime of a claim."""
 _PAUSES_SECONDS = (0.01, 0.02, 0.05)
 _LAST_PAUSE_SECONDS = 0.1
 _MOST_PID_BYTES = 20
 
 FOLDER_PREFIX = "pullwright-"
-"""Begins the name of every temporary folder that is removed after the death of its process."""
+"""Prefix of all temporary folders that are removed after their process has died."""
 OWNER_FILE = "owner"
-"""Marks such a folder, and is locked by the process that works in it."""
+"""File that marks such a folder. The process that uses the folder holds a lock on it."""
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_TRIES = 5
 
 
 def try_lock(handle: int, *, shared: bool = False) -> bool:
-    """Lock an open file, or say at once that another process has it.
+    """Lock an open file without waiting. Return False if another process holds the lock.
 
     Args:
-        handle: the lock lasts until it is closed.
-        shared: others may have it shared too.
+        handle: descriptor of the file; the lock lasts until it is closed.
+        shared: whether other processes may hold a shared lock at the same time.
 
     Raises:
-        OSError: the file system knows no locks.
+        OSError: the file system does not support locks.
     """
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -48,16 +51,17 @@ def try_lock(handle: int, *, shared: bool = False) -> bool:
 
 
 def lock_new_folder(parent: Path | None = None) -> tuple[Path, int]:
-    """Make a folder that nobody but this user can enter, and lock the owner's file in it.
+    """Create a folder that only this user can enter, and lock the owner file in it.
 
     Args:
-        parent: None takes the folder for temporary files.
+        parent: None uses the folder for temporary files.
 
     Returns:
-        The folder and the open owner's file.
+        The folder, and the descriptor of the owner file.
 
     Raises:
-        OSError: it cannot be made. With `EAGAIN` something removed each folder at once.
+        OSError: the folder cannot be created. `EAGAIN` means that another process removed each new folder at
+            once.
     """
     for _ in range(_FOLDER_TRIES):
         folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
@@ -77,17 +81,17 @@ def lock_new_folder(parent: Path | None = None) -> tuple[Path, int]:
 
 
 def wait_for_lock(handle: int, seconds: float) -> bool:
-    """Lock an open file and write down whose it is now. It blocks: call it in a thread.
+    """Lock an open file and write this process's id into it. It blocks: call it in a thread.
 
     Args:
-        handle: open for reading and writing.
-        seconds: real time, whatever clock the program is given: it is another process that is waited for.
+        handle: descriptor open for reading and writing.
+        seconds: longest wait in real time, because another process is waited for.
 
     Returns:
-        False where another process kept it all the time.
+        False if another process held the lock all the time.
 
     Raises:
-        OSError: the file system knows no locks.
+        OSError: the file system does not support locks.
     """
     for pause in _pauses(seconds):
         if _taken(handle):
@@ -97,7 +101,7 @@ def wait_for_lock(handle: int, seconds: float) -> bool:
 
 
 async def wait_for_lock_async(handle: int, seconds: float) -> bool:
-    """As `wait_for_lock`, and other tasks run meanwhile. May be cancelled."""
+    """Do the same as `wait_for_lock` while other tasks run. It can be cancelled."""
     for pause in _pauses(seconds):
         if _taken(handle):
             return True
@@ -106,7 +110,7 @@ async def wait_for_lock_async(handle: int, seconds: float) -> bool:
 
 
 def keeper(handle: int, path: Path) -> str:
-    """Who keeps a lock that was not had, and what to do about it, for the end of a message."""
+    """Describe who holds a lock and what to do about it, for the end of an error message."""
     try:
         pid = int(os.pread(handle, _MOST_PID_BYTES, 0))
     except (OSError, ValueError):
@@ -126,7 +130,7 @@ def _taken(handle: int) -> bool:
 
 
 def _pauses(seconds: float) -> Iterator[float]:
-    """Pauses between tries until the time is over: short ones first."""
+    """Yield the pauses between attempts until the time is over, short ones first."""
     end = time.monotonic() + seconds
     pauses = iter(_PAUSES_SECONDS)
     while (rest := end - time.monotonic()) > 0:
@@ -134,7 +138,7 @@ def _pauses(seconds: float) -> Iterator[float]:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal. Format: proc_pid_stat(5), the state comes after the name."""
+    """Return whether a process is stopped by a signal. Format: proc_pid_stat(5), the state follows the name."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:

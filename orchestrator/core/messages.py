@@ -1,4 +1,4 @@
-"""What is said between the program and a model, in no vendor's words, and what was spent on it."""
+"""Messages between the program and a model in a vendor-neutral form, and their cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JsonObject: TypeAlias = Mapping[str, Any]
 
 
 class Role(StrEnum):
-    """Who says a message. The system prompt is not a message: it is a field of the request."""
+    """The author of a message. The system prompt is not a message: it is a field of the request."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -27,7 +27,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture: its bytes and its media type (`image/png`)."""
+    """An image: its bytes and its media type (`image/png`)."""
 
     data: bytes
     media_type: str
@@ -35,13 +35,13 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What a model thought before it answered.
+    """The model's reasoning before its answer.
 
     Attributes:
         text: the readable part, possibly empty.
-        opaque: what the vendor wants back unchanged in the next request (a signature, an
-            encrypted item); empty where it wants nothing. Its keys name the protocol that
-            understands them; another protocol leaves them out.
+        opaque: data that the vendor wants back unchanged in the next request (a signature, an encrypted
+            item); may be
+            empty. Its keys name the protocol that understands it; other protocols leave it out.
     """
 
     text: str
@@ -50,12 +50,12 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model's wish to have a tool run.
+    """A model's request to run a tool.
 
     Attributes:
-        id: names the call within the session; the result refers to it.
-        name: the tool's name as the model wrote it, which may be no tool's name.
-        arguments: what the model passed, not yet checked against the tool's schema.
+        id: identifies the call within the session; the result refers to it.
+        name: the tool's name as the model wrote it, possibly not the name of a tool.
+        arguments: the arguments, not yet validated against the tool's schema.
     """
 
     id: str
@@ -65,7 +65,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a model is told about one of its calls, run or not. `images` come after the text."""
+    """The result of a tool call that the model receives, whether it ran or not. `images` follow the text."""
 
     call_id: str
     name: str
@@ -79,24 +79,27 @@ Part: TypeAlias = Text | Image | Reasoning | ToolCall | ToolResult
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Message:
-    """One entry of a conversation. It can be referred to weakly, so that what is made of it dies with it."""
+    """One message of a conversation.
+
+    It supports weak references, so that data derived from it can be freed with it.
+    """
 
     role: Role
     parts: tuple[Part, ...]
 
     @property
     def text(self) -> str:
-        """The message's text parts, joined."""
+        """The text parts of the message, joined."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
     @classmethod
     def user(cls, text: str) -> Message:
-        """A user's message of plain text."""
+        """Create a user message of plain text."""
         return cls(Role.USER, (Text(text),))
 
     @classmethod
     def assistant(cls, text: str) -> Message:
-        """A model's message of plain text."""
+        """Create a model's message of plain text."""
         return cls(Role.ASSISTANT, (Text(text),))
 
 
@@ -115,11 +118,11 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or more requests.
+    """Token counts of one or more requests.
 
     Attributes:
-        input_tokens: all tokens of the prompt, cached ones included.
-        output_tokens: all tokens of the reply, reasoning included.
+        input_tokens: all tokens of the prompt, including cached ones.
+        output_tokens: all tokens of the reply, including reasoning.
         cached_input_tokens: the part of the input that the provider read from its cache.
         cache_write_tokens: the part of the input that the provider wrote into its cache.
         reasoning_tokens: the part of the output that is reasoning.
@@ -133,7 +136,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -147,7 +150,7 @@ class Usage:
 
 
 class FinishReason(StrEnum):
-    """Why a model stopped."""
+    """Why a reply of the model ended."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -160,13 +163,13 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a cycle, a task or a day has cost so far.
+    """The cost of a cycle, a task or a day so far.
 
     Attributes:
-        usd: US dollars. None where the price is not known, and in every sum with such a part.
+        usd: US dollars. None if the price is unknown, and in every sum that includes such a part.
         tokens: input and output together.
-        minutes: of wall time.
-        rounds: replies of the model.
+        minutes: wall time.
+        rounds: number of model replies.
     """
 
     usd: float | None = 0.0
@@ -175,7 +178,7 @@ class Spent:
     rounds: int = 0
 
     def __add__(self, other: Spent) -> Spent:
-        """Both together; dollars are unknown as soon as those of one are."""
+        """Return the sum. Its dollars are unknown if either operand's are."""
         return Spent(
             usd=None if self.usd is None or other.usd is None else self.usd + other.usd,
             tokens=self.tokens + other.tokens,
@@ -184,7 +187,7 @@ class Spent:
         )
 
     def at_least(self, other: Spent) -> Spent:
-        """The larger of each; dollars are unknown as soon as those of one are."""
+        """Return the maximum of each field. Its dollars are unknown if either operand's are."""
         return Spent(
             usd=None if self.usd is None or other.usd is None else max(self.usd, other.usd),
             tokens=max(self.tokens, other.tokens),

@@ -1,4 +1,4 @@
-"""Every word a model reads comes from the Markdown files of `prompts/`."""
+"""Loads and renders the Markdown files of `prompts/`, which contain every word that a model reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARAMETER_HEADING = "## "
 
 
 def prompts_folder() -> Path:
-    """Where the prompts are: inside an installed package, or beside it in a source tree."""
+    """Return the folder of the prompts: inside an installed package, or beside it in a source tree."""
     installed = _PACKAGE / "_prompts"
     return installed if installed.is_dir() else _PACKAGE.parent / "prompts"
 
@@ -36,10 +36,10 @@ def _environment() -> jinja2.Environment:
 
 
 def render(name: str, /, **values: Any) -> str:
-    """Fill in the template `prompts/<name>.md`.
+    """Render the template `prompts/<name>.md`.
 
     Raises:
-        ConfigurationError: the file does not exist, or a value that it names was not given.
+        ConfigurationError: the file does not exist, or a variable that it uses was not given.
     """
     import jinja2
 
@@ -52,7 +52,7 @@ def render(name: str, /, **values: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolWords:
-    """What a model is told about a tool: the description, and a line for each parameter."""
+    """The description of a tool for the model, with one line for each parameter."""
 
     description: str
     parameters: dict[str, str]

@@ -1,4 +1,4 @@
-"""What is named like a secret, and how a known secret is hidden in what is said."""
+"""Recognizes names of secrets, and removes known secrets from texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MIN_SECRET_CHARS: Final = 8
-"""A shorter value is hidden from commands but not looked for in texts: it would be found in ordinary words."""
+"""A shorter value is hidden from commands but not searched for in texts: it would match ordinary words."""
 
 _BORDERS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -40,7 +40,7 @@ _GLUED = re.compile(
     r"|(?:api|app|access|secret|private|priv|auth|ssh|sign|signing|encryption|master|deploy|license|service|storage)keys?"
     r")$"
 )
-"""How a word ends that is written together with its neighbour: `PGPASSWORD`, `TS_AUTHKEY`."""
+"""Endings of words that are written without a separator: `PGPASSWORD`, `TS_AUTHKEY`."""
 
 _SECRET_PAIRS = frozenset(
     {
@@ -54,7 +54,7 @@ _SECRET_PAIRS = frozenset(
     | {("npm", "otp"), ("config", "otp")}
 )
 _HARMLESS_NAMES = frozenset({"pwd", "oldpwd", "gpg_key"})
-"""The shell's folders; the fingerprint of a public key in images of Docker's library."""
+"""The shell's folders, and the fingerprint of a public key in images of Docker's library."""
 
 _HARMLESS_PAIRS = frozenset(
     {(word, "key") for word in ("primary", "foreign", "public", "publishable", "unique", "composite", "sort")}
@@ -88,7 +88,7 @@ _HARMLESS_PAIRS = frozenset(
     | {("pass", word) for word in ("through", "count", "rate", "env", "args")}
     | {("auth", "sock"), ("sas", "home"), ("salt", "master")}
 )
-"""Pairs in which a word that stands for a secret elsewhere says something else."""
+"""Pairs of words in which a word that usually denotes a secret does not."""
 
 _ABOUT = frozenset(
     {
@@ -124,11 +124,11 @@ _ABOUT = frozenset(
     | {"strategy", "audience", "issuer", "scope", "scopes", "user", "username", "email", "name", "names"}
     | {"prompt", "hint", "label", "parallelism", "samesite", "secure", "httponly"}
 )
-"""Last words of a name that speaks of a secret and holds none. What says where one is (`_FILE`) is not here."""
+"""Last words of names that describe a secret but contain none. Names of its location (`_FILE`) are not here."""
 
 _ADDRESSES = frozenset({"url", "uri", "endpoint"})
 _SECRET_ADDRESSES = frozenset({"webhook", "webhooks", "hook", "sas"})
-"""Whoever knows an address of these may use it."""
+"""Addresses that are secrets themselves: anyone who knows one can use it."""
 
 # Bundler's way to write a server's name: https://bundler.io/man/bundle-config.1.html
 _BUNDLER_SERVER = re.compile(r"bundle_\w+__\w+", re.IGNORECASE)
@@ -151,16 +151,17 @@ _COMMON_VALUES = frozenset(
     | {"localhost", "development", "production", "anonymous", "optional", "internal", "external", "keychain"}
     | {"credentials", "plaintext", "kerberos"}
 )
-"""What development containers and examples use, and words of settings. Hiding them would damage ordinary text."""
+"""Values of development containers, examples and settings. Redacting them would damage ordinary text."""
 _PLACE = re.compile(r"(?:https?:/|~|\.{1,2})?(?:/[a-z._:-]{0,32}[0-9]{0,5}){1,40}", re.IGNORECASE)
-"""A path or an address that is made of words: it says where a secret is."""
+"""A path or an address made of words: the location of a secret, not the secret."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what a variable of this name holds is a secret: kept from commands, and out of every text.
+    """Return whether a variable of this name contains a secret, which commands and texts must not show.
 
-    A name is read as words (`dbPassword`, `DB_PASSWORD` and `db-password` are the same two). Where words do
-    not tell, it is a secret.
+    The name is split into words (`dbPassword`, `DB_PASSWORD` and `db-password` have the same two). A name
+    that the
+    words leave undecided counts as a secret.
     """
     if name.lower() in _HARMLESS_NAMES:
         return False
@@ -174,15 +175,16 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a variable is a secret: by its name, or because its value is a key file or a URL with a user in it."""
+    """Return whether a variable is a secret: by its name, or because its value is a key file or a URL with a user."""
     return is_secret_name(name) or any(rule.search(value) for rule in (_URL_WITH_USER, _KEY_FILE))
 
 
 def parts_to_hide(name: str, value: str) -> list[str]:
-    """The parts of a variable's value that no text may show.
+    """Return the parts of a variable's value that must not appear in any text.
 
-    That is the whole of a secret unless it is an ordinary value, which texts hold anyway; and the password in a URL,
-    as it stands there and as it is.
+    These are the whole value of a secret, unless it is an ordinary word that texts contain anyway, and the
+    password
+    in a URL, both encoded and decoded.
     """
     text = value.strip()
     found = [text] if (is_secret_name(name) or _KEY_FILE.search(text)) and not is_ordinary(text) else []
@@ -194,7 +196,7 @@ def parts_to_hide(name: str, value: str) -> list[str]:
 
 
 def is_ordinary(value: str) -> bool:
-    """Whether a value is in ordinary texts: it is short, a common word, or a path or an address made of words."""
+    """Return whether a value occurs in ordinary texts: a short or common word, or a path or address of words."""
     return (
         len(value) < MIN_SECRET_CHARS
         or value.lower() in _COMMON_VALUES
@@ -203,7 +205,7 @@ def is_ordinary(value: str) -> bool:
 
 
 def _secret_words(words: list[str]) -> Iterator[str]:
-    """The words of a name that stand for a secret, where no neighbour says otherwise."""
+    """Yield the words of a name that denote a secret, unless a neighbouring word contradicts."""
     for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
         is_one = word in _SECRET_WORDS or _GLUED.search(word) is not None
         is_harmless = (before, word) in _HARMLESS_PAIRS or (word, after) in _HARMLESS_PAIRS
@@ -212,14 +214,14 @@ def _secret_words(words: list[str]) -> Iterator[str]:
 
 
 REPLACEMENT: Final = "[redacted]"
-"""Stands in the place of a secret, in every text."""
+"""Replaces a secret in every text."""
 
 _SHOWN_CHARS = 4
 _MIN_CHARS_TO_SHOW = 20
 
 
 def masked(value: str) -> str:
-    """A key so that its owner knows it again and nobody else learns it."""
+    """Return a shortened form of a key that only its owner recognizes."""
     text = value.strip()
     if "\n" in text or len(text) <= _MIN_CHARS_TO_SHOW:
         return "set"
@@ -227,15 +229,16 @@ def masked(value: str) -> str:
 
 
 def without_secrets(text: str, *secrets: str) -> str:
-    """The text without secrets that a server or program was given, in the forms in which it may say them back.
+    """Remove secrets from a text that a server or program returned, in all forms in which it may repeat them.
 
-    These are the secret itself, in a URL, in JSON and in base64. A shorter one than `MIN_SECRET_CHARS` stays.
+    The forms are the secret itself, and its encoding in a URL, in JSON and in base64. A secret shorter than
+    `MIN_SECRET_CHARS` stays.
     """
     return without_bytes(text.encode("utf-8", "surrogatepass"), *secrets).decode("utf-8", "surrogatepass")
 
 
 def without_bytes(data: bytes, *secrets: str) -> bytes:
-    """The same for the bytes of a text."""
+    """Remove secrets from the bytes of a text, as `without_secrets` does."""
     for secret in secrets:
         if len(secret) >= MIN_SECRET_CHARS:
             raw = secret.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Repositories: one key for all spellings of a name, and the commands about one that a person is told to type."""
+"""Repository names: one key for all spellings, and the commands that messages suggest for a repository."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _USUAL_PORT = re.compile(r"^(http://.*):80$|^(https://.*):443$")
 
 
 def repository_key(name: str) -> str:
-    """The text by which a repository is known, from any of its names.
+    """Return the key that identifies a repository, from any of its names.
 
     `owner/name` is the repository on github.com. A path is resolved, so that links, `.` and `..` make no
-    difference. A relative path names another folder from each place where it is typed: it is returned as it
-    is, and equals no key of a repository. Names in journals are whole: `assembly.place` makes them so.
+    difference.
+    A relative path is returned unchanged and equals no key, because it names another folder in each working
+    directory. Names in journals are complete: the wiring makes them so.
 
     Args:
         name: `owner/name`, a URL, `git@host:owner/name`, or a path.
@@ -46,7 +47,7 @@ def repository_key(name: str) -> str:
 
 
 def same_repository(one: str, other: str) -> bool:
-    """Whether two names mean the same repository. A relative path means none."""
+    """Return whether two names mean the same repository. A relative path never does."""
     return repository_key(one) == repository_key(other)
 
 
@@ -66,34 +67,34 @@ PROGRAM = "pullwright"
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Commands about the tasks of one repository.
+    """Builds the commands about the tasks of one repository that messages suggest.
 
     Attributes:
-        repository: its name, as journals have it: it means the same from every folder.
-        github_url: the server, where it was typed and the command needs it as well; else empty.
+        repository: its name as in journals, which is valid in every folder.
+        github_url: the server, if the user named one and the command needs it; else empty.
     """
 
     repository: str = "REPO"
     github_url: str = ""
 
     def retry(self, task: str) -> str:
-        """Lets the next cycle take a task again."""
+        """Return the command that makes a task available again."""
         return self._on("retry", task)
 
     def forget(self, task: str) -> str:
-        """Drops what is kept of a task."""
+        """Return the command that deletes what is stored about a task."""
         return self._on("forget", task)
 
     def close(self, number: int) -> str:
-        """Closes a pull request of ours."""
+        """Return the command that closes one of our pull requests."""
         return self._on("close", str(number))
 
     def release(self, task: str) -> str:
-        """Takes a task away from whoever holds it."""
+        """Return the command that takes a task away from its holder."""
         return self._on("claims release", task)
 
     def answer(self, task: str) -> str:
-        """Goes on with a task that waits for an answer. The person puts the answer in place of ANSWER."""
+        """Return the command that answers a task's question. The user replaces ANSWER."""
         return f"{PROGRAM} run --repo {quote(self.repository)}{self._server()} --task {quote(task)} --answer ANSWER"
 
     def _on(self, action: str, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The list of what is to be done that a model keeps while it works, and what may be done with it.
+"""The todo list that a model keeps during a session.
 
 Limits, states and priorities are those of section 2.3.4 of the assistant specification.
 """
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MOST_ITEMS = 100
-"""In the list at the same time."""
+"""Most items in the list at the same time."""
 
 MOST_CHARACTERS = 512
-"""Of an item's text."""
+"""Longest text of an item."""
 
 _ID = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class TodoStatus(StrEnum):
-    """How far an item is."""
+    """The progress of an item."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -34,7 +34,7 @@ class TodoStatus(StrEnum):
 
 
 class TodoPriority(StrEnum):
-    """How urgent an item is, the least urgent first."""
+    """The urgency of an item, the least urgent first."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -42,16 +42,16 @@ class TodoPriority(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place in the order."""
+        """The position in the order of priorities."""
         return tuple(TodoPriority).index(self)
 
 
 @dataclass(frozen=True, slots=True)
 class TodoItem:
-    """One thing to do.
+    """One item of the todo list.
 
     Attributes:
-        content: on one line.
+        content: text of one line.
         created_at, updated_at: in ISO 8601, UTC.
     """
 
@@ -64,11 +64,11 @@ class TodoItem:
 
 
 class TodoList:
-    """The items of one session, oldest first. No id is given twice.
+    """The items of one session, oldest first. Ids are never reused.
 
     Args:
-        items: of an earlier session that this one goes on with. What is not in form, or too much, is left out.
-        added: how many were ever added before; the next id follows from it.
+        items: items of an earlier session that this one continues. Invalid and surplus items are dropped.
+        added: number of items ever added before; the next id follows from it.
     """
 
     def __init__(self, items: Iterable[TodoItem] = (), added: int = 0) -> None:
@@ -84,7 +84,7 @@ class TodoList:
         return tuple(self._items.values())
 
     def add(self, content: str, priority: TodoPriority, at: datetime) -> TodoItem:
-        """Add an item, which is pending.
+        """Add a pending item.
 
         Raises:
             ToolError: its text is empty or too long, or the list is full.
@@ -109,10 +109,10 @@ class TodoList:
         priority: TodoPriority | None = None,
         content: str | None = None,
     ) -> TodoItem:
-        """Change what is not None of an item.
+        """Change the fields of an item that are not None.
 
         Raises:
-            ToolError: there is no such item, or its text is empty or too long.
+            ToolError: the item does not exist, or its text is empty or too long.
         """
         old = self._find(name)
         self._items[name] = new = replace(
@@ -125,17 +125,17 @@ class TodoList:
         return new
 
     def remove(self, name: str) -> None:
-        """Take an item off the list.
+        """Remove an item from the list.
 
         Raises:
-            ToolError: there is no such item.
+            ToolError: the item does not exist.
         """
         del self._items[self._find(name).id]
 
     def select(
         self, status: TodoStatus | None = None, least: TodoPriority = TodoPriority.LOW
     ) -> tuple[TodoItem, ...]:
-        """The items with this status, all where it is None, of this priority or a higher one."""
+        """Return the items with this status (None for any) and at least this priority."""
         return tuple(
             item
             for item in self._items.values()
@@ -150,12 +150,12 @@ class TodoList:
 
 
 def done_in_words(items: Sequence[TodoItem]) -> str:
-    """How far a list is: `2 of 5 done`."""
+    """Return the progress of a list in words: `2 of 5 done`."""
     return f"{sum(item.status is TodoStatus.COMPLETED for item in items)} of {len(items)} done"
 
 
 def todo_checklist(items: Iterable[TodoItem]) -> list[str]:
-    """The items as lines of plain text, each with a box: empty, `~` at work, `x` done."""
+    """Return the items as lines of plain text with a box: empty if pending, `~` if in progress, `x` if done."""
     boxes = {TodoStatus.PENDING: " ", TodoStatus.IN_PROGRESS: "~", TodoStatus.COMPLETED: "x"}
     urgent = {TodoPriority.LOW: " (low)", TodoPriority.MEDIUM: "", TodoPriority.HIGH: " (high)"}
     return [f"[{boxes[item.status]}] {item.content}{urgent[item.priority]}" for item in items]

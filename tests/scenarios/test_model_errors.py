@@ -12,6 +12,7 @@ a wrong key        failed; the worker ends and says what to do
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.wiring.program import RunRequest, build_program
+from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import ManualClock
@@ -37,13 +39,26 @@ if TYPE_CHECKING:
 TRIES = 5  # of one call
 
 
+class WorkerClock(ManualClock):
+    """Time that passes by the waits of calls and of the worker.
+
+    Heartbeats wait beside them, while real requests are under way: if they moved it too, a few of them would use up
+    what a call may take with all its tries.
+    """
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds >= LeaseTimes().renew_seconds:
+            await asyncio.Event().wait()
+        await super().sleep(seconds)
+
+
 @dataclass
 class Worker:
     """A worker whose time passes as soon as it waits."""
 
     stage: Stage
     program: Program
-    clock: ManualClock
+    clock: WorkerClock
     pauses: list[Pause] = field(default_factory=list)
     minutes: list[float] = field(default_factory=list)
     results: list[CycleResult] = field(default_factory=list)
@@ -74,7 +89,7 @@ def worker(stage: Stage, repository: Path, tmp_path: Path) -> Worker:
 
 def make(stage: Stage, repository: Path, folder: Path) -> Worker:
     settings = {"model": "openai-chat:scripted-1", "api_url": stage.model.url}
-    clock = ManualClock()
+    clock = WorkerClock()
     program = build_program(
         RunRequest(str(repository)), settings, os.environ, folder, lambda _event: None, clock=clock
     )
