@@ -67,10 +67,16 @@ class FleetWorker:
         self._most_usd = most_usd
 
     def begin(self) -> None:
-        """Give each repository a turn that has none. Those that begin at once are looked at now."""
+        """Give each repository a turn that has none. Those that begin at once are looked at now.
+
+        Where others work already, what has a turn keeps its time: else each worker that is started once more
+        would have all of the fleet looked at.
+        """
         now = self._clock.now()
+        is_first = {one.worker for one in self._store.workers()} <= {self._name}
         for key, member in self.by_key.items():
-            first = None if member.schedule.begins_at_once else member.schedule.next_fire(now)
+            at_once = None if is_first else now
+            first = at_once if member.schedule.begins_at_once else member.schedule.next_fire(now)
             self._store.begin(key, member.quota, first)
 
     def request_stop(self) -> None:
