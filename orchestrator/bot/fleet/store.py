@@ -536,8 +536,8 @@ class FleetStore:
 
     def _engine_turns(self) -> sa.TableClause:
         """The engine's table of workflows, as far as it is read here."""
-        columns = (sa.column(name) for name in ("workflow_uuid", "name", "status", "executor_id"))
-        return sa.table("workflow_status", *columns, schema=self._db.engine_schema)
+        names = ("workflow_uuid", "name", "status", "executor_id")
+        return sa.table("workflow_status", *map(sa.column, names), schema=self._db.engine_schema)
 
     def _run_of(self, workflow: str) -> str:
         query = sa.select(cycles_table.c.run).where(cycles_table.c.workflow == workflow)
