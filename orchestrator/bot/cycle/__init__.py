@@ -1,1 +1,1 @@
-"""The story of one cycle: choose, clone, plan and act, propose, finish."""
+"""One cycle: claim a task, clone, plan and act, verify, propose, finish."""

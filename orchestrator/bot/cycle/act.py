@@ -1,4 +1,4 @@
-"""What happens in a session: the run of it, what it has to say at its end, and what of it a pull request may claim."""
+"""The agent session of a cycle: its start, its end, and the evidence for the pull request."""
 
 from __future__ import annotations
 
@@ -74,25 +74,25 @@ _MOST_READ_CHARACTERS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class CycleCommand:
-    """A command that a tool ran, on one line, and how it ended."""
+    """A command that a tool ran, on one line, with its exit status."""
 
     text: str
     passed: bool
 
     @property
     def status(self) -> str:
-        """How it ended, in a word."""
+        """How the command ended, in one word."""
         return "passed" if self.passed else "failed"
 
 
 @dataclass(slots=True)
 class SessionEvidence:
-    """Collects from the events of a session what a pull request may claim.
+    """Collects facts for the pull request from the events of a session.
 
     Attributes:
-        redact: takes secrets out of a command before it is cut.
-        todos: the model's own list of what is to be done.
-        notes: what the model wants to be remembered, and was not known.
+        redact: removes secrets from a command before it is cut.
+        todos: the model's todo list.
+        notes: new facts that the model wants to remember.
     """
 
     redact: Callable[[str], str] = str
@@ -102,7 +102,7 @@ class SessionEvidence:
     _running: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event."""
+        """Record an event."""
         if (
             isinstance(event, ToolCallStarted)
             and "command" in event.arguments
@@ -126,7 +126,7 @@ _MOST_COMMITS = 50
 _MOST_BYTES = 60_000
 _MESSAGE_CHARACTERS = 2_000
 _MOST_CHARACTERS = 8_000
-"""Of all messages together."""
+"""Most characters of all messages together."""
 _TIMEOUT_MS = 10_000
 # It runs where the model's commands run, and may run what they configured where there is no sandbox: no more of
 # it than of a command of theirs, and with these settings none that git is known for.
@@ -148,10 +148,10 @@ _OPTIONS = ("-z", "--no-merges", "--no-patch", f"--max-count={_MOST_COMMITS}", "
 
 @dataclass(slots=True)
 class ModelCommits:
-    """What a model's commits say that no commit of ours has said yet.
+    """Messages of the model's own commits that no commit of the host contains yet.
 
     Attributes:
-        base: the commit that was cloned; what is on top of it is the model's.
+        base: the commit that was cloned; commits on top of it are the model's.
         earlier: messages of an unfinished cycle on the task, oldest first.
     """
 
@@ -166,12 +166,12 @@ class ModelCommits:
 
     @property
     def messages(self) -> list[str]:
-        """Each message once, oldest first; without those that hold what looks like a secret."""
+        """The messages without duplicates, oldest first, except those that seem to contain a secret."""
         own = [message for name, message in self._said.items() if name not in self._told]
         return [text for text in dict.fromkeys((*self.earlier, *own)) if not self._is_held(text)]
 
     async def look(self) -> None:
-        """Ask git for them. What it does not give, for whatever reason, is not there."""
+        """Read the messages from git. If git fails, there are none."""
         root = self.environment.working_directory()
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         git = ["git", "-C", root, "--no-pager", *settings, "log", *_OPTIONS, f"{self.base}..HEAD", "--"]
@@ -187,10 +187,10 @@ class ModelCommits:
         self._said = {name: message.strip() for name, _, message in records if message.strip()}
 
     def words(self, title: str) -> str:
-        """The messages as a list, as GitHub writes those of commits that it makes one; empty if there are none.
+        """Return the messages as a list, in GitHub's format for squashed commits; empty if there are none.
 
         Args:
-            title: of our commit; a message that begins with it does not say it again.
+            title: of the host's commit; messages that begin with it leave it out.
         """
         items: list[str] = []
         room = _MOST_CHARACTERS
@@ -205,7 +205,7 @@ class ModelCommits:
         return "\n\n".join(items)
 
     def told(self) -> None:
-        """Our commit has them now."""
+        """Record that a commit of the host now contains the messages."""
         self._told |= self._said.keys()
         self.earlier = ()
 
@@ -232,21 +232,24 @@ TITLE_CHARS = 70
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call of `create_pull_request`: the cycle answers it, and the session goes on with the answer."""
+    """A call of `create_pull_request`. The cycle answers it, and the session continues with the answer."""
 
     title: str
     body: str
     _answer: asyncio.Future[Coroutine[Any, Any, str]]
 
     def answer(self, work: Coroutine[Any, Any, str]) -> None:
-        """Answer with what `work` returns. The call runs it: a `ToolError` fails the call, and its end ends the work."""
+        """Run `work` inside the call and answer with its result.
+
+        A `ToolError` fails the call. If the call is cancelled, so is the work.
+        """
         if self._answer.cancelled():
             work.close()
         else:
             self._answer.set_result(work)
 
     async def answered(self) -> str:
-        """What the call returns."""
+        """Wait for the answer and return it as the result of the call."""
         try:
             work = await self._answer
         except asyncio.CancelledError:
@@ -257,22 +260,22 @@ class Asked:
 
 
 def with_said(task: Task, earlier: Earlier | None, guards: Guards) -> tuple[Task, list[str]]:
-    """The task with what people who had taken it up said about it, and their words alone, oldest first."""
+    """Add what people said when they took the task up to the task. Return the task, and these texts, oldest first."""
     said = [guards.redact(guards.output(text).text) for text in (earlier.state.said if earlier else ())]
     remarks = (Remark("", text, trusted=True) for text in said)
     return replace(task, remarks=(*task.remarks, *remarks)), said
 
 
 class CycleSession:
-    """The session of one cycle: what is on the clone before it, the conversation, and what is left after it.
+    """The session of one cycle: the restored files before it, the conversation, and the remaining changes after it.
 
     Attributes:
-        attempt: what all who take part in the cycle share.
-        earlier: what an unfinished cycle on the task left.
-        said: what people who took the task up said about it, oldest first.
+        attempt: the values shared by all parts of the cycle.
+        earlier: the unfinished cycle on the task that this one continues.
+        said: what people said when they took the task up, oldest first.
         verification: judges a change by the repository's tests.
-        proposer: makes the pull request.
-        brought: what was on the clone before the session.
+        proposer: creates and updates the pull request.
+        brought: the files restored onto the clone before the session.
         end: how the session ended; None before that.
     """
 
@@ -325,7 +328,7 @@ class CycleSession:
         return ModelCommits(self._environment, base, holds_secret, self._emit, earlier=said)
 
     async def begin(self) -> SessionEnd | None:
-        """Read what the repository asks for, and bring what is there of the task; the end where there is nothing to do.
+        """Read the repository's rules and restore earlier work. Return an end if nothing is left to do.
 
         Raises:
             PullwrightError: the forge or git failed.
@@ -351,7 +354,7 @@ class CycleSession:
         return None
 
     async def requests(self) -> AsyncGenerator[Asked]:
-        """Let the model plan and act, and give each pull request that it asks for; `end` is set after the last one.
+        """Run the session and yield each pull request that the model asks for. Set `end` after the last one.
 
         Raises:
             PullwrightError: the model, the forge or git failed.
@@ -370,16 +373,16 @@ class CycleSession:
 
     @property
     def environment(self) -> ExecutionEnvironment:
-        """Where tools act."""
+        """The environment in which tools run."""
         return self._environment
 
     def talked(self, session: Session, words: str, before: Sequence[Event]) -> None:
-        """A person has said something to the model about the task.
+        """Record that a person sent the model a message about the task.
 
         Args:
-            session: that a person has with the model, in the place of the cycle's own.
-            words: empty where the program asks the model something for the person.
-            before: what was said before the first time.
+            session: the person's session with the model, which replaces the cycle's own.
+            words: the message; empty if the program asks the model on the person's behalf.
+            before: the conversation before the first message.
         """
         if self._session is None:
             self._told[:0] = conversation(before)
@@ -388,13 +391,13 @@ class CycleSession:
             self.said.append(words[:_SAID_CHARACTERS])
 
     async def _ask(self, title: str, body: str) -> str:
-        """The tool `create_pull_request`."""
+        """Carry out the tool `create_pull_request`."""
         asked = Asked(title, body, asyncio.get_running_loop().create_future())
         self._asked.put_nowait(asked)
         return await asked.answered()
 
     async def _with_skills(self, profile: Profile) -> Profile:
-        """The profile with the skills that the person and the repository have."""
+        """Return the profile with the skills of the user and the repository."""
         wanted = self._parts.skills
         if wanted is None:
             return profile
@@ -409,7 +412,7 @@ class CycleSession:
         return with_skills(profile, found)
 
     async def _open(self) -> tuple[Session, Message]:
-        """The session, and what is said to its model first."""
+        """Create the session and its first message."""
         parts, brought = self._parts, self.brought
         run_tests = self.verification.run_tests if self.verification.can_run else None
         foreign = await self._foreign.open() if self._foreign else ()
@@ -452,7 +455,7 @@ class CycleSession:
         return session, first
 
     def _resumed(self, earlier: Earlier, turns: Sequence[Turn], first: Message) -> Message:
-        """What is said first in a conversation that goes on, with the task's images if it has them no more."""
+        """Return the first message of a continued conversation, with the task's images if they were dropped from it."""
         self._told.extend(earlier.events)
         # What it wrote, the model need not read to write it again, if that is what is there.
         if not (self.brought.base_moved or earlier.state.files_lost):
@@ -462,14 +465,14 @@ class CycleSession:
 
     @property
     def conversation(self) -> list[Event]:
-        """What was said so far, in the cycle that this one goes on with too."""
+        """The conversation so far, including that of the cycle that this one continues."""
         if self._session is None and self.earlier is not None and self._is_brought:
             return list(self.earlier.events)
         return conversation(self._told)
 
     @property
     def spent(self) -> Spent:
-        """What the session has cost so far."""
+        """The cost of the session so far."""
         minutes = (self._parts.clock.monotonic() - self._started) / _SECONDS_A_MINUTE
         if self._session is None:
             return Spent(minutes=minutes)
@@ -479,11 +482,11 @@ class CycleSession:
 
     @property
     def _voice(self) -> tuple[str, str, str]:
-        """Whose conversation it is, and in which form."""
+        """The model, contract and profile of the conversation."""
         return self._parts.model.name, self._parts.contract.name, self._parts.profile_name
 
     def state(self, why: str) -> UnfinishedState:
-        """What the next cycle on this task has to know, beside the work and the conversation."""
+        """Return the state that the next cycle on this task needs, apart from files and conversation."""
         model, contract, profile = self._voice
         earlier, before = self.earlier, None
         question, url = self._result.question or "", self._result.question_url or ""
@@ -512,7 +515,7 @@ class CycleSession:
         )
 
     def _take(self, brought: RestoredWork) -> None:
-        """What was brought counts as written by tools."""
+        """Mark restored files as written by tools."""
         self.ledger.touched |= set(brought.paths)
         self.ledger.shell_used |= self.earlier is not None and self.earlier.state.shell_used
         self._is_brought = True
@@ -522,17 +525,17 @@ class CycleSession:
         self.brought = self.pending.brought = brought
 
     def tell_resumed(self, turns: int = 0) -> None:
-        """Say that an earlier cycle's work goes on, with so many turns of its conversation."""
+        """Emit that earlier work is continued, with this number of turns of its conversation."""
         state = self.earlier.state if self.earlier else None
         if state and state.run:  # a branch alone tells of none
             paths, conflicts = self.brought.paths, self.brought.conflicts
             self._emit(Resumed(state.run, state.why, turns, len(paths), conflicts))
 
     def _make_verifier(self) -> Verifier | None:
-        """Who runs the tests; nobody in a replay, and where nothing says how.
+        """Create the verifier that runs the tests; None in a replay, and without a test command.
 
         Raises:
-            ConfigurationError: nothing says how, and nothing may be proposed without them.
+            ConfigurationError: tests are required, and there is no test command.
         """
         parts = self._parts
         if parts.verifier is None or parts.recorded_tests is not None:
@@ -546,7 +549,7 @@ class CycleSession:
         return verifier
 
     def _minutes_left(self) -> float | None:
-        """How long the cycle may still take; None without an end."""
+        """Return the minutes that the cycle may still take; None without a limit."""
         most = self._parts.limits.minutes
         return None if most is None else most - self.spent.minutes
 
@@ -600,13 +603,16 @@ class CycleSession:
         )
 
     def _facts(self) -> str:
-        """What a conversation that is made shorter must not lose, beside the task."""
+        """Return the facts that a compacted conversation must keep, apart from the task."""
         pull = self._result.pull_request
         url = pull.url if pull else ""
         return render("cycle/kept_facts", rules=self._rules, pull=url, recalled=self._recalled)
 
     async def _recall(self, message: str) -> str:
-        """What is remembered. The first message is mostly the repository's; the task says what it is about."""
+        """Return the memories about a message.
+
+        The first message is mostly about the repository, so memories are recalled for the task instead.
+        """
         if self._parts.memory is None:
             return ""
         is_first = self._session is None or not self._session.budget.rounds
@@ -618,7 +624,7 @@ class CycleSession:
         return found
 
     async def close(self) -> None:
-        """Stop what still runs, and note what was spent."""
+        """Stop everything that still runs, and record the cost."""
         if self._foreign:
             await self._foreign.close()
         if self._session:
@@ -637,7 +643,7 @@ class CycleSession:
         return self._session is not None and self._session.budget.wrapping_up is not None
 
     def _may_go_on(self) -> bool:
-        """Whether the model will be asked once more after this round."""
+        """Return whether the model will be asked again after this round."""
         if self._session is None:
             return True
         return not (self._is_said or self._is_last() or self._session.budget.exceeded())
@@ -655,7 +661,7 @@ class CycleSession:
 
 
 class FinishCheck:
-    """Asks once each: of a model that only says something, and of one that calls `finish`.
+    """Objects once if the model stops calling tools, and once if it calls `finish` too early.
 
     Args:
         is_last: whether this is the last turn that the session can have.
@@ -669,7 +675,10 @@ class FinishCheck:
         self._finish_refused = False
 
     async def may_end(self, _text: str) -> str | None:
-        """Nobody reads what the model only says: tell it so once, unless all is proposed."""
+        """Return the reminder for a reply without tool calls: nobody reads it. None accepts the reply.
+
+        The model is reminded once, unless all changes are proposed.
+        """
         pending = await asyncio.to_thread(self._pending.paths)
         if self._reminded or (self._result.pull_request and not pending):
             return None
@@ -677,11 +686,11 @@ class FinishCheck:
         return render("cycle/nobody_reads", paths=self._sanitizer.paths(pending))
 
     async def is_done(self) -> bool:
-        """Whether the pull request is open and has all changes: then nothing is left that a model must say."""
+        """Return whether the pull request is open and contains all changes, so that the session can end."""
         return self._result.pull_request is not None and not await asyncio.to_thread(self._pending.paths)
 
     async def may_finish(self, _reason: str) -> str | None:
-        """Refuse the first `finish` that would leave changes unproposed."""
+        """Return why the first `finish` is refused if it would leave changes unproposed; None accepts it."""
         pending = await asyncio.to_thread(self._pending.paths)
         if not pending or self._finish_refused or self._is_last():
             return None
@@ -690,10 +699,10 @@ class FinishCheck:
 
 
 class Pending:
-    """Compares the clone with what is proposed.
+    """Compares the clone with the proposed changes.
 
     Attributes:
-        brought: what was on the clone before the session began.
+        brought: the files restored onto the clone before the session began.
     """
 
     def __init__(self, clone: Clone, ledger: Ledger, proposer: Proposer, *, dry_run: bool) -> None:
@@ -703,11 +712,11 @@ class Pending:
         self._left: tuple[set[str], bytes] | None = None
 
     def close(self) -> None:
-        """Nothing changes any more: from now on `left` is looked for once."""
+        """Declare that files no longer change, so that `left` computes its result only once."""
         self._is_closed = True
 
     def paths(self) -> set[str]:
-        """What was changed and not committed, by path."""
+        """Return the paths of changes that are not committed."""
         return self._mine(self._clone.changed_paths())
 
     def _mine(self, changed: set[str]) -> set[str]:
@@ -715,9 +724,10 @@ class Pending:
         return {path for path in mine - self.proposer.left_out if not self._is_proposed(path)}
 
     def left(self) -> tuple[set[str], bytes]:
-        """What is not proposed, by path, and as a patch.
+        """Return the changes that are not proposed: their paths, and a patch.
 
-        The patch also has what waits for a person; that of a dry run only what would not be proposed.
+        The patch includes changes that wait for a person. In a dry run it contains only what would not be
+        proposed.
 
         Raises:
             WorkspaceError: the files cannot be read.
@@ -740,6 +750,6 @@ class Pending:
         return paths, patch
 
     def _is_proposed(self, path: str) -> bool:
-        """Whether a file is as the pull request has had it since before this cycle."""
+        """Return whether the pull request already contained this version of the file before the cycle."""
         seen = self.brought.prints
         return path in seen and prints(self._clone.tree, [path])[path] == seen[path]

@@ -1,7 +1,8 @@
-"""Files that people attached to a task: the host fetches them, and tells by their content what they are.
+"""Downloads files that people attached to a task, and determines their types by their content.
 
-Only what the task's words and those of trusted people link is fetched, and only from the forge's own hosts. What a
-file says is other people's words: it is shown without what a reader would not see, as the text of files is.
+Only links in the task and in comments of trusted people are followed, and only to the forge's own hosts. The
+content
+is untrusted: hidden characters are removed as in all files.
 """
 
 from __future__ import annotations
@@ -31,28 +32,29 @@ if TYPE_CHECKING:
 MOST_FILES = 5
 MAX_FILE_BYTES = 10_000_000
 MAX_IMAGE_BYTES = 5_000_000
-"""What every provider takes for one image."""
+"""Largest image that every provider accepts."""
 
 MAX_TEXT_CHARACTERS = 20_000
-"""Of all files together."""
+"""Most characters of all files together."""
 
 _LEAST_CHARACTERS = 500
 _NAME_CHARACTERS = 100
 _ADDRESS = re.compile(r"https?://[^\s<>\"'()\[\]`\\]+")
 
 Download: TypeAlias = Callable[["AttachmentPlace", str, int], Awaitable[tuple[int, bytes]]]
-"""Gives the status and the bytes at a place, by a credential (empty for none), up to so many bytes. May raise `ToolError`."""
+"""Returns the status and at most so many bytes at a place, using a credential (empty for none). It may raise `ToolError`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A file that somebody attached.
+    """A file attached to a task.
 
     Attributes:
         name: the last part of its address, on one line.
-        block: its text between marks; empty where there is none.
-        image: the picture that it is.
-        remark: why it is not shown; empty where it is.
+        block: its text between markers; empty if it has none.
+        image: the image, if it is one.
+        remark: why it is not shown; empty if it is.
     """
 
     name: str
@@ -63,12 +65,12 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class TaskAttachments:
-    """Fetches them for one session.
+    """Downloads the attachments for one session.
 
     Attributes:
-        download: None where nothing is fetched.
-        shows_images: the model reads pictures.
-        characters: of all text together.
+        download: None downloads nothing.
+        shows_images: whether the model accepts images.
+        characters: most characters of all texts together.
     """
 
     forge: Forge
@@ -79,7 +81,7 @@ class TaskAttachments:
     characters: int = MAX_TEXT_CHARACTERS
 
     async def of(self, task: Task) -> list[Attached]:
-        """Those of a task, in the order of its words, each once. What cannot be fetched says so."""
+        """Download the attachments of a task, in order and without duplicates. A failed one carries a remark."""
         attached: list[Attached] = []
         left = self.characters
         places = await asyncio.to_thread(lambda: list(self._places(task)))  # may renew a token
@@ -101,7 +103,7 @@ class TaskAttachments:
         return attached
 
     async def unfetched(self, task: Task, why: str) -> list[Attached]:
-        """Those of a task, of which none is fetched, each with the reason."""
+        """Return the attachments of a task without downloading them, each with the reason."""
         places = await asyncio.to_thread(lambda: list(self._places(task)))
         return [Attached(self._name(url), remark=why) for url, _ in places[:MOST_FILES]]
 
@@ -117,7 +119,7 @@ class TaskAttachments:
                 yield url, place
 
     async def _fetched(self, place: AttachmentPlace, number: int | None) -> bytes:
-        """The file's bytes. Our credential is shown only where the forge does not give it to everybody."""
+        """Download a file. The credential is sent only if the forge does not serve the file publicly."""
         if self.download is None:
             raise ToolError("nothing is fetched here")
         status, data = await self.download(place, "", MAX_FILE_BYTES)

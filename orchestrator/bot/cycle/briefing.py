@@ -1,4 +1,4 @@
-"""The first message of a session: the task, the files that matter to it, and a map of all files."""
+"""The first message of a session: the task, the relevant files, and a map of all files."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    """The first message.
+    """The first message of a session.
 
     Attributes:
-        shown: the files whose whole text is in it or empty.
+        shown: the files that it shows completely, including empty ones.
         subject: the file that the task is most likely about; empty if none is shown.
-        task: the part about the task alone.
-        instructions: the project's.
+        task: the part about the task.
+        instructions: the project's instructions.
     """
 
     text: str
@@ -84,23 +84,27 @@ async def first_message(  # noqa: PLR0913  all by name
     whole_file: bool = False,
     attached: Sequence[Attached] = (),
 ) -> Briefing:
-    """Write the first message.
+    """Compose the first message.
 
     Args:
-        read: gives a file's content, at most so many bytes; raises `ToolError`.
+        read: returns at most so many bytes of a file; raises `ToolError`.
         commits: short id and subject of recent commits, newest first.
-        budget: most characters of file text. The map may have up to 8,000 more, the project's
-            instructions 32 KB, the task 20,000; each of them less where the budget is small.
-        documents: the names of instruction files, by path below a folder; in one folder in this order.
-        visible: gives the text of a file, by path and text, as the model may see it; also the names of all.
-        looks_only: no tool changes a file.
-        brought: files that differ from the base already, by an earlier cycle on this task. None of them
-            counts as instructions: a model wrote them.
-        brief: for a small model, which loses the task among other things: no commits, no map where every file
-            is shown, and no more than 12,000 characters of file text.
-        whole_file: the reply has to be a changed file, so the message has those alone that the task is about. It has
-            no word of the tests either: a small model that sees them fail copies the file as it is.
-        attached: files that are attached to the task.
+        budget: most characters of file text. The map may have up to 8,000 more, the project's instructions 32
+            KB, the
+            task 20,000; each of them less if the budget is small.
+        documents: names of instruction files; within a folder in this order.
+        visible: returns the text of a file (path, text) in the form that the model may see; also used for
+            names.
+        looks_only: whether no tool can change files.
+        brought: files that an earlier cycle on this task already changed. They never count as instructions,
+            because a
+            model wrote them.
+        brief: for a small model, which is easily distracted: no commits, no map if every file is shown, and
+            at most
+            12,000 characters of file text.
+        whole_file: the reply has to be a changed file, so only the files of the task are shown. Tests are not
+            mentioned: a small model that sees them fail copies the file unchanged.
+        attached: files attached to the task.
     """
     budget = min(budget, _BRIEF_CHARS) if brief else budget
     library = Library(files, read, documents, visible, brought)
@@ -151,7 +155,7 @@ def _commits_block(commits: Sequence[tuple[str, str]]) -> str:
 async def _pages(
     task: Task, library: Library, budget: int, *, everything: bool, whole_file: bool
 ) -> list[ShownFile]:
-    """The files that are shown whole: all of them, or the likeliest first."""
+    """Return the files that are shown completely: all of them, or the most relevant first."""
     likely = () if everything else await most_likely(task.title, task.body, task.source, library)
     order = sorted(library.files) if everything else likely
     if whole_file:
@@ -160,10 +164,10 @@ async def _pages(
 
 
 def _subjects(task: Task, likely: Sequence[str]) -> list[str]:
-    """The files to be changed, the likeliest first: those that the task names, without its tests.
+    """Return the files to be changed, the most likely first: those that the task names, without tests.
 
-    Where it names tests alone, they come behind the likeliest programs. The last one is the checklist that the task is
-    an item of.
+    If the task names only tests, they follow the most likely programs. The checklist that contains the task
+    comes last.
     """
     files = [path for path in likely if path != task.source]
     mentioned = query_of(task.title, task.body).mentions
@@ -177,12 +181,12 @@ def _subjects(task: Task, likely: Sequence[str]) -> list[str]:
 
 
 def _listed(paths: Sequence[str], visible: Callable[[str, str], str]) -> list[str]:
-    """Names as the model may see them, each as code on one line."""
+    """Return names in the form that the model may see, each as code on one line."""
     return [f"`{one_line(visible(NAMES, path), limit=_TITLE_CHARS)}`" for path in paths]
 
 
 def _folders_above(path: str) -> list[str]:
-    """The folders that a file is in, the root (empty) first, each other one with its `/`."""
+    """Return the folders that contain a file, the root (empty) first, all others with a trailing `/`."""
     steps = path.split("/")[:-1]
     return ["".join(f"{step}/" for step in steps[:depth]) for depth in range(len(steps) + 1)]
 
@@ -190,10 +194,10 @@ def _folders_above(path: str) -> list[str]:
 async def _instructions(
     library: Library, folders: set[str], limit_bytes: int
 ) -> tuple[list[ShownFile], set[str], str]:
-    """The instructions of these folders and the root, the root's first, up to a limit.
+    """Return the instruction files of these folders and the root, the root's first, up to a limit.
 
     Returns:
-        The pages, which files are whole, and the limit in words if something was cut.
+        The pages, the files that are complete, and the limit in words if something was cut.
     """
     pages: list[ShownFile] = []
     whole: set[str] = set()
@@ -231,7 +235,7 @@ _OTHER_BASE = "instruction files count from the default branch only, so those of
 
 @dataclass(frozen=True, slots=True)
 class FirstMessage:
-    """Writes them for one session."""
+    """Composes the first messages of one session."""
 
     attempt: Attempt
     files: Sequence[TrackedFile]
@@ -240,11 +244,11 @@ class FirstMessage:
     async def brief(
         self, profile: Profile, brought: RestoredWork, tests: str, *, whole_file: bool = False
     ) -> tuple[Message, Briefing]:
-        """All that a model needs that knows nothing yet, as a message and in its parts.
+        """Compose the message for a model without any context. Return it as a message and in its parts.
 
         Args:
-            brought: what is changed already.
-            whole_file: its reply has to be a changed file.
+            brought: earlier work that was restored.
+            whole_file: whether the reply has to be a changed file.
 
         Raises:
             PullwrightError: the forge or git failed.
@@ -291,7 +295,7 @@ class FirstMessage:
         )
 
     def go_on(self, earlier: Earlier, brought: RestoredWork) -> Message:
-        """What has changed since the conversation that the model has before it."""
+        """Compose the message for a continued conversation: what has changed since then."""
         answer = earlier.answer
         text = render(
             "cycle/resumed",
@@ -306,7 +310,7 @@ class FirstMessage:
         return Message.user(text)
 
     async def is_default(self, brought: RestoredWork) -> bool:
-        """Whether what the clone began with is of the default branch: else nobody reviewed what it instructs."""
+        """Return whether the clone started from the default branch. Instructions on other branches are unreviewed."""
         parts = self.attempt.parts
         if brought.joined or not parts.options.other_base:
             return not brought.joined
@@ -314,7 +318,7 @@ class FirstMessage:
         return repository.default_branch == self.attempt.clone.base_branch
 
     async def _documents(self, profile: Profile, brought: RestoredWork) -> Sequence[str]:
-        """The names of files that instruct; none where they are not the default branch's."""
+        """Return the names of instruction files; none if the clone did not start from the default branch."""
         if not await self.is_default(brought):
             self.attempt.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
             return ()

@@ -1,4 +1,4 @@
-"""Claim: the first step of a cycle. A task is taken that nobody else has, shown as taken, and kept by a heartbeat."""
+"""Claim, the first step of a cycle: choose a task that nobody else holds, claim it, and keep the claim alive."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The task to do, or the reason why there is none.
+    """The chosen task, or the reason why there is none.
 
     Attributes:
         lease: the claim on the task; None in a dry run.
-        earlier: what an unfinished cycle on the task left.
-        spent_before: what the task has cost in its cycles so far.
-        limits: what the cycle may spend; None leaves what its parts say.
-        after_claim: what is to be done on the forge now that the task is ours; each may raise `ForgeError`.
-        wake_at: without a task: when there may be one again though nothing changes; None if not.
+        earlier: the unfinished cycle on the task, if there is one.
+        spent_before: the cost of the task's earlier cycles.
+        limits: what the cycle may spend; None keeps the limits of its parts.
+        after_claim: forge actions to perform once the task is claimed; each may raise `ForgeError`.
+        wake_at: without a task, the time at which there may be one although nothing changes; None if never.
     """
 
     task: Task | None
@@ -58,7 +58,7 @@ class Choice:
 
 
 class TaskCandidate(Protocol):
-    """A task that nothing speaks against, as far as was known when it was read."""
+    """A task that can be claimed, according to what was read so far."""
 
     @property
     def task(self) -> Task:
@@ -66,52 +66,52 @@ class TaskCandidate(Protocol):
 
     @property
     def attempt(self) -> str:
-        """The name under which it counts as tried."""
+        """The key that marks this task as already attempted."""
 
     @property
     def after(self) -> tuple[Callable[[], object], ...]:
-        """What to do on the forge once the task is claimed; each may raise `ForgeError`."""
+        """Forge actions to perform once the task is claimed; each may raise `ForgeError`."""
 
 
 class TaskSource(Protocol):
-    """Where tasks come from. It blocks: use it in a thread."""
+    """A source of tasks. It blocks: use it in a thread."""
 
     def candidates(self, fingerprint: str) -> Iterator[Any]:
-        """The tasks that may be claimed (`Candidate`), the best first.
+        """Yield the tasks that may be claimed (`Candidate`), the best first.
 
         Args:
-            fingerprint: `Forge.fingerprint`, as it is now.
+            fingerprint: the current `Forge.fingerprint`.
 
         Raises:
-            ConfigurationError: the issue that the person named is closed.
-            ForgeError: the forge failed, or does not tell who may write.
+            ConfigurationError: the issue that the user named is closed.
+            ForgeError: the forge failed, or does not report who has write permission.
         """
 
     def confirm(self, candidate: Any, lease: Lease) -> TaskCandidate | str:
-        """The candidate as it is now that it is claimed, or why it is not to be done any more."""
+        """Read a claimed candidate again. Return its current state, or why it must not be done any more."""
 
     def pass_over(self, reason: str) -> None:
-        """Another worker has it, or it was done meanwhile: `reason`, which may be empty."""
+        """Skip the current candidate. `reason` may be empty: another worker holds it, or it is done."""
 
     def begin(self, candidate: Any) -> None:
-        """It is ours: this process does not choose it again."""
+        """Mark a claimed task, so that this process does not choose it again."""
 
     def put_back(self) -> None:
-        """The task that was begun last may be chosen again: it was not worked on, or is to go on later."""
+        """Allow the last begun task to be chosen again: nothing was done, or the work continues later."""
 
     def why_none(self) -> Choice:
-        """Why there is no task, after all candidates.
+        """Return why there is no task, after all candidates were tried.
 
         Raises:
-            ForgeError: the forge does not let us see whether there is one.
+            ForgeError: the forge does not show whether there is a task.
         """
 
     def notices(self) -> list[Event]:
-        """What is to be told of the tasks that were read since the last call."""
+        """Return the events about tasks that were read since the last call."""
 
 
 async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
-    """Claim the next task, and reserve what may be spent on it. Without one the result says why.
+    """Claim the next task and reserve its budget. A choice without a task says why.
 
     Raises:
         PullwrightError: the forge or the remote failed.
@@ -142,7 +142,7 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
 
 
 async def look_for_task(parts: CycleParts, fingerprint: str) -> FoundTask | Choice:
-    """Find the task that `claim_task` would claim now, and claim nothing; else a choice without a task says why.
+    """Find the task that `claim_task` would claim now, without claiming it. A choice without a task says why.
 
     Raises:
         PullwrightError: the forge or the remote failed.
@@ -155,7 +155,7 @@ async def look_for_task(parts: CycleParts, fingerprint: str) -> FoundTask | Choi
 
 
 async def _chosen(parts: CycleParts, fingerprint: str) -> Choice:
-    """Choose in a thread. One that is cancelled is waited for: it may have claimed a task."""
+    """Choose a task in a thread. On cancellation wait for the thread, which may have claimed a task."""
     choosing = asyncio.create_task(asyncio.to_thread(claim_next, parts.tasks, parts.claimer, fingerprint))
     try:
         return await asyncio.shield(choosing)
@@ -171,7 +171,7 @@ async def _chosen(parts: CycleParts, fingerprint: str) -> Choice:
 
 
 async def _give_back(parts: CycleParts, choice: Choice) -> None:
-    """Leave task and claim as they were found."""
+    """Return the task and release the claim, as if nothing had happened."""
     parts.tasks.put_back()
     if choice.lease is not None:
         with parts.stop.saving(), suppress(WorkspaceError):  # else it expires by itself
@@ -179,7 +179,9 @@ async def _give_back(parts: CycleParts, choice: Choice) -> None:
 
 
 def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> Choice:
-    """The first task that can be claimed; without a claimer, the first. What was read before the claim is read again.
+    """Claim the first task that can be claimed, and read it again after the claim.
+
+    Without a claimer, return the first task.
 
     Raises:
         PullwrightError: the forge or the remote failed.
@@ -209,7 +211,7 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
 
 
 def find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> FoundTask | Choice:
-    """The first task that `claim_next` would try to claim, as far as can be said without a claim.
+    """Return the first task that `claim_next` would try, as far as this is known without a claim.
 
     Raises:
         PullwrightError: the forge or the remote failed.
@@ -226,13 +228,13 @@ def find_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> F
 
 
 class Heartbeat:
-    """A heartbeat. Where another worker has taken the claim over, the block ends with `ClaimLostError`.
+    """A context manager that renews a claim. It raises `ClaimLostError` if another worker took the claim over.
 
-    A remote that cannot be reached is no reason to stop: the fence decides when the branch is pushed.
+    If the remote cannot be reached, the work continues: the fencing number is checked again at the push.
 
     Args:
-        lease: what is renewed; None where nothing is claimed, as in a dry run.
-        spent: what the task has cost so far, for the claim's record.
+        lease: the claim to renew; None if nothing is claimed, as in a dry run.
+        spent: returns the task's cost so far, which is written into the claim's record.
     """
 
     def __init__(self, lease: Lease | None, spent: Callable[[], Spent], clock: Clock, emit: Emit) -> None:
@@ -241,7 +243,7 @@ class Heartbeat:
         self._lost: ClaimLostError | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin to beat."""
+        """Start to renew the claim."""
         worker = asyncio.current_task()
         if self._lease is not None and worker is not None:
             self._beats = asyncio.create_task(self._beat(self._lease, worker))
@@ -250,10 +252,10 @@ class Heartbeat:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop beating.
+        """Stop renewing the claim.
 
         Raises:
-            ClaimLostError: that is why the work was cancelled.
+            ClaimLostError: the work was cancelled because the claim was lost.
         """
         if self._beats is not None:
             self._beats.cancel()
@@ -278,11 +280,11 @@ class Heartbeat:
 
 
 WORKING_LABEL = "pullwright:working"
-"""On an issue that is being worked on. It only mirrors the claim: nothing asks for it."""
+"""Label of an issue in progress. It only mirrors the claim: no decision depends on it."""
 
 
 async def show_claim(parts: CycleParts, choice: Choice) -> None:
-    """Tell of the claim, in the journal and on the issue, and do what had to wait for it."""
+    """Report the claim in the journal and on the issue, and perform the actions that waited for it."""
     if choice.lease is None or choice.task is None:
         return
     record, previous = choice.lease.record, choice.lease.previous
@@ -304,7 +306,7 @@ async def show_claim(parts: CycleParts, choice: Choice) -> None:
 
 
 async def show_on_forge(parts: CycleParts, action: Callable[[], object]) -> None:
-    """What only shows something to people is no reason to fail."""
+    """Perform an action that only informs people. Its failure is a warning."""
     try:
         await asyncio.to_thread(action)
     except ForgeError as error:

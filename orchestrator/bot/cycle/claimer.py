@@ -1,4 +1,4 @@
-"""Which task may be claimed: what earlier cycles left of it, answers of people, and names that the remote has room for."""
+"""Decides which tasks can be claimed: by earlier cycles, people's answers, and free names on the remote."""
 
 from __future__ import annotations
 
@@ -61,25 +61,25 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Claimer:
-    """Claims tasks for one run. Its `take` may be called from a thread.
+    """Claims tasks for one run. `take` may be called from a thread.
 
     Attributes:
         records: the hidden refs of the remote.
-        forge: where people answer.
-        run: whose claims they will be.
-        dead_runs: runs of this machine that are known to be dead or over, whose claims are free.
-        named: the person named this task, so that it is taken although it came to nothing before.
-        may: whether somebody may cause work, and so may answer.
-        clean: a text without what people do not see; told who wrote it.
-        spent_up: why a task is left alone that has cost this much so far, or None.
+        forge: where people answer questions.
+        run: the run that will hold the claims.
+        dead_runs: runs that are known to be dead or over, whose claims are free.
+        named: whether the user named this task; then it is taken even if earlier cycles failed.
+        may: returns whether a person has permission to cause work, and so to answer.
+        clean: removes what people do not see from a text, given its author.
+        spent_up: returns why a task that has cost this much is not continued, or None.
         kept: unfinished work that only this machine has.
-        answer: the person's own answer to the question that is open; then nothing else is taken.
-        attended: a person takes the task up, who can answer what is open.
-        base: the branch to start from, where a person named it.
-        author_email: whose commits ours are.
-        earlier: what was found, by the task's key.
-        memory: what the remote was seen to have at the reference of what was learned; None before anybody looked.
-        named_tasks: the tasks that were taken, with branches for which the remote has room, by their keys.
+        answer: the user's own answer to the open question; then no other task is taken.
+        attended: whether a person takes the task up, who can answer its question.
+        base: the branch to start from, if the user named one.
+        author_email: the author of our commits.
+        earlier: the unfinished cycles that were found, by task key.
+        memory: the remote's ref of learned facts, as last seen; None before the first look.
+        named_tasks: the taken tasks with branch names that are free on the remote, by key.
     """
 
     records: Records
@@ -108,7 +108,7 @@ class Claimer:
     _listed: Sequence[ClaimRecord] = ()
 
     def held_by_others(self) -> Collection[str]:
-        """The tasks that other workers have begun and not ended, asked now. `take` then leaves them alone."""
+        """Read which tasks other workers hold now. `take` then refuses them."""
         # In one request, also for `take`: a claim that moved since is not taken, and whoever has changed
         # unfinished work since has moved its claim.
         self._seen = self._look()
@@ -124,7 +124,7 @@ class Claimer:
         return self._held.keys()
 
     def asked_again(self, key: str) -> str:
-        """By which claim a person asked for another try of a task; empty where nobody did.
+        """Return the claim by which a person asked to retry a task; empty if nobody did.
 
         Raises:
             WorkspaceError: the remote cannot be reached.
@@ -134,15 +134,15 @@ class Claimer:
         return self._retried.get(key, "")
 
     def unfinished(self) -> Collection[str]:
-        """The tasks on which a cycle left unfinished work that can be gone on with here."""
+        """Return the tasks with unfinished work that can be continued here."""
         return set(list_wip(self.records)) | self.kept.keys()
 
     def take(self, task: Task) -> Lease | str:
-        """Claim the task, or say why it is left alone.
+        """Claim the task, or return why it is not taken.
 
         Raises:
-            ConfigurationError: the branch to start from is not there.
-            WorkspaceError: the remote cannot be reached, or has no room for our names.
+            ConfigurationError: the branch to start from does not exist.
+            WorkspaceError: the remote cannot be reached, or names that we need are taken.
             ForgeError: the forge failed, or its rules refuse the branch.
         """
         fit = self._fit(task)
@@ -170,9 +170,9 @@ class Claimer:
         return taken
 
     def why_not(self, task: Task) -> tuple[str | None, int]:
-        """Why `take` would leave a task alone, as far as is known without claiming it; and its next claim's number.
+        """Return why `take` would refuse a task, as far as known without a claim, and the next claim's number.
 
-        The errors are those of `take`.
+        It raises the same errors as `take`.
         """
         fit = self._fit(task)
         if isinstance(fit, str):
@@ -186,7 +186,7 @@ class Claimer:
         return self._settled(task, record, found), record.number + 1
 
     def _fit(self, task: Task) -> tuple[Earlier | None, Mapping[str, str]] | str:
-        """What an earlier cycle left of a task that may be claimed, and what was seen; or why it is left alone."""
+        """Return a claimable task's unfinished cycle and the refs that were seen, or why it cannot be claimed."""
         if task.key in self._held:
             return self._is_held(self._held[task.key])
         seen = self._seen
@@ -200,24 +200,24 @@ class Claimer:
         return found, seen
 
     def with_branch(self, task: Task) -> Task:
-        """A task that was taken, with a branch for which the remote has room."""
+        """Return a taken task with a branch name that is free on the remote."""
         named = self.named_tasks.get(task.key)
         if named is None:
             return task
         return replace(task, branch_folder=named.branch_folder, branch_suffix=named.branch_suffix)
 
     def _look(self) -> Mapping[str, str]:
-        """Claims, unfinished work and our branches, asked for together with all names that matter here."""
+        """Read claims, unfinished work and our branches from the remote in one request."""
         there = self.records.tips(patterns(self.base))
         self._names = RemoteNames(there.keys(), self.records.remote.shown)
         self.memory = {name: commit for name, commit in there.items() if name == MEMORY}
         return ours_only(there)
 
     def _require_room(self, task: Task) -> str | None:
-        """Make sure, before anything is claimed, that what will be pushed can be; or why this task is left alone.
+        """Check before a claim that our refs can be pushed. Return why only this task is refused, or None.
 
         Raises:
-            ConfigurationError: there is no branch to start from.
+            ConfigurationError: the branch to start from does not exist.
             RemoteRefusedError: names are taken.
             ForgeError: the forge's rules refuse the branch, or it failed.
         """
@@ -235,7 +235,7 @@ class Claimer:
         return None
 
     def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
-        """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""
+        """Return the unfinished cycle with the answer to its question, or why the task is not taken."""
         found = self._left(task, seen)
         if self.answer is not None and (refusal := self._why_no_answer(task.key, found)):
             return refusal
@@ -255,7 +255,7 @@ class Claimer:
         return replace(found, answer=answer)
 
     def _why_no_answer(self, key: str, found: Earlier | None) -> str:
-        """Why the person's answer is for nothing here; empty where it is for the question of this task."""
+        """Return why the user's answer does not fit this task; empty if it answers its question."""
         if found is None or not found.state.waits_for_answer:
             return f"{key} has no open question that --answer could be for: leave --answer out"
         # An answer that names no task could be for any of them.
@@ -272,7 +272,7 @@ class Claimer:
         return left is not None and left.state.waits_for_answer
 
     def _has_moved(self, task: Task, found: Earlier | None, lease: Lease, seen: Mapping[str, str]) -> bool:
-        """Whether the holder before saved or dropped work after we had looked. Then the claim is given back."""
+        """Return whether the previous holder saved or dropped work after our look. Then the claim is released."""
         before, ref = lease.previous, wip_ref(task.key)
         if before is None:
             return False
@@ -289,7 +289,7 @@ class Claimer:
         return moved
 
     def _settled(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
-        """Why a task is not taken again: it has cost what it may, or came to nothing and nobody says something new."""
+        """Return why a task is not retried: its budget is used up, or it failed and nobody said anything new."""
         if words := self.spent_up(record.spent):
             return f"{task.key}: {words}: raise the cap (--max-usd-per-task and its like)"
         outcome, _, digest = record.outcome.partition(" ")
@@ -325,7 +325,7 @@ class Claimer:
         return f"{task.key} {came_to} in run {record.run}: change it{others}, or: {self.commands.retry(task.key)}"
 
     def _is_held(self, claim: ClaimRecord) -> str:
-        """That a task is another worker's, and what a person can do where that worker is gone."""
+        """Return the message that another worker holds a task, and what to do if that worker is dead."""
         free = self.commands.release(claim.task)
         if claim.fault is not None:
             return f"the claim on {claim.task} cannot be read ({claim.fault}); to free it: {free}"
@@ -333,7 +333,7 @@ class Claimer:
         return f"{claim.task} is being worked on by {claim.owner}, run {claim.run}, {until}; if it is not: {free}"
 
     def _left(self, task: Task, seen: Mapping[str, str]) -> Earlier | None:
-        """What an unfinished cycle left on the remote or on this machine, or pushed and did not propose."""
+        """Return the unfinished cycle, from the remote, from this machine, or from a pushed branch without a pull request."""
         branch, tip = self._unproposed(task, seen)
         found = self._on_remote(task.key, seen)
         kept = self._on_this_machine(task, found.commit if found else None, tip)
@@ -353,11 +353,11 @@ class Claimer:
         return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, wip.base, events)
 
     def _on_this_machine(self, task: Task, saved: str | None, tip: str) -> Earlier | None:
-        """What only this machine has of a task, if nobody went on without it.
+        """Return the unfinished cycle that only this machine has, unless another cycle continued without it.
 
         Args:
-            saved: the commit of the unfinished work that the remote has.
-            tip: that of the task's branch, empty where there is none.
+            saved: the commit of the unfinished work on the remote.
+            tip: the commit of the task's branch; empty if there is no branch.
         """
         kept = read_kept(self.kept.read(task.key))
         if kept is None:
@@ -372,7 +372,7 @@ class Claimer:
         return None
 
     def _unproposed(self, task: Task, seen: Mapping[str, str]) -> tuple[str, str]:
-        """The branch that belongs to the task, with its commit. One with a pull request is not unproposed."""
+        """Return the task's branch without a pull request, and its commit; empty if there is none."""
         if task.pull is not None:
             return "", task.pull.commit
         branches = _branches(task, seen)
@@ -395,7 +395,7 @@ class Claimer:
 
 
 def _branches(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
-    """The branches of a task with their commits, among the references of the remote."""
+    """Return the branches of a task with their commits, among the refs of the remote."""
     return {
         branch: commit
         for ref, commit in seen.items()
@@ -417,16 +417,17 @@ def find_answer(
     may: Callable[[str], bool],
     clean: Callable[[str, str], str],
 ) -> Remark | None:
-    """The first comment after the question by somebody who may write; None while there is none.
+    """Return the first comment after the question by somebody with write permission; None if there is none.
 
-    Its text as it is now is the answer. Whoever takes it stores it, so that later edits change nothing.
+    Its present text is the answer. The caller stores it, so that later edits have no effect.
 
     Args:
         comments: of the issue, oldest first.
-        question: as it was asked, with its numbered choices.
-        question_url: where its comment is. Words in a comment alone would not do: anybody can write them.
-        may: whether somebody may cause work.
-        clean: a text without what people do not see; told who wrote it.
+        question: the question with its numbered choices.
+        question_url: the address of its comment. The text of a comment would not identify it: anybody can
+            write it.
+        may: returns whether a person has permission to cause work.
+        clean: removes what people do not see from a text, given its author.
     """
     asked = next((comment for comment in comments if comment.url == question_url), None)
     if asked is None:
@@ -442,7 +443,7 @@ def find_answer(
 
 
 def spelled_out(words: str, question: str) -> str:
-    """An answer that names a choice by its number, with the choice's text."""
+    """Return an answer with the number of a choice replaced by its text."""
     choices = {found["number"]: found["text"] for found in CHOICE.finditer(question)}
     named = _CHOSEN_NUMBER.fullmatch(words.strip())
     if named is None or named["number"] not in choices:
@@ -454,7 +455,7 @@ def spelled_out(words: str, question: str) -> str:
 HEADS = "refs/heads/"
 
 OUR_BRANCHES = tuple(f"{HEADS}{folder}" for folder in BRANCH_FOLDERS)
-"""Below which our branches are, as full names."""
+"""Full names of the folders of our branches."""
 
 _TAGS = "refs/tags/"
 
@@ -462,32 +463,32 @@ _MOST_COMPARED = 1000
 
 
 def patterns(base: str | None) -> tuple[str, ...]:
-    """What to ask the remote for, as `Records.tips` takes it."""
+    """Return the refs to ask the remote for, as accepted by `Records.tips`."""
     tag = (f"{_TAGS}{base}",) if base is not None and is_branch_name(base) else ()
     return (HEADS, *tag, HIDDEN.removesuffix("/"), HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteNames:
-    """The references that a remote has.
+    """The refs of a remote.
 
     Attributes:
         there: their full names.
-        shown: the remote, for people.
+        shown: the remote's name in messages.
     """
 
     there: Collection[str]
     shown: str
 
     def has_branch(self, name: str) -> bool:
-        """Whether a branch is there."""
+        """Return whether a branch exists."""
         return f"{HEADS}{name}" in self.there
 
     def require_base(self, base: str) -> None:
-        """Make sure that a branch is there to start from and to propose to.
+        """Check that the branch to start from and to propose to exists.
 
         Raises:
-            ConfigurationError: it is not; the message says what is of that name instead.
+            ConfigurationError: it does not; the message says what else has its name.
             EmptyRepositoryError: there is no branch at all.
         """
         heads = [name.removeprefix(HEADS) for name in self.there if name.startswith(HEADS)]
@@ -507,13 +508,13 @@ class RemoteNames:
         )
 
     def require_hidden(self, key: str) -> str | None:
-        """Make sure that claim and unfinished work of a task can be kept.
+        """Check that claim and unfinished work of a task can be stored.
 
         Returns:
-            Why this task alone cannot be taken, or None.
+            Why only this task cannot be taken, or None.
 
         Raises:
-            RemoteRefusedError: another reference is where those of all tasks would be.
+            RemoteRefusedError: another ref occupies the place of all tasks' refs.
         """
         for ref in (claim_ref(key), wip_ref(key)):
             if found := in_the_way(ref, self.there):
@@ -527,10 +528,10 @@ class RemoteNames:
         return None
 
     def folder(self) -> str:
-        """The first of our folders of branches that can be there.
+        """Return the first of our branch folders that can be created.
 
         Raises:
-            RemoteRefusedError: branches are called like all of them.
+            RemoteRefusedError: branches occupy the names of all of them.
         """
         for folder in BRANCH_FOLDERS:
             if self.why_not_below(folder) is None:
@@ -542,12 +543,12 @@ class RemoteNames:
         )
 
     def why_not_below(self, folder: str) -> str | None:
-        """The branch that keeps others from being made below a folder, or None."""
+        """Return the branch that prevents others below a folder, or None."""
         found = in_the_way(f"{HEADS}{folder}x", self.there, below=False)
         return None if found is None else found.removeprefix(HEADS)
 
     def named(self, task: Task) -> Task:
-        """A task whose branch can be made. The name is the same on every machine that sees the same remote.
+        """Return the task with a branch that can be created. Every machine that sees the same remote gets the same name.
 
         Raises:
             RemoteRefusedError: no name is free.
@@ -565,23 +566,23 @@ class RemoteNames:
 
 
 def ours_only(there: dict[str, str]) -> dict[str, str]:
-    """Of references and their commits those of claims, of unfinished work and of our branches."""
+    """Filter refs to those of claims, unfinished work and our branches."""
     return {name: commit for name, commit in there.items() if name.startswith((CLAIMS, WORK, *OUR_BRANCHES))}
 
 
 MOST_AT_ONCE = 5
-"""Tombstones that a cycle looks at. Each may cost a request for its issue."""
+"""Most tombstones examined in a cycle. Each may cost a request for its issue."""
 
 _ISSUE = "issue-"
 
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Looks at the tombstones of one repository.
+    """Removes tombstones of one repository.
 
     Attributes:
-        forge: tells which issues and pull requests are open.
-        run: each run looks at others of them.
+        forge: reports which issues and pull requests are open.
+        run: selects the tombstones to examine: each run examines others.
     """
 
     records: Records
@@ -589,13 +590,13 @@ class Pruning:
     run: str
 
     def prune(self, claims: Sequence[ClaimRecord], seen: Mapping[str, str], now: datetime) -> list[str]:
-        """Remove some old tombstones. It does not raise: the next cycle may do what this one could not.
+        """Remove some old tombstones. It does not raise: the next cycle tries again.
 
         Args:
-            seen: what `Records.list` said of all claims and all unfinished work.
+            seen: all claims and unfinished work, as returned by `Records.list`.
 
         Returns:
-            The tasks whose tombstones are gone.
+            The tasks whose tombstones were removed.
         """
         old = [record for record in claims if is_old(record, now) and wip_ref(record.task) not in seen]
         if not old:
@@ -615,7 +616,7 @@ class Pruning:
         return hashlib.sha256(f"{self.run} {record.task}".encode()).digest()
 
     def _is_over(self, record: ClaimRecord, pulls: Sequence[PullRequest]) -> bool:
-        """Whether the forge knows that nothing of the task is open, so that the tombstone need not say so."""
+        """Return whether the forge itself shows that the task has nothing open. Then the tombstone is redundant."""
         ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == record.task]
         if any(pull.state is PullRequestState.OPEN for pull in ours):
             return False

@@ -1,7 +1,8 @@
 """One cycle, top to bottom: claim a task, clone, plan and act, verify, propose, finish.
 
-The model asks for a pull request in the middle of its session, by the tool `create_pull_request`. Then the change is
-verified and proposed here, and the model reads what came of it: tests that fail go back to it.
+The model asks for a pull request during its session, with the tool `create_pull_request`. The change is then
+verified
+and proposed here, and the model reads the result: failing tests go back to it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 async def run_cycle(start: CycleStart) -> CycleResult:
     """Run one cycle: read the rules, repair what dead runs left, claim a task, work on it, release it.
 
-    Whatever happens, there is a result, and work that was paid for is kept.
+    It always returns a result, and paid work is always saved.
     """
     result = CycleResult(start.run)
     before = start.forge.traffic()
@@ -88,7 +89,7 @@ async def run_cycle(start: CycleStart) -> CycleResult:
 
 
 async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
-    """Clone, plan and act, verify, propose and finish; the heartbeat keeps the claim meanwhile."""
+    """Clone, plan and act, verify, propose and finish, while the heartbeat keeps the claim."""
     task = result.task = choice.task
     if task is None:
         result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, choice.reason, choice.wake_at
@@ -118,7 +119,7 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
 
 
 async def _plan_and_act(session: CycleSession) -> SessionEnd:
-    """Hold the session; how it ended. What is proposed stays proposed, whatever the model says after it."""
+    """Run the session and return how it ended. A proposed change stays proposed, however the session ends."""
     try:
         return await _until_the_end(session)
     except BadReplyError as error:
@@ -131,9 +132,9 @@ async def _plan_and_act(session: CycleSession) -> SessionEnd:
 
 
 async def _until_the_end(session: CycleSession) -> SessionEnd:
-    """Do what needs no model. Else the model plans and acts, and what it asks for is verified and proposed.
+    """Do what needs no model; else let the model plan and act, and verify and propose what it asks for.
 
-    Where a person does the work, that person decides what is proposed, and when.
+    If a person does the work, that person decides what is proposed, and when.
     """
     end, operator = await session.begin(), session.attempt.parts.operator
     if end is None and operator is not None:
@@ -153,13 +154,13 @@ async def _until_the_end(session: CycleSession) -> SessionEnd:
 
 
 async def _verify_and_propose(session: CycleSession, title: str, body: str, *, is_begun: bool = False) -> str:
-    """Stage what the tools touched, run its tests, and propose it; returns what the model is told.
+    """Stage the files that tools touched, run the tests, and propose the change. Return the model's answer.
 
     Args:
-        is_begun: what is refused once is not: see `Proposer.prepare`.
+        is_begun: whether single refusals are skipped: see `Proposer.prepare`.
 
     Raises:
-        ToolError: the change is not fit to be proposed, or its tests are not; the model can mend it.
+        ToolError: the change or its tests must not be proposed; the model can repair it.
         WorkspaceError: git failed.
         ForgeError: the forge failed.
     """
@@ -169,7 +170,7 @@ async def _verify_and_propose(session: CycleSession, title: str, body: str, *, i
 
 
 async def _under_repository_rules(start: CycleStart, fingerprint: str) -> CycleParts:
-    """What to work with, as strict as the repository's own rules on its default branch are."""
+    """Build the cycle's parts with the restrictions of the repository's own rules on its default branch."""
     text = await asyncio.to_thread(start.rules_file.text, fingerprint)
     # Opens the hidden refs, and so asks the forge for the address: an outage is a result of the cycle.
     parts, notes = await asyncio.to_thread(start.parts, text)
@@ -179,13 +180,13 @@ async def _under_repository_rules(start: CycleStart, fingerprint: str) -> CycleP
 
 
 async def _recover(parts: CycleParts, others: Collection[str]) -> None:
-    """Save what runs killed here have left; their claims are free, and those of `others`, which died elsewhere."""
+    """Save what killed runs of this machine left, and free their claims and those of `others`, dead elsewhere."""
     if parts.recovery is not None and parts.claimer is not None:
         parts.claimer.dead_runs = {*await asyncio.to_thread(parts.recovery.recover), *others}
 
 
 async def _look(parts: CycleParts, fingerprint: str, result: CycleResult) -> None:
-    """Say which task a cycle would claim now, or why there is none."""
+    """Report which task a cycle would claim now, or why there is none."""
     looked = await look_for_task(parts, fingerprint)
     if isinstance(looked, FoundTask):
         result.outcome, result.found = Outcome.FOUND, looked
@@ -195,7 +196,7 @@ async def _look(parts: CycleParts, fingerprint: str, result: CycleResult) -> Non
 
 @contextmanager
 def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
-    """The clone, removed at the end. A folder that stays is no reason to call what was done a failure."""
+    """Yield the clone and remove it at the end. A folder that cannot be removed is only a warning."""
     try:
         yield clone
     finally:
@@ -206,7 +207,7 @@ def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
 
 
 async def _replay(session: CycleSession) -> SessionEnd | None:
-    """Bring a pull request onto its moved base; None where that is not the task, or a model has to look at it."""
+    """Put a pull request onto its moved base. Return None if this is not the task, or a model is needed."""
     attempt, brought = session.attempt, session.brought
     task, base = attempt.task, attempt.clone.base_branch
     if task.kind is not TaskKind.REBASE or task.pull is None or not brought.replays:
@@ -223,7 +224,7 @@ async def _replay(session: CycleSession) -> SessionEnd | None:
 
 
 async def _end_what_was_begun(session: CycleSession) -> SessionEnd | None:
-    """Do what an earlier cycle only had to tell the forge, and could not; None where a model is needed."""
+    """Complete what an earlier cycle could not tell the forge. Return None if a model is needed."""
     attempt, brought, earlier = session.attempt, session.brought, session.earlier
     task, pull = attempt.task, attempt.task.pull
     if earlier is None:
@@ -248,10 +249,11 @@ async def _end_what_was_begun(session: CycleSession) -> SessionEnd | None:
 
 
 async def _propose_what_is_left(session: CycleSession, end: SessionEnd) -> None:
-    """Propose, as a draft, what a model changed that ended in words, and never called for a pull request.
+    """Propose the changes of a model that ended without asking for a pull request, as a draft.
 
-    It was told that nobody reads what it only writes, so it takes the work for done, or asks nobody. What it
-    gave up by `finish`, and what a limit cut short, stays as it is.
+    The model was told that nobody reads its plain text, so it considers the work done or has nobody to ask.
+    Changes that
+    it gave up by `finish`, or that a limit interrupted, are not proposed.
     """
     asked_for = session.proposer.has_pull_request or session.verification.refused
     if asked_for or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
@@ -274,7 +276,7 @@ async def _propose_what_is_left(session: CycleSession, end: SessionEnd) -> None:
 
 
 async def _propose_what_was_refused(session: CycleSession) -> None:
-    """Propose after all what was sent back because of its tests, as it was and as long as it is still there."""
+    """Propose a change that was refused because of its tests, if it is still there unchanged."""
     verification = session.verification
     refused = verification.refused
     if refused is None or verification.is_required or session.proposer.has_pull_request:

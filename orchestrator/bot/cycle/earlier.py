@@ -1,4 +1,4 @@
-"""What a cycle leaves for the next one on its task: how it is written and read, and how it comes onto a fresh clone."""
+"""Unfinished work of a cycle: how it is stored, read, and restored onto a fresh clone."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.history import Turn
 
 MOST_ATTEMPTS = 3
-"""Cycles on one task that a limit or an error ended, until a person has to say something."""
+"""Most cycles on a task that end by a limit or an error before a person has to say something."""
 
 STATE_PAGE = "state.json"
 
 SESSION_PAGE = "session.jsonl"
 
 QUESTION = "question"
-"""Why a cycle stopped that has asked a person."""
+"""The reason of a cycle that stopped to ask a person."""
 
 _WORK_PAGE = "work.json"
 
 _PACK = "work.pack"
 
 _MOST_CHARACTERS = 4_000_000
-"""Of a conversation that is stored; a longer one loses its middle."""
+"""Longest stored conversation; a longer one loses its middle."""
 
 _MOST_MESSAGES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class BegunProposal:
-    """A pull request that a cycle began to make, and did not come to read back.
+    """A pull request that a cycle started to create, without seeing the result.
 
     Attributes:
-        title, body: its words, without what the host adds.
-        branch: where its commit was to go.
-        commit: that commit; whether the remote has it is not known.
+        title, body: its text, without the parts that the host adds.
+        branch: the branch of its commit.
+        commit: the commit; it is unknown whether the remote has it.
     """
 
     title: str
@@ -79,21 +79,21 @@ class BegunProposal:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedState:
-    """What is known of an unfinished cycle, beside its work and its conversation.
+    """The state of an unfinished cycle, apart from files and conversation.
 
     Attributes:
         why: why it stopped: `limit`, `failed`, `interrupted`, `question`, `paused` or `crashed`.
-        model, contract, profile: whose conversation it is; another's is not gone on with.
-        messages: of commits that the model made and that are not proposed, oldest first.
-        shell_used: commands ran, so that every change in the files counts.
-        question: what a person was asked, and where; without a place it could not be asked yet, unless that
+        model, contract, profile: of its conversation; with others the conversation is not continued.
+        messages: messages of the model's commits that are not proposed, oldest first.
+        shell_used: whether commands ran, so that every changed file counts.
+        question: the question to a person, and its address; without an address it could not be posted yet,
+            unless that
             is why the cycle stopped.
-        attempts: cycles on this task so far that came to no pull request.
-        files_lost: the machine lost what the cycle had changed; the conversation tells of files that are gone.
-        tip: the last commit that the task's branch was known to have, empty where there was no branch;
-            None where this is not known.
-        proposal: what only has to be proposed; no model is needed for it.
-        status_marker: of the task that it was about: see `Task`.
+        attempts: number of cycles on this task so far that produced no pull request.
+        files_lost: whether the machine lost the changed files, which the conversation still mentions.
+        tip: the last known commit of the task's branch; empty if there was no branch; None if unknown.
+        proposal: a pull request that only has to be created; this needs no model.
+        status_marker: of the task: see `Task`.
         said: what the person who took the task up said about it, oldest first.
     """
 
@@ -116,22 +116,22 @@ class UnfinishedState:
 
     @property
     def waits_for_answer(self) -> bool:
-        """Whether a person was asked, and can see it."""
+        """Whether a question was posted where a person can see it."""
         return bool(self.question and self.question_url)
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """An unfinished cycle on the task that is taken now.
+    """An unfinished cycle on the task that is now claimed.
 
     Attributes:
-        work: the commit with its changes, or None where there were none.
-        base: the commit that it is on top of.
-        reference: the hidden ref by which the remote gives it.
-        commit: that ref's commit, which the next one replaces; None where there is no such ref.
-        answer: a person's words on its question.
-        objects: the work itself, where this machine has it and no reference leads to it.
-        branch: a branch of the task that was pushed and has no pull request.
+        work: the commit with its changes, or None if there are none.
+        base: the parent of that commit.
+        reference: the hidden ref from which the remote serves it.
+        commit: the commit of that ref, which the next save replaces; None without a ref.
+        answer: a person's answer to its question.
+        objects: the work itself, if it is on this machine and no ref leads to it.
+        branch: a pushed branch of the task without a pull request.
     """
 
     state: UnfinishedState
@@ -145,43 +145,43 @@ class Earlier:
     branch: str = ""
 
     def knows(self, tip: str) -> bool:
-        """Whether the branch's commit is one that was there when this was left, or that it was about to push.
+        """Return whether this cycle knew the branch's commit, or was about to push it.
 
-        Every cycle begins with what the one before it left. So a commit of ours that came later has it.
+        Every cycle starts with what the previous one left, so later commits of ours contain it.
         """
         begun = self.state.proposal
         return self.state.tip is None or tip in {self.state.tip, begun.commit if begun else ""}
 
     def begun_for(self, task: Task) -> BegunProposal | None:
-        """What only has to be proposed to do this task; None where a model has to look at it again."""
+        """Return the pull request that only has to be created for this task; None if a model is needed."""
         begun = self.state.proposal
         if begun is None or not task.has_branch(begun.branch):
             return None
         return begun if self._is_about(task) else None
 
     def unasked(self, task: Task) -> str:
-        """The question that was to be put to a person, and could not be; empty if there is none."""
+        """Return the question that could not be posted; empty if there is none."""
         asked = self.state.question_url or self.state.why == QUESTION
         return "" if asked or not self._is_about(task) else self.state.question
 
     def _is_about(self, task: Task) -> bool:
-        """Whether it was the same words of people, or the same failed checks."""
+        """Return whether it was about the same comments or the same failed checks."""
         if task.kind in {TaskKind.NEW, TaskKind.UNFINISHED}:
             return True
         return bool(task.status_marker) and task.status_marker == self.state.status_marker
 
     def turns(self, model: str, contract: str, profile: str, at: datetime) -> list[Turn]:
-        """The conversation to go on with; empty where it was another model's, or in another form."""
+        """Return the conversation to continue; empty if its model, contract or profile was another."""
         same = (model, contract, profile) == (self.state.model, self.state.contract, self.state.profile)
         return history_of(self.events, at) if same else []
 
 
 def begun_proposal(events: Sequence[Event], before: BegunProposal | None = None) -> BegunProposal | None:
-    """What was about to be proposed when a cycle stopped, if anything was.
+    """Return what was about to be proposed when a cycle stopped, or None.
 
     Args:
         events: of the cycle, oldest first.
-        before: what the cycle that it goes on with had left to propose.
+        before: the proposal that the continued cycle had left.
     """
     begun = before
     for event in events:
@@ -196,11 +196,11 @@ def begun_proposal(events: Sequence[Event], before: BegunProposal | None = None)
 
 
 def conversation(events: Iterable[Event]) -> list[Event]:
-    """What is said between program and model, of all that happened.
+    """Filter events to the conversation between program and model.
 
-    The results of calls are in the messages; that there were some is told by the calls' ends. Of commands the end of
-    the output stays, which a conversation that is made shorter later has to tell. Of the model's list of what is to be
-    done there is the last state, at the end.
+    Results of calls are in the messages; the ends of calls tell that there were some. Of commands the end of
+    the output is
+    kept, which a later compaction reports. Of the todo list the last state is kept, at the end.
     """
     said: list[Event] = []
     todos: list[Event] = []
@@ -229,10 +229,11 @@ def conversation(events: Iterable[Event]) -> list[Event]:
 
 
 def trimmed_events(said: Sequence[Event], most: int = _MOST_CHARACTERS) -> list[Event]:
-    """A conversation without its middle, if it is too large to be stored: the first message and the newest.
+    """Cut the middle of a conversation that is too large to store: the first message and the newest stay.
 
-    The message that stands for the middle, if the conversation was made shorter, stays too. Images that alone would be
-    too large go: the host fetches those of the task again.
+    If the conversation was compacted, the message in place of its middle stays, too. Images that are too
+    large alone are
+    dropped: the host downloads those of the task again.
     """
     sizes = list(map(_stored_size, said))
     if sum(sizes) <= most:
@@ -273,7 +274,7 @@ def _without_images(event: Event) -> Event:
 def pages_of(
     state: UnfinishedState, events: Iterable[Event], redact: Callable[[str], str]
 ) -> dict[str, bytes]:
-    """The files to store, without secrets."""
+    """Return the files to store, without secrets."""
     lines = [json.dumps(encode_event(event, redact), ensure_ascii=True) for event in events]
     told = _redacted(asdict(state), redact)
     told |= {name: [redact(text) for text in getattr(state, name)] for name in ("messages", "said")}
@@ -284,7 +285,7 @@ def pages_of(
 
 
 def _redacted(fields: Mapping[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
-    """The texts without secrets. What lists paths stays as it is: nothing else would name the files."""
+    """Remove secrets from the texts. Lists of paths stay unchanged: nothing else would name the files."""
     told: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, dict):
@@ -295,18 +296,18 @@ def _redacted(fields: Mapping[str, Any], redact: Callable[[str], str]) -> dict[s
 
 
 def files_to_keep(packed: Packed, pages: Mapping[str, bytes], replaces: str | None) -> dict[str, bytes]:
-    """What is kept on this machine of work that the remote did not take: the same pages, and the work.
+    """Return the files to store on this machine if the remote refused the work: the same pages, and the work.
 
     Args:
-        pages: as `pages_of` makes them.
-        replaces: the commit of the hidden ref that the cycle went on with, if there is one.
+        pages: as returned by `pages_of`.
+        replaces: the commit of the hidden ref that the cycle continued, if there is one.
     """
     facts = {"work": packed.work, "base": packed.base, "onto": packed.onto, "replaces": replaces}
     return {**pages, _WORK_PAGE: json.dumps(facts).encode(), _PACK: packed.pack}
 
 
 def read_kept(files: Mapping[str, bytes] | None) -> tuple[Earlier, str | None] | None:
-    """What `files_to_keep` made, and what it replaces; None where there is nothing, or it is not in form."""
+    """Read the files of `files_to_keep`. Return them and the commit they replace, or None if they are invalid."""
     if files is None:
         return None
     pages = read_state_pages(files)
@@ -322,7 +323,7 @@ def read_kept(files: Mapping[str, bytes] | None) -> tuple[Earlier, str | None] |
 
 
 def read_state_pages(pages: Mapping[str, bytes]) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
-    """State and conversation. Whoever may push may have written them: what is not in form is not used."""
+    """Read state and conversation. Anyone with push access may have written them, so invalid ones are ignored."""
     try:
         state = _state(json.loads(pages.get(STATE_PAGE, b"")))
         events = tuple(conversation(_events(pages.get(SESSION_PAGE, b""))))
@@ -373,16 +374,16 @@ def _events(page: bytes) -> Iterable[Event]:
 
 @dataclass(frozen=True, slots=True)
 class RestoredWork:
-    """What is on the clone now.
+    """The work that was restored onto the clone.
 
     Attributes:
-        paths: what differs from the base, sorted.
-        base_moved: the work was made on another state of the repository.
-        tip: the commit that the task's branch is expected at when it is pushed; None where there is none yet.
-        joined: the next commit merges people's branch and the base, whether or not a file is changed.
-        prints: what the pull request proposes already, and so needs no proposing: a print of each file.
-        message: of the commit that a cycle pushed and did not propose, where nothing else tells its words.
-        is_over: a later cycle proposed what the unfinished one had left.
+        paths: paths that differ from the base, sorted.
+        base_moved: whether the work was based on another commit of the repository.
+        tip: the commit that the task's branch should have at the push; None if there is no branch yet.
+        joined: whether the next commit merges people's branch and the base, even if no file changes.
+        prints: a fingerprint of each file that the pull request already contains in this version.
+        message: of a pushed commit without a pull request, if nothing else has its text.
+        is_over: whether a later cycle proposed this work.
     """
 
     paths: tuple[str, ...] = ()
@@ -396,26 +397,26 @@ class RestoredWork:
 
     @property
     def is_proposed(self) -> bool:
-        """Whether all of it is the pull request's, and nothing of it a cycle's unfinished work."""
+        """Whether the pull request contains all of it, and nothing is an unfinished cycle's."""
         return bool(self.joined or self.prints)
 
     @property
     def replays(self) -> bool:
-        """Whether it only has to be committed to bring the pull request onto its base."""
+        """Whether a commit alone puts the pull request onto its base."""
         return self.is_proposed and not self.conflicts
 
 
 def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) -> RestoredWork | str:
-    """Bring what is there. What people committed to the branch is never replaced.
+    """Restore earlier work onto the clone. People's commits on the branch are never replaced.
 
     Args:
         clone: at the base's present commit, unchanged.
         task: with its pull request, if it is about one.
-        earlier: what an unfinished cycle left; it holds the pull request's change as well.
-        author_email: whose commits are ours.
+        earlier: the unfinished cycle; it includes the pull request's change.
+        author_email: the author of our commits.
 
     Returns:
-        What is on the clone, or why the task is left alone.
+        The restored work, or why the task is not continued.
 
     Raises:
         PushRejectedError: the branch of a task without a pull request has commits of people.
@@ -434,7 +435,7 @@ def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) 
 def _bring_pull(
     clone: Clone, task: Task, pull: PullRequest, earlier: Earlier | None, author_email: str
 ) -> RestoredWork | str:
-    """As `bring`, for a task about a pull request."""
+    """Restore work as `bring` does, for a task about a pull request."""
     state = _branch_state(clone, pull.branch, earlier, author_email)
     if state is None:
         return f"the branch {pull.branch} of {pull.url} is gone"
@@ -454,7 +455,7 @@ def _bring_pull(
 
 
 def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> RestoredWork:
-    """As `bring`, where a cycle pushed its branch and opened no pull request."""
+    """Restore work as `bring` does, if a cycle pushed its branch and opened no pull request."""
     branch = earlier.branch
     if state.complete and not state.commits_since_base:  # somebody merged it
         merged = RestoredWork(tip=state.tip)
@@ -487,7 +488,7 @@ def _adopted(clone: Clone, earlier: Earlier) -> Adopted:
 
 
 def _has_only(state: BranchState, email: str) -> bool:
-    """Whether nobody else committed. Both addresses must be ours: whoever amends our commit stays its committer."""
+    """Return whether only we committed. Author and committer must be ours: who amends our commit is its committer."""
     addresses = {
         address for one in state.commits_since_base for address in (one.committer_email, one.author_email)
     }
@@ -505,7 +506,7 @@ def _proposed(clone: Clone, adopted: Adopted, tip: str) -> RestoredWork:
 
 
 def prints(tree: Path, paths: Iterable[str]) -> dict[str, str]:
-    """A text for each file that changes when the file does. Links are not followed, and nothing else is opened."""
+    """Return a fingerprint of each file. Links are not followed, and nothing but files is opened."""
     return {path: _print(tree / path) for path in paths}
 
 

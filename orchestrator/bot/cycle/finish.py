@@ -1,4 +1,4 @@
-"""Finish: the last step of a cycle. Its outcome, a question, unfinished work that is saved, and the released claim."""
+"""Finish, the last step of a cycle: outcome, question, saved work, and released claim."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more 
 
 
 async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
-    """Write down what the session came to, and ask its question, if it has one."""
+    """Record the result of the session, and post its question if it has one."""
     parts, task, result = session.attempt.parts, session.attempt.task, session.attempt.result
     _, left = await asyncio.to_thread(session.pending.left)
     parts.emit(PhaseEntered(Phase.FINISH))
@@ -94,7 +94,7 @@ async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
 
 
 def _tell_refused(result: CycleResult, why: str) -> None:
-    """Say that it was the tests for which nothing was proposed."""
+    """Record that nothing was proposed because of the tests."""
     said = f"nothing was proposed, for its tests are not good ({why}); the work is kept"
     if result.outcome is Outcome.LIMIT:
         result.reason = f"{result.reason}; {said}"
@@ -103,7 +103,7 @@ def _tell_refused(result: CycleResult, why: str) -> None:
 
 
 def says_no_task(result: CycleResult) -> bool:
-    """Whether the model finished with the words that there is no task, which ends continuous mode."""
+    """Return whether the model finished by saying that there is no task, which ends continuous mode."""
     reason = (result.reason or "").lower()
     return result.outcome is Outcome.NO_TASK and any(words in reason for words in _NO_TASK_WORDS)
 
@@ -112,10 +112,10 @@ _QUESTION_DIGITS = 8
 
 
 async def post_question(parts: CycleParts, task: Task, question: str) -> str | None:
-    """Put a question on the task's issue, or where its forge has a place for it.
+    """Post a question on the task's issue, or another place that its forge has for it.
 
     Returns:
-        Its address; None in a dry run, or where it holds a secret or there is no place for it.
+        Its address; None in a dry run, if the question contains a secret, or if there is no place for it.
     """
     url, guards = None, parts.guards
     words = guards.wording.comment(question, issue=None)
@@ -134,7 +134,7 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
 
 
 def question_key(task: Task, question: str) -> str:
-    """The same for the same question on a task. Another one is a comment of its own, so that people hear of it."""
+    """Return a key that is equal for the same question on a task, so that other questions get new comments."""
     return f"{task.key}-{hashlib.sha256(question.encode()).hexdigest()[:_QUESTION_DIGITS]}"
 
 
@@ -142,12 +142,15 @@ PATCH_NAME = "changes.patch"
 
 
 def save_unfinished(parts: CycleParts, choice: Choice, session: CycleSession, result: CycleResult) -> None:
-    """Keep what was done and is not proposed, on every way out of a session; it does not raise.
+    """Save changes that are not proposed, however the session ended. It does not raise.
 
-    It goes to a hidden ref of the remote, from which the next cycle on the task goes on. What the remote
-    does not take is kept in the same form on this machine, for the next cycle here. For people it is a
-    patch in the run's folder, or the temporary one if that is full. Where nothing can be written, the clone
-    is kept and named. A cycle that came to its end leaves nothing, and what an earlier one left is dropped.
+    The work goes to a hidden ref of the remote, from which the next cycle on the task continues. If the
+    remote refuses it,
+    it is stored on this machine for the next cycle here. For people a patch is written to the run's folder,
+    or to the
+    temporary folder if the disk is full. If nothing can be written, the clone stays and its path is reported.
+    A completed
+    cycle saves nothing, and earlier unfinished work is deleted.
     """
     try:
         _keep_somewhere(parts, choice, session, result)
@@ -184,10 +187,10 @@ def _keep_somewhere(parts: CycleParts, choice: Choice, session: CycleSession, re
 
 @dataclass(frozen=True, slots=True)
 class _Saving:
-    """What a cycle had of its task, on its way to the remote, or else to the state of this machine.
+    """Saves a cycle's work to the remote, or else to this machine.
 
     Attributes:
-        is_ours: the claim was not seen to be somebody else's.
+        is_ours: False once another worker was seen to hold the claim.
     """
 
     parts: CycleParts
@@ -204,7 +207,7 @@ class _Saving:
         return self.lease.record.task
 
     def drop(self) -> None:
-        """The task came to its end: drop what an earlier cycle left of it. A warning if that fails."""
+        """Delete earlier unfinished work of a completed task. A failure is a warning."""
         result, earlier, records = self.result, self.earlier, self.parts.records
         if self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit):
             return  # nobody went on with it
@@ -219,7 +222,7 @@ class _Saving:
             self.parts.emit(Warned(f"saved work that is proposed by now could not be removed: {failure}"))
 
     def save(self) -> None:
-        """Push the work and the conversation; where that fails, keep both on this machine."""
+        """Push the work and the conversation; store both on this machine if the push fails."""
         session, parts = self.session, self.parts
         pages = pages_of(
             session.state(self.outcome), trimmed_events(session.conversation), parts.guards.redact
@@ -283,14 +286,14 @@ def _keep_as_patch(parts: CycleParts, session: CycleSession, result: CycleResult
 
 
 def write_private(target: Path, patch: bytes) -> None:
-    """Write a new file that nobody else may read. A link that somebody put there is not followed."""
+    """Write a new file that only its owner can read. An existing link is not followed."""
     file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as stream:
         stream.write(patch)
 
 
 def _keep(parts: CycleParts, session: CycleSession, why: str) -> None:
-    """Leave the files where they are, without what git would run there for a person who looks at them."""
+    """Leave the clone in place for a person, without the configuration that git would execute there."""
     warning = ""
     try:
         session.clone.keep()
@@ -300,10 +303,10 @@ def _keep(parts: CycleParts, session: CycleSession, why: str) -> None:
 
 
 STATUS_KEY = "status"
-"""The section of our comment on a pull request that says what was worked on."""
+"""Section of our comment on a pull request that records what was handled."""
 
 ERROR = "error"
-"""The outcome, in a claim's record, of a cycle that something outside of the task ended."""
+"""Outcome, in a claim's record, of a cycle that ended for a reason outside of the task."""
 
 _OF_THE_TASK = (
     NoneType,
@@ -329,7 +332,7 @@ _SHORT_COMMIT = 10
 
 
 async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
-    """Release the claim, with what became of the task, and take the label off. It does not raise."""
+    """Release the claim with the task's outcome, and remove the label. It does not raise."""
     lease, task = choice.lease, choice.task
     if lease is None or task is None:
         return
@@ -350,7 +353,7 @@ async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) 
 
 
 async def settle(parts: CycleParts, result: CycleResult) -> None:
-    """Note for other machines what the cycle has cost, and for this one whether the task goes on. It does not raise."""
+    """Record the cycle's cost for other machines, and whether the task continues for this one. It does not raise."""
     try:
         with parts.stop.saving():
             await parts.budget.close(result.run or "", result.spent)
@@ -361,9 +364,9 @@ async def settle(parts: CycleParts, result: CycleResult) -> None:
 
 
 async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> None:
-    """Say on our pull request what was worked on, so that it is not worked on again.
+    """Record on our pull request which comments or checks were handled, so that they are not handled again.
 
-    Where the model was not asked, nothing was worked on; where the work goes on later, it is not over.
+    If the model was not asked, nothing was handled; if the work continues later, it is not complete.
     """
     pull, goes_on = task.pull, result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED, Outcome.QUESTION}
     if pull is None or not task.status_marker or goes_on or not (result.rounds or result.commit):
@@ -382,9 +385,9 @@ async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> Non
 
 
 def outcome_words(result: CycleResult, task: Task) -> str:
-    """How a claim's record tells the outcome: one word, and what the task's words were where that may matter.
+    """Return the outcome for the claim's record: one word, and a digest of the task's text if it matters.
 
-    `failed` is the model's or the task's own fault; `error` is what went wrong around it.
+    `failed` is a fault of the model or the task; `error` is a fault of the surroundings.
     """
     outcome = str(result.outcome)
     if result.outcome is Outcome.FAILED and not isinstance(result.cause, _OF_THE_TASK):
@@ -395,6 +398,6 @@ def outcome_words(result: CycleResult, task: Task) -> str:
 
 
 def words_digest(task: Task) -> str:
-    """A short text that changes with the task's words and what people said about it."""
+    """Return a short digest of the task's text and of what people said about it."""
     words = "\0".join((task.title, task.body, *(remark.text for remark in task.remarks)))
     return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]

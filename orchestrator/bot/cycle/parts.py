@@ -1,4 +1,4 @@
-"""What a cycle is given, what is shown to its model, and the result that it fills in."""
+"""Inputs of a cycle, what its model is shown, and its result."""
 
 from __future__ import annotations
 
@@ -71,24 +71,24 @@ class Outcome(StrEnum):
     ANSWERED = "answered"
     """A person talked with the model, which answered."""
     NO_TASK = "no_task"
-    """There is no task that may be done now."""
+    """No task can be done now."""
     FOUND = "found"
-    """There is a task, and nothing was claimed: the cycle was only to look."""
+    """A task was found and not claimed, because the cycle only looked."""
     QUESTION = "question"
-    """The model asked a person something, and the task waits for the answer."""
+    """The model asked a person a question, and the task waits for the answer."""
     LIMIT = "limit"
-    """A limit was reached before a pull request was made. The work is kept."""
+    """A limit was reached before a pull request was made. The work is saved."""
     PAUSED = "paused"
-    """A quota is spent, or a server is down: nothing is wrong with the task."""
+    """A quota is used up, or a server is down. The task itself has no problem."""
     FAILED = "failed"
-    """The model gave up, or a program or a server failed. The work is kept."""
+    """The model gave up, or a program or a server failed. The work is saved."""
     INTERRUPTED = "interrupted"
-    """A person or the system ended the run. The work is kept."""
+    """A person or the system ended the run. The work is saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullRequestResult:
-    """The pull request that a cycle created or updated; without number and url in a dry run."""
+    """The pull request that a cycle created or updated; without number and address in a dry run."""
 
     title: str
     body: str
@@ -99,11 +99,11 @@ class PullRequestResult:
 
 @dataclass(frozen=True, slots=True)
 class FoundTask:
-    """What a look at the backlog found: the task that a cycle would claim now.
+    """The task that a cycle would claim now, as found by a look at the backlog.
 
     Attributes:
-        attempt: the name under which it counts as tried.
-        claim: the number that its next claim has.
+        attempt: the key that marks it as already attempted.
+        claim: the number of its next claim.
     """
 
     key: str
@@ -115,13 +115,13 @@ class FoundTask:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one cycle is to do, where that was decided before it.
+    """Instructions for one cycle that were decided before it.
 
     Attributes:
         task: the key of the only task that it may take; empty for any.
-        only_look: say which task there is, and claim none.
-        dead_runs: runs on other machines that are known to be dead, so that their claims are free.
-        run: the name of the run; None makes one.
+        only_look: whether it only reports which task there is, without a claim.
+        dead_runs: dead runs on other machines, whose claims are free.
+        run: the id of the run; None creates one.
     """
 
     task: str = ""
@@ -132,27 +132,28 @@ class Assignment:
 
 @dataclass(slots=True)
 class CycleResult:
-    """A cycle's result, filled in as the cycle goes on.
+    """The result of a cycle, filled in as the cycle proceeds.
 
     Attributes:
-        run: the run's name; None where none began.
-        reason: why there was nothing to do, or the model's words on finishing.
+        run: the run's id; None if none began.
+        reason: why there was nothing to do, or the model's reason for finishing.
         question_url: where the question can be answered.
-        patch: the file that holds changes which were not proposed.
-        saved: the hidden ref on the remote that holds unfinished work, from which the next cycle goes on.
+        patch: the file with changes that were not proposed.
+        saved: the hidden ref on the remote with unfinished work, from which the next cycle continues.
         diff: what a dry run would have pushed.
         changed: the files and lines of the pull request.
-        tests: the runs of the repository's tests, as `run --json` has them; None where none were made.
-        tests_fail: something that passed before fails with the change, or what the task names does.
-        usd: None where the model's price is unknown.
-        uncertain_usd: the part of `usd` that is an estimate, of requests whose cost nobody told.
-        uncertain_tokens: those of such requests, beside `usage`.
+        tests: the test runs, in the form of `run --json`; None if there were none.
+        tests_fail: whether a test that passed before fails with the change, or a test that the task names
+            does.
+        usd: None if the model's price is unknown.
+        uncertain_usd: the estimated part of `usd`, for requests whose cost was not reported.
+        uncertain_tokens: tokens of such requests, in addition to `usage`.
         minutes: wall time of the cycle.
-        requests: to the forge; `unchanged` ones cost nothing of its rate limit.
-        wake_at: before this time (UTC, ISO 8601) another cycle makes no sense; None if it does.
-        found: what a cycle that was only to look has found.
-        error: one line, where the outcome is `failed`.
-        cause: the error itself; not printed, it chooses the exit code.
+        requests: requests to the forge; `unchanged` ones do not count against its rate limit.
+        wake_at: the time (UTC, ISO 8601) before which another cycle is useless; None if there is none.
+        found: the task that a cycle with `only_look` found.
+        error: one line, if the outcome is `failed`.
+        cause: the error itself; it is not printed, but determines the exit status.
     """
 
     run: str | None
@@ -185,12 +186,12 @@ class CycleResult:
 
     @property
     def spent(self) -> Spent:
-        """What the cycle has cost."""
+        """The cost of the cycle."""
         tokens = self.usage.total_tokens + self.uncertain_tokens
         return Spent(self.usd, tokens, self.minutes, self.rounds)
 
     def to_json(self) -> dict[str, Any]:
-        """The result as a JSON object."""
+        """Return the result as a JSON object."""
         task, usage = self.task, self.usage
         return {
             "outcome": str(self.outcome),
@@ -229,7 +230,7 @@ class CycleResult:
 
 
 def in_words(spent: Spent) -> str:
-    """What something has cost, for a person."""
+    """Return a cost in words for a person."""
     money = "an unknown sum" if spent.usd is None else f"${spent.usd:,.4f}"
     rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds} rounds"
     return f"{rounds}, {spent.tokens:,} tokens, {money}"
@@ -246,7 +247,7 @@ _PASSING = (
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """How a cycle ends that an error ended: what passes by itself is a pause."""
+    """Return the outcome of a cycle that an error ended. Temporary errors are pauses."""
     if isinstance(error, asyncio.CancelledError):
         return Outcome.INTERRUPTED
     return Outcome.PAUSED if isinstance(error, _PASSING) else Outcome.FAILED
@@ -256,27 +257,27 @@ _LONGEST_PATH_CHARS = 300
 
 
 def shown_path(path: str) -> str:
-    """The path in one line, what cannot be seen escaped. A model can name the file if nothing changed."""
+    """Return the path on one line, with invisible characters escaped. Unchanged paths can be used by the model."""
     return one_line(path, limit=_LONGEST_PATH_CHARS)
 
 
 class OutgoingWording(Protocol):
-    """Makes a model's words harmless where people and robots of the forge read them."""
+    """Makes a model's text harmless for the people and bots of a forge."""
 
     def title(self, text: str) -> str:
-        """A title: one line, capped."""
+        """Return a title: one line of limited length."""
 
     def inline(self, text: str) -> str:
-        """One line of Markdown to stand behind words of the program, capped."""
+        """Return one line of Markdown, of limited length, that can follow the program's own words."""
 
     def text(self, text: str, *, issue: int | None) -> str:
-        """Markdown: capped; `issue` is the one that it may close."""
+        """Return Markdown of limited length. It can close no issue but `issue`."""
 
     def comment(self, text: str, *, issue: int | None) -> str:
-        """Markdown for a comment: the same, and every line is quoted (`> `)."""
+        """Return Markdown for a comment, with every line quoted (`> `)."""
 
     def message(self, headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) -> str:
-        """A commit's message, which is no Markdown: title, other people's words, and the program's own."""
+        """Return a commit message in plain text: title, other people's text, and the program's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,14 +285,14 @@ class Guards:
     """The checks of one run. None of them asks a model, and each fails closed.
 
     Attributes:
-        words: what people wrote, without what a reader would not see.
-        names: the same for what is one line: titles, names of files and branches.
-        output: what a tool answers, with what a reader would not see made visible.
-        gate: may a call run?
-        protect: why the change to a path waits for a person, or None.
-        size: why a change is too large, or None.
-        tests: what a change does to tests, as far as its text shows it.
-        wording: for what goes to the forge.
+        words: removes what a reader would not see from people's text.
+        names: does the same for single lines: titles, names of files and branches.
+        output: makes hidden characters in a tool's output visible.
+        gate: decides whether a call may run.
+        protect: returns why the change to a path waits for a person, or None.
+        size: returns why a change is too large, or None.
+        tests: lists what a change does to tests, judged by its text.
+        wording: for text that goes to the forge.
     """
 
     words: Callable[[str], Cleaned]
@@ -311,14 +312,14 @@ _REPORTED = 20
 
 
 class Sanitizer:
-    """Shows things to the model of one session; what was hidden in a file or a name is told by an event, once."""
+    """Sanitizes text for the model of one session, and emits once for each file or name that something was hidden."""
 
     def __init__(self, guards: Guards, emit: Emit) -> None:
         self._guards, self._emit = guards, emit
         self._told: set[str] = set()
 
     def text(self, where: str, text: str) -> str:
-        """Text of files and programs without secrets, and with what a reader would not see made visible."""
+        """Return text of files and programs without secrets and with hidden characters made visible."""
         cleaned = self._guards.output(text)
         if cleaned.removed:
             found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
@@ -326,7 +327,7 @@ class Sanitizer:
         return self._guards.redact(cleaned.text)
 
     def words(self, text: str) -> str:
-        """A name or a line that somebody wrote, without what a reader would not see."""
+        """Return a name or line without what a reader would not see."""
         cleaned = self._guards.names(text)
         if cleaned.removed and text not in self._told:
             self._told.add(text)
@@ -337,7 +338,7 @@ class Sanitizer:
         return self._guards.redact(cleaned.text)
 
     def paths(self, paths: Iterable[str]) -> list[str]:
-        """Names of files, sorted."""
+        """Return file names, sorted."""
         return [self.words(shown_path(path)) for path in sorted(paths)]
 
 
@@ -348,20 +349,20 @@ RunTests: TypeAlias = Callable[["Sequence[str]"], Awaitable[str]]
 
 
 SAVING_SECONDS = 20.0
-"""Whoever stops a program waits about so long before it is killed."""
+"""The time that service managers commonly wait before they kill a stopped program."""
 
 
 Wait: TypeAlias = Callable[[threading.Event, float], bool]
-"""Waits until something happens, or for so many seconds; says whether it has happened."""
+"""Waits for an event or for so many seconds. Returns whether the event happened."""
 
 
 def no_wait(wish: threading.Event, _seconds: float) -> bool:
-    """In the place of waiting: for tests and demonstrations, in which nobody asks for patience."""
+    """Return without waiting, for tests and demonstrations."""
     return wish.is_set()
 
 
 class Stop:
-    """Somebody's wish that the program ends: after the round that is running, or at once."""
+    """A request to stop the program, after the current round or at once."""
 
     def __init__(self, wait: Wait = threading.Event.wait) -> None:
         self.requested = False
@@ -370,21 +371,21 @@ class Stop:
         self._saving_until = 0.0
 
     def request(self) -> None:
-        """Ask for the end after this round."""
+        """Request a stop after this round."""
         self.requested = True
 
     def at_once(self) -> None:
-        """Ask for the end now; who waits in `sleep` is woken."""
+        """Request a stop now, and wake threads in `sleep`."""
         self.requested = True
         self._at_once.set()
 
     def now(self) -> bool:
-        """Whether the end is wanted at once. While work is being saved it is not yet."""
+        """Return whether an immediate stop was requested. It is delayed while work is being saved."""
         return self._at_once.is_set() and time.monotonic() >= self._saving_until
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Let what is in the block reach the remote although the end is wanted, if that does not take long."""
+        """Delay an immediate stop for a short time, so that the block can save work to the remote."""
         self._saving_until = time.monotonic() + SAVING_SECONDS
         try:
             yield
@@ -395,7 +396,7 @@ class Stop:
         """Wait, in a thread.
 
         Raises:
-            ForgeUnavailableError: somebody asked for the end.
+            ForgeUnavailableError: a stop was requested.
         """
         if not self._wait(self._at_once, seconds):
             return
@@ -405,27 +406,28 @@ class Stop:
         self._wait(threading.Event(), min(seconds, SAVING_SECONDS))
 
     def __call__(self) -> bool:
-        """Whether somebody asked."""
+        """Return whether a stop was requested."""
         return self.requested
 
 
 @dataclass(frozen=True, slots=True)
 class CycleOptions:
-    """How a cycle goes about it.
+    """Options of a cycle.
 
     Attributes:
-        dry_run: nothing is pushed and nothing is written to the forge.
-        context_characters: how much file text the first prompt may hold.
-        author_email: whose commits on a task's branch are ours.
-        require_tests: nothing is proposed whose tests were not run and found good; without a test command,
-            nothing after which tests are gone or skipped.
-        other_base: a branch was named to start from, which may not be the default one.
+        dry_run: push nothing and write nothing to the forge.
+        context_characters: most characters of file text in the first prompt.
+        author_email: the author of our commits on a task's branch.
+        require_tests: propose only what was tested with success; without a test command, nothing after which
+            tests are
+            removed or skipped.
+        other_base: whether the user named a branch to start from, which may not be the default one.
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
-        respects_ai_policy: a repository that wants nothing from machines is left alone.
-        starts_no_checks: what our token does starts no workflow, so a pull request says so.
-        context_window: how many tokens the model can read; None takes what is known of it.
-        compaction: when the conversation is made shorter; None never does.
-        system_prompt: what the user wants of the model in every cycle; may be empty.
+        respects_ai_policy: leave a repository alone that does not accept machine-made changes.
+        starts_no_checks: whether our token starts no workflows, which the pull request then mentions.
+        context_window: size of the model's context window in tokens; None uses the known size.
+        compaction: when the conversation is compacted; None never does.
+        system_prompt: the user's own instructions for every cycle; may be empty.
         max_subagents, subagent_timeout_seconds: see `SessionConfig`.
     """
 
@@ -453,31 +455,33 @@ class CycleOptions:
 
 @dataclass(frozen=True, slots=True)
 class CycleParts:
-    """The rooms' objects that one cycle works with.
+    """The objects that one cycle works with.
 
     Attributes:
-        run: the run's name; `folder` is its folder, where the journal and saved work are.
-        repository: what people and journals call it.
-        verifier: runs the tests of a clone; None without a test command, or where none is found.
-        memory: what was learned about the repository; None without.
-        foreign_tools: makes the tools that others run, for a work tree, what the model may see of a text, and who
-            is told; None where there are none.
-        download: fetches what people attached to a task; None fetches nothing.
-        skills: which skills there are; None is none.
-        recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
+        run: the run's id; `folder` is its folder, with the journal and saved work.
+        repository: its name in messages and journals.
+        verifier: runs the tests of a clone; None without a test command.
+        memory: learned facts about the repository; None without memory.
+        foreign_tools: creates tools of MCP servers, given a working tree, a text sanitizer and an event
+            listener;
+            None without such servers.
+        download: downloads files attached to a task; None downloads nothing.
+        skills: the available skills; None for none.
+        recorded_tests: the test results of the run that is replayed, in which nothing is run.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
-        open_clone: clones into a folder of its own below the one given.
-        environment: the place where tools act, for a work tree and the submodules in it.
-        profile: the tools and words, given what `create_pull_request`, `finish` and `run_tests` ask the host (the
-            last is None where no tests are run), and the tools that others run.
-        reply_tokens: the longest reply that the model can give.
-        price: what a reply cost in USD, or None where the model's price is unknown.
-        stop: whether somebody asked for an end.
-        tasks: where the next task comes from; `claimer` claims it, and is None in a dry run.
-        recovery: repairs what runs left that were killed; None in a dry run.
-        budget: what may be spent; `least` is what one request may cost at most.
-        operator: a person who works in the place of the model's loop; None where nobody does.
+        open_clone: clones into a new folder below the given one.
+        environment: creates the environment of tools, for a working tree and its submodules.
+        profile: creates the profile, given the callbacks of `create_pull_request`, `finish` and `run_tests`
+            (the last is None
+            if no tests are run), and the tools of MCP servers.
+        reply_tokens: the longest possible reply of the model.
+        price: the cost of a reply in USD, or None if the model's price is unknown.
+        stop: returns whether a stop was requested.
+        tasks: the source of tasks; `claimer` claims them, and is None in a dry run.
+        recovery: repairs what killed runs left; None in a dry run.
+        budget: what may be spent; `least` is the highest cost of one request.
+        operator: a person who works in place of the model's loop; None if nobody does.
     """
 
     run: str
@@ -515,65 +519,65 @@ class CycleParts:
 
 
 class ProposeChange(Protocol):
-    """Verifies and proposes what is changed in a clone; returns what came of it."""
+    """Verifies and proposes the changes in a clone, and returns the result as text."""
 
     def __call__(self, title: str, body: str, *, is_begun: bool = False) -> Awaitable[str]:
-        """Do it.
+        """Verify and propose the changes.
 
         Args:
-            is_begun: what is refused once is not: see `Proposer.prepare`.
+            is_begun: whether single refusals are skipped: see `Proposer.prepare`.
 
         Raises:
-            ToolError: the change is not fit to be proposed, or its tests are not.
+            ToolError: the change or its tests must not be proposed.
             WorkspaceError: git failed.
             ForgeError: the forge failed.
         """
 
 
 class Operator(Protocol):
-    """A person who works on a task in the place of the model's loop."""
+    """A person who works on a task in place of the model's loop."""
 
     @property
     def brings(self) -> Earlier | None:
-        """Work that is proposed as it is, without a model. A copy of it stays where it was made.
+        """Work that is proposed unchanged, without a model. A copy of it stays where it was made.
 
-        None goes on with what an earlier cycle left.
+        None continues an earlier unfinished cycle.
         """
 
     @property
     def spent(self) -> Spent:
-        """What the work that it brings has cost."""
+        """The cost of the work in `brings`."""
 
     async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
-        """Work until the person is done; how it ended.
+        """Work until the person is done, and return how the session ended.
 
         Raises:
-            PullwrightError: what ended the work.
+            PullwrightError: the error that ended the work.
         """
 
 
 class CycleMemory(Protocol):
-    """What one cycle learns about the repository and recalls of it."""
+    """The memory of a repository, as used by one cycle."""
 
     async def learn(self) -> None:
-        """Read what is known, and store what pull requests have taught since. It does not raise."""
+        """Read the known facts, and store what pull requests have taught since. It does not raise."""
 
     async def recall(
         self, message: str, files: Collection[str], blobs: Callable[[Sequence[str]], Mapping[str, str]]
     ) -> str:
-        """What is remembered and has to do with a message, as Markdown; empty if nothing is.
+        """Return the memories that are relevant to a message, as Markdown; empty if there are none.
 
         Args:
-            files: those that the task is about.
-            blobs: gives the blobs of files on the base, of those that are there.
+            files: the files that the task is about.
+            blobs: returns the blobs of existing files on the base.
 
         Raises:
-            MemoryStoreError: this machine's file cannot be used.
-            ModelError: there is no vector for a new fact.
+            MemoryStoreError: the memory file of this machine cannot be used.
+            ModelError: a new fact could not be embedded.
         """
 
     async def note(self, notes: Sequence[str], pull: PullRequest, cited: Mapping[str, str]) -> None:
-        """Store what a model wrote and its pull request shows. It counts once that is merged. It does not raise.
+        """Store notes of a model that its pull request shows. They count once it is merged. It does not raise.
 
         Args:
             cited: files that the notes may be about, each with its blob in the pull request.
@@ -582,11 +586,13 @@ class CycleMemory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CycleStart:
-    """What is known of a cycle before the repository was asked anything.
+    """What is needed to start a cycle, before the repository is read.
 
     Attributes:
-        parts: gives the objects to work with, as strict as the text of that file says, and notes on it; it opens the hidden refs.
-        assignment: what was decided before; None leaves the choice to the cycle.
+        parts: builds the cycle's parts, given the text of the repository's rules file, and returns them with
+            notes on
+            it. It opens the hidden refs.
+        assignment: decided before the cycle; None leaves the choice to it.
     """
 
     run: str
@@ -600,10 +606,10 @@ class CycleStart:
 
 
 class RunRecovery(Protocol):
-    """Repairs what runs of this machine left that were killed."""
+    """Repairs what killed runs of this machine left."""
 
     def recover(self) -> Collection[str]:
-        """Save their work, and close their journals; returns the runs whose claims are free.
+        """Save their work, close their journals, and return the runs whose claims are free.
 
         Raises:
             WorkspaceError: the remote refused, or nothing can be saved now.
@@ -612,13 +618,13 @@ class RunRecovery(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One cycle's attempt at its task: what all who take part in it share.
+    """The values shared by all parts of one cycle on its task.
 
     Attributes:
-        clone: holds the change.
+        clone: contains the change.
         ledger: which files tools have touched, and which the model has seen.
-        sanitizer: what the model may see of texts and names.
-        result: what the cycle ends with; it is filled in on the way.
+        sanitizer: sanitizes texts and names for the model.
+        result: the cycle's result, filled in step by step.
     """
 
     parts: CycleParts

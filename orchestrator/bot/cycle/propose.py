@@ -1,4 +1,4 @@
-"""The host's half of a pull request: commit what the tools touched, push, read back, create or update, label."""
+"""The host's part of a pull request: commit what tools touched, push, read back, create or update, label."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ _ELSEWHERE = (
 
 
 class UnfitWordsError(ToolError):
-    """The words may not leave; the change was not looked at."""
+    """The title or body must not be published; the change itself was not checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedChange:
-    """What is about to be verified and proposed.
+    """A staged change that is about to be verified and proposed.
 
     Attributes:
-        title, body: the words as they may leave.
+        title, body: the text as it will be published.
         said: the body as the model wrote it.
     """
 
@@ -77,19 +77,19 @@ class PreparedChange:
 
 @dataclass(slots=True)
 class Proposer:
-    """Makes the cycle's pull request, as often as the model asks; the second time updates it.
+    """Creates the cycle's pull request, and updates it at each further request of the model.
 
     Attributes:
-        evidence: what the session did, for the pull request.
-        verification: the tests of what is proposed.
-        rules: what the repository asks of whoever proposes, read before the session.
-        cost: what the task has cost so far, in words.
-        commits: what the model's own commits say.
-        lease: the claim, which moves with every push; None where nothing is claimed.
-        found_branch: the task's branch, where a cycle before has pushed it and opened no pull request.
-        pushed: the commit that the remote's branch holds by our doing, if any.
-        left_out: changes that are not proposed although they are there, by path.
-        is_committed: something was committed in this cycle.
+        evidence: facts about the session, for the pull request.
+        verification: the tests of the proposed change.
+        rules: the repository's rules for contributions, read before the session.
+        cost: the task's cost so far, in words.
+        commits: messages of the model's own commits.
+        lease: the claim, which is updated with every push; None if nothing is claimed.
+        found_branch: the task's branch, if an earlier cycle pushed it and opened no pull request.
+        pushed: the commit that we pushed to the remote's branch, if any.
+        left_out: changes that are not proposed, by path.
+        is_committed: whether something was committed in this cycle.
     """
 
     attempt: Attempt
@@ -124,7 +124,7 @@ class Proposer:
 
     @property
     def branch(self) -> str:
-        """The branch of the pull request; without the task's words where they hold a secret."""
+        """The branch of the pull request; without the task's title if that contains a secret."""
         if self.attempt.task.pull is not None:
             return self.attempt.task.pull.branch
         if self.found_branch:
@@ -134,19 +134,20 @@ class Proposer:
 
     @property
     def has_pull_request(self) -> bool:
-        """Whether people see what is pushed: the task's pull request is known to be there."""
+        """Whether the task's pull request is known to exist, so that people see what is pushed."""
         return self.attempt.task.pull is not None or self.attempt.result.pull_request is not None
 
     async def prepare(self, title: str, body: str, *, is_begun: bool = False) -> PreparedChange:
-        """Make the words harmless, and stage what the tools touched.
+        """Make the text harmless, and stage the files that tools touched.
 
         Args:
-            body: what it says, without what is added here.
-            is_begun: what is refused once is not: it was, in an earlier cycle that came as far as the push, or
-                nobody is there who could answer.
+            body: the model's text, without the parts that are added here.
+            is_begun: whether refusals that happen only once are skipped: they happened in an earlier cycle
+                that reached the
+                push, or nobody can answer them.
 
         Raises:
-            ToolError: nothing has changed, or the change may not leave; the model can mend it.
+            ToolError: nothing has changed, or the change must not be published; the model can repair it.
             WorkspaceError: git failed.
         """
         line, text = self._harmless(title, body)
@@ -155,7 +156,7 @@ class Proposer:
         return PreparedChange(line, text, body, await self._stage(is_begun=is_begun))
 
     async def propose(self, change: PreparedChange) -> str:
-        """Commit, push, and open or update the pull request; returns what the model is told.
+        """Commit, push, and create or update the pull request. Return the answer for the model.
 
         Raises:
             WorkspaceError: git failed.
@@ -180,10 +181,10 @@ class Proposer:
         return self._answer(words, outcome)
 
     async def _stage(self, *, is_begun: bool) -> Staged:
-        """What would be committed.
+        """Stage what will be committed.
 
         Raises:
-            ToolError: it may not be.
+            ToolError: it must not be committed.
         """
         staged = await asyncio.to_thread(
             self.attempt.clone.stage,
@@ -213,7 +214,7 @@ class Proposer:
         return self.draft or self.verification.is_red
 
     def _harmless(self, title: str, body: str) -> tuple[str, str]:
-        """The words as they may leave. What is taken out of them may bring a secret together."""
+        """Return the text as it may be published. Its parts are checked again together: removals may form a secret."""
         wording = self._guards.wording
         line = wording.title(title)
         text = wording.text(body.strip(), issue=self.attempt.task.number)
@@ -231,7 +232,7 @@ class Proposer:
         return line, text
 
     def _refusal(self, changes: Sequence[FileChange]) -> str | None:
-        """Why the whole change may not be proposed. Looks at all of it, however often it was proposed."""
+        """Return why the whole change must not be proposed. Changes that were proposed before are included."""
         if too_much := self._guards.size(changes):
             self.attempt.emit(Guarded(Defence.CHANGE_SIZE, too_much))
             return too_much
@@ -247,7 +248,7 @@ class Proposer:
         return None
 
     def _unreadable_once(self, changes: Sequence[FileChange], *, is_begun: bool) -> str | None:
-        """Why the change is sent back: it has files that cannot be read any more. Each is a reason once.
+        """Return why the change is refused because files can no longer be parsed. Each file is reported once.
 
         A file may be broken on purpose, as in tests of a parser; then the second call proposes it.
         """
@@ -285,7 +286,7 @@ class Proposer:
             raise ToolError(f"Nothing has changed that may be proposed.{left_out}{elsewhere}")
 
     def _message_with_commits(self, title: str, body: str) -> str:
-        """The message with what the model's own commits say, unless all of it together holds a secret."""
+        """Return the commit message with those of the model's own commits, unless the result contains a secret."""
         message = self._message(title, body, self.commits.words(title))
         if self._guards.holds_secret(message):
             self.attempt.emit(
@@ -337,12 +338,12 @@ class Proposer:
         return f"{self._guards.redact(full)}\n\n{self.attempt.task.marker}"
 
     def _listed(self) -> list[str]:
-        """What the change's text says of tests; where they were run, only what the runs do not tell."""
+        """List the change's effect on tests, judged by its text; after test runs, only what they do not show."""
         verdict = self.verification.verdict
         return self._tests.lines(beside_runs=verdict is not None and not verdict.problem)
 
     def _notes(self) -> list[str]:
-        """What the model wants to be remembered if this is merged, as Markdown: now, and when it was proposed."""
+        """Return the model's notes to remember if this is merged, as Markdown: from now and from earlier proposals."""
         if self.attempt.parts.memory is None:
             return []
         before = notes_in(self.attempt.task.pull.body) if self.attempt.task.pull else []
@@ -352,7 +353,7 @@ class Proposer:
         ]
 
     async def _remember(self, pull: PullRequest, outcome: CommitOutcome, commit: str) -> None:
-        """Have what the pull request says is to be remembered stored, with the files that it is about."""
+        """Store the notes of the pull request, with the files that they are about."""
         memory, notes = self.attempt.parts.memory, self._notes()
         if memory is None or not notes:
             return
@@ -376,11 +377,11 @@ class Proposer:
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
 
     async def _push(self, branch: str) -> str:
-        """Push, and make sure of the claim once more; returns the commit that the remote holds.
+        """Push, check the claim once more, and return the commit that the remote has.
 
         Raises:
-            ClaimLostError: another worker holds the task. Then the branch is as it was, or the pull
-                request is left to that worker.
+            ClaimLostError: another worker holds the task. The branch is unchanged, or the pull request is
+                left to that worker.
         """
         try:
             commit = await self._push_once(branch)
@@ -405,16 +406,16 @@ class Proposer:
         )
 
     async def prepare_replay(self, pull: PullRequest) -> PreparedChange:
-        """Stage the pull request's own change on the moved base, with its words as they are.
+        """Stage the pull request's own change on the moved base, with its text unchanged.
 
         Raises:
-            ToolError: the change may not leave any more.
+            ToolError: the change must not be published any more.
             WorkspaceError: git failed.
         """
         return PreparedChange(pull.title, "", "", await self._stage(is_begun=True))
 
     async def replay(self, pull: PullRequest, change: PreparedChange) -> str:
-        """Put the pull request's own change on the moved base, without a model; returns what was done.
+        """Push the pull request's own change on the moved base, without a model. Return what was done.
 
         Raises:
             WorkspaceError: git failed.
@@ -431,7 +432,7 @@ class Proposer:
         return f"pull request #{pull.number} is on top of {attempt.clone.base_branch} again"
 
     async def _refreshed(self, pull: PullRequest, paths: Sequence[str], head: str) -> PullRequest:
-        """The pull request, whose head says what its tests are now. What is below the head stays as it is."""
+        """Return the pull request with the present test results at its top. The rest of its text stays."""
         old, rule, words = pull.body.replace("\r\n", "\n").partition(_RULE)
         if self.verification.verdict is None and read_block(old, head) is None:
             return pull
@@ -449,7 +450,7 @@ class Proposer:
         return found
 
     async def _may_replace(self, branch: str) -> bool:
-        """Whether the branch is that of a pull request that was closed. People's work on it may not be replaced."""
+        """Return whether the branch may be replaced: its pull request is closed, and it has no commits of people."""
         tip = await asyncio.to_thread(self.attempt.clone.remote_tip, branch)
         if tip is None:
             return False
@@ -462,7 +463,7 @@ class Proposer:
         return True
 
     def words_of(self, message: str) -> BegunProposal:
-        """The words that `_message` made a commit's message of, as far as it has them."""
+        """Return title and body from a commit message of `_message`, as far as it contains them."""
         text = message.strip()
         closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
         for last in ("\n".join(self.rules.trailers), closing):
@@ -480,7 +481,7 @@ class Proposer:
 
 
 def as_result(pull: PullRequest) -> PullRequestResult:
-    """A pull request of the forge, as a cycle's result tells it."""
+    """Convert a pull request of the forge for the cycle's result."""
     return PullRequestResult(pull.title, pull.body, pull.draft, pull.number, pull.url)
 
 
@@ -489,38 +490,38 @@ _NOTE = re.compile(r"- (\S.*)")
 
 
 def notes_in(body: str) -> list[str]:
-    """What a pull request's text says is to be remembered, as Markdown."""
+    """Return the notes to remember from a pull request's text, as Markdown."""
     lines = body.replace("\r\n", "\n").split("\n")
     start = len(lines) - lines[::-1].index(_NOTES_HEADING) if _NOTES_HEADING in lines else len(lines)
     return [found[1] for line in lines[start:] if (found := _NOTE.fullmatch(line))][:_MOST_NOTES]
 
 
 def todo_words(wording: OutgoingWording, content: str) -> str:
-    """An item of the model's list as Markdown, in one line.
+    """Return a todo item as one line of Markdown.
 
-    A pull request's body may become a commit's message, so that an item says no more than a title may.
+    A pull request's body may become a commit message, so an item may contain no more than a title.
     """
     return wording.inline(wording.title(content).replace("`", "")) or "(nothing that can be shown)"
 
 
 REVIEW_LABEL = "tests-need-review"
-"""On a pull request after which tests are gone or skipped, or pass only by what was done to them."""
+"""Label of a pull request that removes or skips tests, or whose tests pass only because they were changed."""
 
 FAILING_LABEL = "tests-fail"
-"""On a pull request whose tests, run by the host, do not pass."""
+"""Label of a pull request whose tests, run by the host, fail."""
 
 _HELD_KEY = "held"
 _PATCH_CHARACTERS = 50_000
-"""GitHub takes 65,536 in a comment; the list of names needs some."""
+"""GitHub accepts 65,536 characters in a comment; the list of names needs some of them."""
 _MOST_LISTED = 20
 
 
 @dataclass(slots=True)
 class Attachments:
-    """The pull request is there before these are. Where one cannot be put on it, a warning says so.
+    """Adds labels and comments to an existing pull request. A failure is a warning.
 
     Attributes:
-        run: the run's name, in whose folder a person finds the whole patch.
+        run: the run's id, in whose folder a person finds the whole patch.
     """
 
     forge: Forge
@@ -531,14 +532,14 @@ class Attachments:
     _is_marked: bool = False
 
     async def label(self, number: int, label: str) -> None:
-        """Mark a pull request."""
+        """Add a label to a pull request."""
         try:
             await asyncio.to_thread(self.forge.ensure_label, number, label)
         except ForgeError as error:
             self.emit(Warned(f"pull request #{number} has no label {label!r}: {error}"))
 
     async def fails(self, pull: PullRequest, *, is_red: bool) -> None:
-        """Mark a pull request whose tests do not pass, or take the mark off."""
+        """Add the label of failing tests to a pull request, or remove it."""
         if is_red:
             self._is_marked = True
             await self.label(pull.number, FAILING_LABEL)
@@ -550,7 +551,7 @@ class Attachments:
                 self.emit(Warned(f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}: {error}"))
 
     async def comment(self, number: int, outcome: CommitOutcome) -> None:
-        """Show what was held, as a patch that a person can apply; or that nothing is held any more."""
+        """Show the changes that wait for a person, as a patch that can be applied; or that none wait any more."""
         if not outcome.held and not self._has_comment:
             return
         body = self.guards.redact(self._text(outcome))
@@ -580,7 +581,7 @@ class Attachments:
         )
 
     def _survives(self, patch: str, raw: bytes) -> bool:
-        """Whether a comment shows all of the patch as it is: one that is cut or changed does not apply."""
+        """Return whether a comment shows the patch unchanged. A cut or changed patch does not apply."""
         return (
             bool(patch)
             and len(quoted_patch(patch)) <= _PATCH_CHARACTERS
@@ -593,5 +594,8 @@ class Attachments:
 
 
 def quoted_patch(text: str) -> str:
-    """The text as a block of code in a quotation: no line of the comment begins with any of it, whoever tells lines apart."""
+    """Return the text as a code block in a block quote, so that no line of the comment begins with any of it.
+
+    All characters that some program treats as a line break count.
+    """
     return "\n".join(f"> {line}" for line in fenced(text).splitlines())

@@ -1,4 +1,4 @@
-"""Which files the first message shows: ranked by how likely a task concerns them, and all of them as a map."""
+"""Selects the files for the first message: ranked by relevance to the task, and all of them as a map."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FOR_PATH, _FOR_NAME, _FOR_TEST, _FOR_DEFINITION, _FOR_STEM = 100.0, 80.0, 60.0,
 _FOR_COMMON_NAME = 20.0
 _MOST_FOR_WORDS = 40.0
 _COMMON = 5
-"""A name that more files than this share points at none of them."""
+"""Most files that may share a name before the name identifies none of them."""
 
 # The usual constants of BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009).
 _K1, _B = 1.2, 0.75
@@ -51,7 +51,7 @@ _PATH_WEIGHT = 4
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a task says: how often each word, the paths and names it mentions, and its code words."""
+    """The search terms of a task: word frequencies, mentioned paths and names, and code words."""
 
     words: Mapping[str, int]
     mentions: frozenset[str]
@@ -59,7 +59,7 @@ class Query:
 
 
 def query_of(title: str, body: str) -> Query:
-    """Read a task. Its title counts twice."""
+    """Extract the search terms of a task. Its title counts twice."""
     words: Counter[str] = Counter()
     for text, weight in ((title, 2), (body, 1)):
         for identifier in _IDENTIFIER.findall(text):
@@ -74,14 +74,14 @@ def query_of(title: str, body: str) -> Query:
 
 @lru_cache(maxsize=20_000)
 def split_identifier(identifier: str) -> tuple[str, ...]:
-    """The words in an identifier, lower case: itself, and its parts by `_` and camelCase."""
+    """Return the words in an identifier, in lower case: itself, and its parts by `_` and camelCase."""
     parts = [part.lower() for part in _PART.findall(identifier)]
     words = dict.fromkeys([identifier.lower(), *parts])
     return tuple(word for word in words if len(word) >= _SHORTEST_WORD and word not in _STOP_WORDS)
 
 
 def named_files(query: Query, paths: Sequence[str]) -> dict[str, float]:
-    """The files that a task names, and the tests of the modules that it names, with their weight."""
+    """Return the files that a task names, and the tests of modules that it names, with weights."""
     names = _Names(paths)
     scores: dict[str, float] = {}
     for mention in query.mentions:
@@ -102,7 +102,7 @@ def named_files(query: Query, paths: Sequence[str]) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Names:
-    """The files of a repository by their names."""
+    """Index of a repository's files by name."""
 
     paths: Sequence[str]
     all: frozenset[str] = field(init=False)
@@ -133,7 +133,7 @@ class _Names:
             self._score_module(mention.split("."), scores)
 
     def _score_module(self, parts: list[str], scores: dict[str, float]) -> None:
-        """`package.module` or `package.module.function`: the file of the longest part that is one."""
+        """Score the file of `package.module` or `package.module.function`, using the longest part that is a file."""
         for length in range(len(parts), 1, -1):
             tail = "/".join(parts[:length])
             same = [
@@ -157,7 +157,7 @@ def _raise_to(scores: dict[str, float], paths: Iterable[str], weight: float) -> 
 
 
 def path_overlap(query: Query, path: str) -> int:
-    """How many of the task's words are in a path."""
+    """Count the task's words in a path."""
     return len(_words_in(path) & query.words.keys())
 
 
@@ -166,7 +166,7 @@ def _words_in(path: str) -> set[str]:
 
 
 def word_scores(query: Query, texts: Mapping[str, str]) -> dict[str, float]:
-    """How well each text matches the task's words, from 0 to 90: BM25, and more for what is defined there."""
+    """Score how well each text matches the task's words, from 0 to 90: BM25, with a bonus for definitions."""
     counts = {path: _counts(query, path, text) for path, text in texts.items()}
     found_in = Counter(word for words in counts.values() for word in words)
     mean_length = sum(map(len, texts.values())) / max(len(texts), 1) or 1.0
@@ -196,7 +196,7 @@ def _counts(query: Query, path: str, text: str) -> dict[str, int]:
 
 
 def _defining(query: Query, texts: Mapping[str, str]) -> set[str]:
-    """The files in which a code word of the task is defined, unless there are many of them."""
+    """Return the files that define a code word of the task, unless there are many of them."""
     found: set[str] = set()
     for word in query.code_words:
         pattern = re.compile(_DEFINITION.format(re.escape(word)))
@@ -207,13 +207,13 @@ def _defining(query: Query, texts: Mapping[str, str]) -> set[str]:
 
 
 NAMES = "the names of files"
-"""What is looked at where no file's text is."""
+"""Files that are judged by their names, because they have no text."""
 _CANDIDATES = 300
 _CANDIDATE_CHARS = 1_000_000
 _HEADING_CHARS = 20
-"""What the template writes around a file's path and text, at most."""
+"""Most characters that the template adds around a file's path and text."""
 _WORTH_SHOWING = 0.25
-"""A file that matches the task's words less than this part of the best one is left out."""
+"""Least score, as a share of the best one, of a file that is shown."""
 _LANGUAGES = {
     "py": "python",
     "js": "javascript",
@@ -223,27 +223,27 @@ _LANGUAGES = {
     "md": "markdown",
 }
 _FOR_SOURCE = 1_000.0
-"""More than the words and the name of any other file are worth."""
+"""Higher than any score by words and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownFile:
-    """A file as the template shows it."""
+    """A file in the form that the template shows."""
 
     path: str
     block: str
 
     @property
     def chars(self) -> int:
-        """How much of the message it takes."""
+        """The number of characters that it takes in the message."""
         return len(self.path) + len(self.block) + _HEADING_CHARS
 
 
 class Library:
-    """The files that can be shown, each read once.
+    """The files that can be shown. Each is read once.
 
     Args:
-        brought: files that an earlier cycle wrote. They instruct nobody: a model wrote them.
+        brought: files that an earlier cycle wrote. They are never instructions, because a model wrote them.
     """
 
     def __init__(
@@ -264,11 +264,11 @@ class Library:
         self._texts: dict[str, str | None] = {}
 
     def fits(self, budget: int) -> bool:
-        """Whether all of them can be shown in so many characters."""
+        """Return whether all files fit in so many characters."""
         return sum(file.size + len(file.path) + _HEADING_CHARS for file in self.files.values()) <= budget
 
     async def text(self, path: str) -> str | None:
-        """The file's text, or None where it cannot be shown."""
+        """Return the file's text, or None if it cannot be shown."""
         if path not in self._texts:
             try:
                 self._texts[path] = shown_text(await self._read(path, LARGEST_SHOWN_BYTES))
@@ -277,13 +277,13 @@ class Library:
         return self._texts[path]
 
     async def page(self, path: str) -> str | None:
-        """The file's text as the model may see it, or None where it cannot be shown."""
+        """Return the file's sanitized text, or None if it cannot be shown."""
         text = await self.text(path)
         return None if text is None else self._visible(path, text)
 
 
 def _plainly_named(files: Sequence[TrackedFile], visible: Callable[[str, str], str]) -> list[TrackedFile]:
-    """Those whose names the model may see as they are. The others are in the map only."""
+    """Return the files whose names need no sanitizing. The others appear in the map only."""
     names = [file.path for file in files]
     seen = visible(NAMES, "\n".join(names)).split("\n")
     if len(seen) != len(names):
@@ -292,7 +292,7 @@ def _plainly_named(files: Sequence[TrackedFile], visible: Callable[[str, str], s
 
 
 async def most_likely(title: str, body: str, source: str, library: Library) -> list[str]:
-    """The files that a task names, then those that match its words best. `source` may be the file that lists it."""
+    """Return the files that a task names, then the best matches of its words. `source` is the task's own file, if any."""
     query = query_of(title, body)
     scores = named_files(query, list(library.files))
     if source in library.files:
@@ -318,7 +318,7 @@ async def most_likely(title: str, body: str, source: str, library: Library) -> l
 
 
 def _language(path: str) -> str:
-    """What Markdown calls the language of a file; its suffix where that does as well."""
+    """Return the name of a file's language for a Markdown fence."""
     suffix = path.rpartition("/")[2].rpartition(".")[2]
     return _LANGUAGES.get(suffix, suffix if suffix.isalnum() and suffix.isascii() else "")
 
@@ -326,7 +326,7 @@ def _language(path: str) -> str:
 async def pages_within(
     library: Library, order: Sequence[str], budget: int, *, languages: bool = False
 ) -> list[ShownFile]:
-    """As many whole files as fit, in this order; with `languages`, each fence names that of its file."""
+    """Return as many complete files as fit, in this order. `languages` adds the language to each fence."""
     pages: list[ShownFile] = []
     left = budget
     for path in order:
@@ -355,7 +355,7 @@ _UNREADABLE_NAME = re.compile(
 
 
 def may_show(file: TrackedFile) -> bool:
-    """Whether the file's name and size promise text that somebody wrote."""
+    """Return whether the file is probably text written by a person, judged by name and size."""
     name = file.path.rpartition("/")[2].lower()
     return (
         file.kind == "file"
@@ -366,7 +366,7 @@ def may_show(file: TrackedFile) -> bool:
 
 
 def shown_text(content: bytes) -> str | None:
-    """The text of a file as it is shown, or None where it is not UTF-8, binary, or made by a program."""
+    """Return the text of a file; None if it is binary, not UTF-8, or generated."""
     if b"\0" in content:
         return None
     try:
@@ -377,17 +377,17 @@ def shown_text(content: bytes) -> str | None:
 
 
 def size_words(size: int) -> str:
-    """A size in bytes as a person says it."""
+    """Return a size in bytes in words for a person."""
     if size < _KILO:
         return f"{size} B"
     return f"{size / _KILO:.1f} kB" if size < _KILO * _KILO else f"{size / _KILO / _KILO:.1f} MB"
 
 
 def repository_map(files: Sequence[TrackedFile], limit_chars: int) -> tuple[str, int]:
-    """All files with their sizes, a line each; folders that do not fit are one line.
+    """List all files with their sizes, one per line; folders that do not fit become one line.
 
     Returns:
-        The lines, at most `limit_chars` long together, and how many files have no line.
+        The lines, at most `limit_chars` characters together, and the number of files without a line.
     """
     tree = _Tree(files)
     page = _MapPage(limit_chars)
@@ -407,7 +407,7 @@ def repository_map(files: Sequence[TrackedFile], limit_chars: int) -> tuple[str,
 
 
 class _MapPage:
-    """The lines of a map, by path, and how many characters are left."""
+    """The lines of a map, by path, and the number of characters left."""
 
     def __init__(self, limit_chars: int) -> None:
         self.files = 0
@@ -415,7 +415,7 @@ class _MapPage:
         self._left = limit_chars
 
     def replace(self, folder: str, opened: dict[str, str]) -> bool:
-        """Put a folder's content in the place of its own line, if all of it fits."""
+        """Replace a folder's line by its content, if all of it fits."""
         own = len(self._lines.get(folder, "")) + 1 if folder in self._lines else 0
         cost = sum(len(line) + 1 for line in opened.values()) - own
         if cost > self._left:
@@ -436,12 +436,12 @@ class _MapPage:
             self.files += not path.endswith("/")
 
     def text(self) -> str:
-        """The lines, sorted by path."""
+        """Return the lines, sorted by path."""
         return "\n".join(self._lines[path] for path in sorted(self._lines))
 
 
 class _Tree:
-    """Folders by path (the root is empty, others end with `/`): their files' lines, subfolders and totals."""
+    """Folders by path (the root is empty, others end with `/`): lines of their files, subfolders and totals."""
 
     def __init__(self, files: Iterable[TrackedFile]) -> None:
         self.file_lines: dict[str, dict[str, str]] = defaultdict(dict)
@@ -464,7 +464,7 @@ class _Tree:
             folder = above
 
     def opened(self, folder: str) -> dict[str, str]:
-        """A line for each file of a folder, and one for each of its folders."""
+        """Return one line for each file and each subfolder of a folder."""
         return {**self.file_lines[folder], **{child: self._line(child) for child in self.folders[folder]}}
 
     def _line(self, folder: str) -> str:

@@ -1,4 +1,4 @@
-"""What a repository asks of whoever proposes a change, and its own rules for the program."""
+"""A repository's rules for contributions, and its own configuration of this program."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _BANS = tuple(
         rf"^\W*no {_MACHINE}(?:[- ](?:generated|assisted|written|authored))?\b.{{0,30}}\b{_WORK}\b",
     )
 )
-"""Sentences of contribution guides and AI policies that close the door, collected from public ones."""
+"""Sentences that refuse machine-made contributions, collected from public contribution guides and AI policies."""
 _CONDITIONS = re.compile(
     r"\b(?:unless|without|except|undisclosed|unreviewed|untested|low[- ]quality|purely|blindly|if you|that you (?:do|have) not|not understand|disclos)",
     re.IGNORECASE,
 )
-"""Words by which such a sentence only sets conditions."""
+"""Words that turn such a sentence into a mere condition."""
 _SIGN_OFF = re.compile(
     r"signed-off-by|developer certificate of origin|\bcommit\s+(?:-s|--signoff)\b", re.IGNORECASE
 )
@@ -61,11 +61,11 @@ _QUOTE_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Etiquette:
-    """What the repository's own texts ask for.
+    """Rules in the repository's contribution guides.
 
     Attributes:
-        forbids: where, and in which words, it wants nothing from machines; None where it says no such thing.
-        sign_off: commits carry a `Signed-off-by` line (https://developercertificate.org).
+        forbids: the place and sentence that refuses machine-made changes; None if there is none.
+        sign_off: whether commits need a `Signed-off-by` line (https://developercertificate.org).
         trailer: how a commit names the model.
     """
 
@@ -74,12 +74,12 @@ class Etiquette:
     trailer: Trailer = "none"
 
     def chosen(self, signoff: str, trailer: Trailer | Literal["auto"]) -> Etiquette:
-        """The same with what a person decided: `auto` leaves it to the repository."""
+        """Return the rules with the user's decisions applied. `auto` leaves a rule to the repository."""
         sign = self.sign_off if signoff == "auto" else signoff == "always"
         return Etiquette(self.forbids, sign, self.trailer if trailer == "auto" else trailer)
 
     def trailers(self, name: str, email: str, model: str) -> tuple[str, ...]:
-        """The last lines of a commit's message, for this author and model."""
+        """Return the trailers of a commit message, for this author and model."""
         lines = []
         if self.trailer == "assisted-by":
             # The form of https://docs.kernel.org/process/coding-assistants.html
@@ -92,16 +92,16 @@ class Etiquette:
 
 
 def texts_to_read(paths: Iterable[str]) -> list[str]:
-    """Which of the repository's files say what it asks for."""
+    """Return the files of the repository that contain its rules."""
     wanted = {f"{folder}{name}" for folder in _FOLDERS for name in _NAMES}
     return sorted(path for path in paths if path.lower() in wanted)
 
 
 def read_etiquette(paths: Iterable[str], texts: Mapping[str, str]) -> Etiquette:
-    """Read what the repository asks for.
+    """Extract the rules from the repository's files.
 
     Args:
-        texts: the text of those that `texts_to_read` names, by path.
+        texts: the text of the files of `texts_to_read`, by path.
     """
     everything = "\n\n".join(texts.values())
     return Etiquette(
@@ -132,14 +132,14 @@ def _trailer(text: str) -> Trailer:
 
 
 def _word(model: str) -> str:
-    """A model's name as a word of a trailer."""
+    """Return a model's name as a word for a trailer."""
     return re.sub(r"[^A-Za-z0-9._:/-]+", "-", model).strip("-") or "unknown"
 
 
 def owners_of(codeowners: str, paths: Iterable[str]) -> list[str]:
-    """Who owns these paths, in the order of the file.
+    """Return the owners of these paths, in the order of the file.
 
-    The last line that matches a path counts, also one without owners:
+    The last matching line counts, even one without owners:
     https://docs.github.com/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners
     """
     from pathspec import GitIgnoreSpec
@@ -167,7 +167,7 @@ _DESCRIPTIVE = re.compile(r"descri|summary|what|change|overview|purpose", re.IGN
 
 
 def find_template(paths: list[str]) -> str | None:
-    """The path of the repository's pull-request template among its files, in any spelling of case."""
+    """Return the path of the pull-request template, in any letter case."""
     by_lower = {path.lower(): path for path in paths}
     for folder in _TEMPLATE_FOLDERS:
         for name in _TEMPLATE_NAMES:
@@ -177,10 +177,11 @@ def find_template(paths: list[str]) -> str | None:
 
 
 def fill_template(template: str, body: str) -> str:
-    """Put the body under the template's describing heading and keep its other sections.
+    """Put the body under the template's describing heading, and keep its other sections.
 
-    A body that already has all of the template's headings is taken as the filled-in template.
-    Comments, which tell authors what to write, are dropped.
+    A body with all headings of the template is taken as the filled-in template. Comments, which instruct
+    authors, are
+    dropped.
     """
     plain = _COMMENT.sub("", template).strip()
     headings = list(_headings(plain))
@@ -194,7 +195,7 @@ def fill_template(template: str, body: str) -> str:
 
 
 def _headings(text: str) -> Iterator[tuple[str, int]]:
-    """The titles of headings, and where each ends. What stands in a block of code is none."""
+    """Yield the title and end of each heading outside of code blocks."""
     fence, at = "", 0
     for line in text.splitlines(keepends=True):
         mark = _FENCE.match(line)
@@ -215,13 +216,13 @@ _MOST_OWNERS = 10
 
 @dataclass(frozen=True, slots=True)
 class RepositoryRules:
-    """What the repository asks of whoever proposes a change.
+    """The repository's rules for contributions.
 
     Attributes:
-        etiquette: what its guides ask for, as far as a person did not decide otherwise.
-        trailers: the last lines of every commit's message.
-        codeowners: who owns which paths, as the file says it.
-        starts_no_checks: our pull request will start no workflow.
+        etiquette: the rules of its guides, with the user's decisions applied.
+        trailers: the trailers of every commit message.
+        codeowners: the text of the CODEOWNERS file.
+        starts_no_checks: whether our pull request will start no workflow.
     """
 
     template: str | None = None
@@ -231,20 +232,20 @@ class RepositoryRules:
     starts_no_checks: bool = False
 
     def owners(self, paths: Sequence[str]) -> list[str]:
-        """Who owns these paths; the first ten."""
+        """Return the first ten owners of these paths."""
         return owners_of(self.codeowners, paths)[:_MOST_OWNERS]
 
 
 async def read_repository_rules(
     paths: Sequence[str], read: Callable[[str, int], Awaitable[bytes]], options: CycleOptions, model: str
 ) -> RepositoryRules:
-    """Read the rules. What cannot be read is no rule.
+    """Read the rules. A file that cannot be read contains none.
 
     Args:
         paths: all files of the base.
-        read: gives a file, at most so many bytes; raises `ToolError`.
-        options: what a person decided.
-        model: which model works.
+        read: returns at most so many bytes of a file; raises `ToolError`.
+        options: the user's decisions.
+        model: the model's name.
     """
 
     async def text(path: str | None) -> str | None:
@@ -268,10 +269,10 @@ async def read_repository_rules(
 
 
 class RulesFile:
-    """The repository's own rules for the program, read again only when something has changed on the forge.
+    """The repository's configuration of this program, cached until something changes on the forge.
 
     Args:
-        forge: the repository's.
+        forge: of the repository.
         path: the file, on the default branch.
     """
 
@@ -280,10 +281,10 @@ class RulesFile:
         self._read: tuple[str, str | None] | None = None
 
     def text(self, fingerprint: str) -> str | None:
-        """Its text; None where there is none.
+        """Return the file's text; None if there is none.
 
         Args:
-            fingerprint: `Forge.fingerprint`, as it is now.
+            fingerprint: the current `Forge.fingerprint`.
 
         Raises:
             ForgeError: it could not be read.

@@ -1,4 +1,4 @@
-"""The skills of a cycle: the user's, and those that the repository has on its default branch."""
+"""The skills of a cycle: the user's, and those on the repository's default branch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LINK = "120000"
 
 @dataclass(frozen=True, slots=True)
 class SkillOptions:
-    """Which skills a cycle has.
+    """Options for the skills of a cycle.
 
     Attributes:
-        user: the user's own.
-        chosen: the names of those that the model is given from the start.
+        user: the user's own skills.
+        chosen: names of the skills that the model receives at the start.
         most_bytes: see `Skills`.
     """
 
@@ -44,7 +44,7 @@ class TreeSkills:
     origin: SkillOrigin = SkillOrigin.REPOSITORY
 
     def paths(self) -> tuple[list[str], list[str]]:
-        """See `SkillFiles`."""
+        """Return the paths of skills: see `SkillFiles`."""
         below = f"{self.place}/"
         try:
             entries = self.trees.entries(self.tree)
@@ -56,7 +56,7 @@ class TreeSkills:
         return [path for path, mode in inside.items() if mode.startswith(_FILE)], remarks
 
     def read(self, path: str, most_bytes: int) -> bytes | None:
-        """See `SkillFiles`."""
+        """Read a file: see `SkillFiles`."""
         try:
             text = self.trees.text(self.tree, f"{self.place}/{path}", most_bytes=most_bytes)
         except WorkspaceError:
@@ -65,7 +65,7 @@ class TreeSkills:
 
 
 def skills_of_tree(trees: Trees, commit: str) -> tuple[TreeSkills, ...]:
-    """The places of skills in a commit.
+    """Return the folders of skills in a commit.
 
     Raises:
         WorkspaceError: git failed.
@@ -75,13 +75,13 @@ def skills_of_tree(trees: Trees, commit: str) -> tuple[TreeSkills, ...]:
 
 
 async def skills_of_cycle(attempt: Attempt, options: SkillOptions, *, is_default: bool) -> Skills:
-    """Read the skills of a cycle; what is left out is told.
+    """Read the skills of a cycle, and emit which ones were left out.
 
     Args:
-        is_default: the clone is of the default branch: else what it brings was reviewed by nobody.
+        is_default: whether the clone is of the default branch: other branches are unreviewed.
 
     Raises:
-        ConfigurationError: a skill is chosen that is not there.
+        ConfigurationError: a chosen skill does not exist.
         WorkspaceError: git failed.
     """
 

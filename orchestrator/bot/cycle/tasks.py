@@ -1,4 +1,4 @@
-"""Tasks: what a cycle works on, the names that make a task done once and only once, and questions about it."""
+"""Tasks: what a cycle works on, the names that identify a task, and questions about it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Issue, PullRequest
 
 BRANCH_FOLDERS = ("pullwright/", "pullwright-tasks/")
-"""Our branches lie below one of these. New ones below the first, unless the remote has a branch called like it:
-then git can make none below it. By all of them our pull requests are known, whatever the remote has by now."""
+"""Folders of our branches. The first one is used, unless the remote has a branch of that name, below which git can
+create none. Our pull requests are recognized in all of them.
+"""
 
 ONBOARDING = tuple(f"{folder}onboarding" for folder in BRANCH_FOLDERS)
-"""The branch of the pull request that sets a repository up. While that is open, no task is done."""
+"""The branch of the pull request that sets a repository up. While it is open, no task is done."""
 
 REBASE_LABEL = "pullwright:rebase"
-"""On an open pull request: bring it onto its base, whoever committed to it."""
+"""On an open pull request: rebase it, whoever committed to it."""
 
 RETRY_LABEL = "pullwright:retry"
-"""On an issue or on a closed pull request: that it was closed unmerged is no "no" any more."""
+"""On an issue or a closed pull request: try again, although it was closed unmerged."""
 
 _SLUG_CHARACTERS = 40
 
@@ -45,22 +46,22 @@ _BRANCH = re.compile(
 
 
 class TaskKind(StrEnum):
-    """What a cycle is for."""
+    """The purpose of a cycle."""
 
     NEW = "new"
     REVIEW = "review"
-    """Words of people on our pull request."""
+    """Comments of people on our pull request."""
     CHECKS = "checks"
-    """Checks of our pull request that failed."""
+    """Failed checks of our pull request."""
     REBASE = "rebase"
-    """Our pull request is to be put on the present base."""
+    """Our pull request has to be put onto the present base."""
     UNFINISHED = "unfinished"
-    """Our pull request is open, and the cycle that opened it did not come to its end."""
+    """Our pull request is open, and the cycle that opened it did not complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What somebody said about a task. `trusted`: its author may cause work; anything else is only quoted."""
+    """A comment on a task. `trusted`: its author may cause work; other comments are only quoted."""
 
     author: str
     text: str
@@ -72,21 +73,21 @@ class Task:
     """One task.
 
     Attributes:
-        key: the same for the same task in every run: `issue-12`, `text-<hash>`, `item-<hash>`.
+        key: identifies the task in every run: `issue-12`, `text-<hash>`, `item-<hash>`.
         title: one line.
-        body: the rest, other people's words.
+        body: the rest of the text, which is untrusted.
         source: `issue`, `text`, or the file that lists the task.
         number: the issue's number, if it is one.
         url: where the task can be read, if anywhere.
-        remarks: what people said about it, oldest first.
-        kind: what the cycle is for. All but a new task are about a pull request of ours.
-        pull: that pull request, as it was listed: its branch may have moved since.
-        is_retry: a person asked by label for another try, whatever became of the ones before.
-        status_marker: the hidden line that our comment with the key `status` on `pull` has to hold from
-            the end of this cycle on, whatever it came to: by it the same words and the same failed
-            checks do not become a task again.
-        branch_folder: one of `BRANCH_FOLDERS`; `branch_suffix` ends the branch's name. Both are what the
-            remote has room for.
+        remarks: comments on it, oldest first.
+        kind: the purpose of the cycle. All but a new task are about one of our pull requests.
+        pull: that pull request as listed; its branch may have moved since.
+        is_retry: whether a person asked by label for another attempt, whatever the earlier outcomes.
+        status_marker: hidden line that our `status` comment on `pull` contains after this cycle, whatever its
+            outcome.
+            It prevents the same comments and failed checks from becoming a task again.
+        branch_folder: one of `BRANCH_FOLDERS`; `branch_suffix` ends the branch's name. Both are free on the
+            remote.
     """
 
     key: str
@@ -105,66 +106,66 @@ class Task:
 
     @property
     def branch_prefix(self) -> str:
-        """What the branches of this task begin with, whatever its title is by now."""
+        """The prefix of all branches of this task, whatever its title is now."""
         return f"{self.branch_folder}{self.key}-"
 
     @property
     def branch(self) -> str:
-        """The branch that carries this task's pull request."""
+        """The branch of this task's pull request."""
         return (
             self.pull.branch if self.pull else f"{self.branch_prefix}{slug(self.title)}{self.branch_suffix}"
         )
 
     def has_branch(self, name: str) -> bool:
-        """Whether a branch is one of this task's, in whichever folder, whatever the title was."""
+        """Return whether a branch belongs to this task, in any folder and with any title."""
         found = key_of(name)
         return found is not None and found[0] == self.key
 
     @property
     def plain_branch(self) -> str:
-        """The same without words of the task."""
+        """The branch without words of the task's title."""
         return f"{self.branch_prefix}task{self.branch_suffix}"
 
     @property
     def marker(self) -> str:
-        """The hidden line that ends a pull request's body."""
+        """The hidden line at the end of a pull request's body."""
         return f"<!-- pullwright:task:{self.key} -->"
 
     def is_marked(self, body: str) -> bool:
-        """Whether a body ends with that line. Above it are other people's words, which may look like it."""
+        """Return whether a body ends with the marker. Text above it is untrusted and may contain a copy."""
         return body.rstrip().splitlines()[-1:] == [self.marker]
 
 
 def from_issue(issue: Issue, remarks: tuple[Remark, ...] = ()) -> Task:
-    """The task that an issue is, and what people said about it."""
+    """Create the task of an issue, with comments on it."""
     title = _one_line(issue.title) or f"Issue {issue.number}"
     return Task(f"issue-{issue.number}", title, issue.body, "issue", issue.number, issue.url, remarks)
 
 
 def from_text(text: str) -> Task:
-    """The task that a person typed. The same words are the same task."""
+    """Create the task of a typed text. Equal texts are the same task."""
     return Task(f"text-{_digest(text)}", _first_line(text), text.strip(), "text")
 
 
 def from_conversation(run: str, title: str, part: int = 1) -> Task:
-    """The task that a person's conversation with a model came to. Its title may change, its key does not.
+    """Create the task of a person's conversation with a model. Its title may change, its key does not.
 
     Args:
-        run: the first of the conversation.
-        part: counts from 1: once a pull request of it is merged, what comes after it is another one.
+        run: the first run of the conversation.
+        part: counts from 1: once its pull request is merged, later work is another task.
     """
     text = f"What was changed in conversation {run}{f', part {part}' if part > 1 else ''}"
     return replace(from_text(text), title=_first_line(title))
 
 
 def key_of(branch: str) -> tuple[str, int | None] | None:
-    """The key of the task that a branch is for, and its issue's number; None for a branch that is no task's."""
+    """Return the task key and the issue number of a branch; None if the branch belongs to no task."""
     found = _BRANCH.fullmatch(branch)
     return (found["key"], int(found["issue"]) if found["issue"] else None) if found else None
 
 
 def checklist(file: str, text: str) -> Iterator[Task]:
-    """The unticked items of a Markdown checklist, in order; deeper lines belong to the item above.
+    """Yield the unticked items of a Markdown checklist, in order. Nested lines belong to the item above.
 
     The format is GitHub's task list: https://github.github.com/gfm/#task-list-items-extension-
     Items inside fenced code blocks are not tasks.
@@ -202,7 +203,7 @@ def _indent(line: str) -> int:
 
 
 def slug(title: str) -> str:
-    """A title as a short part of a branch name: ASCII letters, digits and hyphens, never empty."""
+    """Return a title as a short part of a branch name: ASCII letters, digits and hyphens, never empty."""
     ascii_only = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode("ascii")
     words = re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")
     return words[:_SLUG_CHARACTERS].strip("-") or "task"
@@ -222,19 +223,19 @@ def _digest(text: str) -> str:
 
 
 CHOICE = re.compile(r"^(?P<number>[1-9])\. (?P<text>\S.*)$", re.MULTILINE)
-"""A choice below a question, as `ask_question` writes it."""
+"""A choice below a question, in the format of `ask_question`."""
 
 _OURS = re.compile(r"<!-- pullwright:[^\n]* -->")
 
 
 def asked_at(task: Task) -> int | None:
-    """The issue, or else our pull request, that a question on this task is put to; None where there is neither."""
+    """Return the number of the issue, or else our pull request, for questions on this task; None without either."""
     if task.number is None and task.pull is not None:
         return task.pull.number
     return task.number
 
 
 def is_ours(body: str) -> bool:
-    """Whether it ends with our marker. Somebody who answers may quote it, and says more after it."""
+    """Return whether a text ends with our marker. People who quote it write more after it."""
     lines = body.strip().splitlines()
     return bool(lines) and _OURS.fullmatch(lines[-1].strip()) is not None

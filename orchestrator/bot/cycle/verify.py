@@ -1,4 +1,4 @@
-"""Verify: the host's runs of the repository's tests, and what follows from them for a change."""
+"""Verify: run the repository's tests on the host, and decide what follows for the change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
 
 _MOST_NAMED = 5
-"""Tests of the task whose failure the first prompt shows."""
+"""Most failing tests of the task that the first prompt shows."""
 _NAMED_CHARACTERS = 1_500
 _MOST_NAMED_BRIEFLY = 2
 _MOST_LISTED = 20
@@ -49,10 +49,10 @@ _REASON_CHARACTERS = 500
 
 
 def tell_runs(emit: Emit, command: str) -> Callable[[RunKind, RunResult | None], None]:
-    """What a verifier calls when a run begins, with None, and when it has ended.
+    """Return the callback that a verifier calls when a run starts, with None, and when it has ended.
 
     Args:
-        command: what is run.
+        command: the test command.
     """
 
     def tell(kind: RunKind, result: RunResult | None) -> None:
@@ -79,7 +79,7 @@ def _ended(run: RunResult) -> TestRunEnded:
 
 
 class RecordedTests:
-    """What was said of the tests in a run that is replayed, in order."""
+    """The test results of a run that is replayed, in order."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._refusals = deque(event.refusal for event in events if isinstance(event, Verified))
@@ -89,14 +89,14 @@ class RecordedTests:
         self.has_any = bool(self._refusals or self._answers)
 
     def refusal(self) -> str:
-        """Why the next change went back to the model; empty if it did not, or nothing is known of it."""
+        """Return why the next change went back to the model; empty if it did not, or if nothing was recorded."""
         return self._refusals.popleft() if self._refusals else ""
 
     def answer(self) -> str:
-        """What the model was told when it ran the tests.
+        """Return the model's answer from the recorded test run.
 
         Raises:
-            ToolError: in these words, or the record has no more.
+            ToolError: the recorded answer was an error, or there are no more records.
         """
         if not self._answers:
             raise ToolError("The recorded run has no more runs of the tests.")
@@ -107,7 +107,7 @@ class RecordedTests:
 
 
 def _shown(message: str, *, brief: bool) -> str:
-    """A failed test's output as far as the first prompt has it: its beginning, or what went wrong alone."""
+    """Return the part of a failed test's output for the first prompt: its start, or only the error if brief."""
     return what_went_wrong(message) if brief else message[:_NAMED_CHARACTERS]
 
 
@@ -115,13 +115,14 @@ def _shown(message: str, *, brief: bool) -> str:
 class Verification:
     """Runs the tests of one cycle and judges its change by them. Without a verifier nothing is run.
 
-    The runs of a tree are made once. As a context manager it lets go of the verifier.
+    The runs of a tree are made once. As a context manager it closes the verifier.
 
     Attributes:
-        verifier: None where no test command is set, and in a replay, where nothing is run and what is proposed says so.
-        may_go_on: whether the model will be asked again, so that it can mend what fails.
-        minutes_left: how long the cycle may still take; None without an end.
-        is_brief: the model is a small one, which is told less.
+        verifier: None without a test command, and in a replay, where nothing is run and the pull request says
+            so.
+        may_go_on: returns whether the model will be asked again, so that it can repair failures.
+        minutes_left: returns the minutes that the cycle may still take; None without a limit.
+        is_brief: whether the model is a small one, which receives shorter texts.
         verdict: on the change that was verified last.
         refused: title and body of a proposal that went back to the model because of `verdict`.
     """
@@ -152,28 +153,28 @@ class Verification:
 
     @property
     def recorded(self) -> RecordedTests | None:
-        """What was said of the tests in a run that is replayed."""
+        """The test results of the run that is replayed."""
         return self.attempt.parts.recorded_tests
 
     @property
     def is_required(self) -> bool:
-        """Whether nothing is proposed whose tests were not run and found good."""
+        """Whether only changes are proposed that were tested with success."""
         return self.attempt.parts.options.require_tests
 
     @property
     def can_run(self) -> bool:
-        """Whether the model may ask for the tests."""
+        """Whether the model may run the tests."""
         return self.verifier is not None or (self.recorded is not None and self.recorded.has_any)
 
     async def words(self, *, has_tool: bool = True, brief: bool = False) -> str:
-        """What the model is told of the tests before it begins; empty where none are run.
+        """Return the text about the tests for the first prompt; empty if none are run.
 
         Args:
-            has_tool: the model can call `run_tests`.
-            brief: it is a small model, which loses the task in long output.
+            has_tool: whether the model can call `run_tests`.
+            brief: for a small model, which is easily distracted by long output.
 
         Raises:
-            WorkspaceError: the tests cannot be run, and nothing may be proposed without them.
+            WorkspaceError: the tests cannot be run, and they are required.
         """
         if self.verifier is None:
             return ""
@@ -201,7 +202,7 @@ class Verification:
         return self.attempt.sanitizer.text("the tests", text)
 
     async def _run_before(self) -> str:
-        """Run the base's tests; why they cannot be run, or prove nothing, else empty."""
+        """Run the base's tests. Return why they cannot be run or prove nothing, else an empty text."""
         if self.verifier is None:
             return ""
         self.attempt.emit(PhaseEntered(Phase.VERIFY))
@@ -226,7 +227,7 @@ class Verification:
         return Runs("", "", "", self.attempt.clone.base_commit, before.tree, before, before, before)
 
     def _named(self, before: RunResult) -> list[CaseResult]:
-        """The tests that fail on the base and that the task names."""
+        """Return the tests that fail on the base and that the task names."""
         change = Change(self.attempt.clone.base_commit, before.tree, (), self._task_words)
         names = judge_runs(self._runs(before), change).of(FindingKind.NAMED)
         return [before.cases[name] for name in names if name in before.cases]
@@ -237,10 +238,10 @@ class Verification:
         return "\n\n".join((self.attempt.task.title, self.attempt.task.body, *said))
 
     async def run_tests(self, ids: Sequence[str]) -> str:
-        """Run the tests on the files as they are now, for the model.
+        """Run the tests on the present files, for the model.
 
         Raises:
-            ToolError: one fails that did not fail before, or none could be run.
+            ToolError: a test fails that did not fail before, or no test could be run.
             WorkspaceError: git failed.
         """
         if self.recorded is not None:
@@ -266,13 +267,13 @@ class Verification:
         raise ToolError(told)
 
     async def check(self, change: PreparedChange, *, is_begun: bool) -> None:
-        """Verify what is about to be proposed.
+        """Verify a change that is about to be proposed.
 
         Args:
-            is_begun: a doubt is no reason: nobody is there who could answer.
+            is_begun: whether doubts are ignored, because nobody can answer them.
 
         Raises:
-            ToolError: it goes back to the model, which reads why.
+            ToolError: the change goes back to the model, with the reason.
         """
         tree = change.staged.tree
         if self._is_over and tree != self._refused_tree:
@@ -318,7 +319,7 @@ class Verification:
 
     @contextmanager
     def last_time(self) -> Iterator[None]:
-        """In the block nothing goes back to the model any more, and nothing is proposed that was not verified yet."""
+        """Within the block, return nothing to the model, and refuse changes that were not verified before."""
         self._is_over = True
         try:
             yield
@@ -326,7 +327,7 @@ class Verification:
             self._is_over = False
 
     def _refusal(self, verdict: ChangeVerdict, *, is_begun: bool) -> str:
-        """Why the change goes back to the model; empty if it does not."""
+        """Return why the change goes back to the model; empty if it does not."""
         goes_on = not self._is_over and self.may_go_on()
         if verdict.is_red and (goes_on or self.is_required):
             return verdict.for_model(brief=self.is_brief)
@@ -337,19 +338,19 @@ class Verification:
         return ""
 
     def _is_new_doubt(self, verdict: ChangeVerdict) -> bool:
-        """Whether something passes only by what was done to the tests. Each test is a reason once."""
+        """Return whether a test passes only because the tests were changed. Each test is reported once."""
         fresh = set(verdict.doubts) - self._asked_about
         self._asked_about |= fresh
         return bool(fresh)
 
     @property
     def is_red(self) -> bool:
-        """Whether what was verified last fails."""
+        """Whether the change that was verified last fails."""
         return self.verdict is not None and self.verdict.is_red
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a person is warned of what was verified last, although it does not fail."""
+        """Whether people are warned about the change that was verified last, although it does not fail."""
         return self.verdict is not None and not self.verdict.is_red and bool(self.verdict.reasons)
 
     @property
@@ -361,9 +362,9 @@ class Verification:
 
     @property
     def warning(self) -> str:
-        """What stands at the top of the pull request, as Markdown; empty if nothing has to."""
+        """The warning at the top of the pull request, as Markdown; may be empty."""
         return warning_about_tests(self.verdict) if self.verdict else ""
 
     def report(self, head: str) -> str:
-        """What the pull request says of the tests of its head commit, as Markdown; empty where none are run."""
+        """Return the pull request's section on the tests of its head commit, as Markdown; empty if none are run."""
         return report(self.verdict, head) if self.verdict else ""

@@ -1,1 +1,1 @@
-"""What may come in, what may go out, and which paths wait for a person."""
+"""Checks of text that comes in, of changes and text that go out, and of paths that wait for a person."""

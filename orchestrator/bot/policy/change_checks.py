@@ -1,9 +1,11 @@
-"""What may not leave, or waits for a person: protected paths, too large a change, an added secret.
+"""Checks a change before a push: protected paths, size, and added secrets.
 
-A file waits if a tool finds it by its name and, without being told, installs what it says, runs it at an
-installation, a build, a test run, a commit or in an editor, or shows it to an agent: `protected.toml` and
-`renovate.toml` hold the names. Source files do not wait, and tests with their `conftest.py` are source: to
-write them is what is asked for. `more` adds what a repository thinks of otherwise, `allow` lets through.
+A file waits for a person if a tool finds it by its name and, without being told, installs what it lists, runs
+it at
+an installation, a build, a test run, a commit or in an editor, or shows it to an agent. `protected.toml` and
+`renovate.toml` list the names. Source files do not wait, and neither do tests with their `conftest.py`:
+writing them
+is the bot's work. `more` adds a repository's own patterns, `allow` makes exceptions.
 """
 
 from __future__ import annotations
@@ -32,28 +34,30 @@ _IN_GIT = "inside .git"
 _LINK = "a symbolic link"
 _DRIVE = re.compile(r"[A-Za-z]:")
 _LONGEST_PATH = 4_096
-"""Characters: no system opens a longer one, and the time of some patterns grows with its square."""
+"""In characters. No system opens a longer path, and the time of some patterns grows with its square."""
 _RECIPE = re.compile(r"[A-Z][a-z]+file")
-"""As tools call what they run: Makefile, Earthfile, Steepfile. There is a new one every year."""
+"""The naming scheme of files that tools run: Makefile, Earthfile, Steepfile. It covers tools that are yet to come."""
 _ENDINGS = (("yml", "yaml"), ("json", "jsonc", "json5"), ("js", "cjs", "mjs", "ts", "cts", "mts"))
 _ANYWHERE = "(^|/)"
 
 
 class PathPolicy:
-    """Says why the change to a path waits for a person, or None.
+    """Decides whether the change to a path waits for a person.
 
-    A name is compared as any file system would: letters of both cases are one, so are spellings of one
-    letter, characters that are not seen are left out, and so are dots and spaces at the end. A change of
-    the mode counts like one of the content.
+    Names are compared as the most tolerant file system would: case, equivalent spellings of a letter,
+    invisible
+    characters, and dots and spaces at the end make no difference. A change of the file mode counts like one
+    of the content.
 
     Args:
-        allow: patterns as in `.gitignore`; what matches is let through, but nothing in a `.git` and no link
-            that leaves the repository. Compared letter by letter. A link needs that its target is
-            allowed, too. It stands above `more`: a person typed it.
-        more: patterns as in `.gitignore` of what waits as well.
+        allow: patterns as in `.gitignore` of paths that do not wait, except those in a `.git` and links that
+            leave the repository. They are compared exactly. The target of a link has to be allowed, too.
+            `allow` takes
+            precedence over `more`, because a person typed it.
+        more: patterns as in `.gitignore` of further paths that wait.
 
     Raises:
-        ConfigurationError: a pattern matches nothing, or is none.
+        ConfigurationError: a pattern is invalid or matches nothing.
     """
 
     def __init__(self, allow: Sequence[str] = (), more: Sequence[str] = ()) -> None:
@@ -62,7 +66,7 @@ class PathPolicy:
         self._more_folded = _spec([folded_name(pattern) for pattern in more])
 
     def __call__(self, change: FileChange) -> str | None:
-        """Why the change waits, in a few words."""
+        """Return why the change waits, in a few words; None if it does not."""
         versions = [version for version in (change.old, change.new) if version is not None]
         modes = {version.mode for version in versions}
         if len(change.path) > _LONGEST_PATH:
@@ -96,7 +100,7 @@ class PathPolicy:
         return self._allowed.match_file(path)
 
     def _reason(self, path: str, *, is_folder: bool) -> str | None:
-        """Why a path is protected; `is_folder` where it may lead to a folder and not only to a file."""
+        """Return why a path is protected. `is_folder`: the path may lead to a folder, not only to a file."""
         # A link in place of a folder brings all that would be in it.
         spellings = (path, f"{path}/_") if is_folder else (path,)
         reason = next((found for one in spellings if (found := _known().reason(one))), None)
@@ -114,12 +118,12 @@ class PathPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What `protected.toml` and `renovate.toml` say.
+    """The rules of `protected.toml` and `renovate.toml`.
 
     Attributes:
-        names: the reason for a file of this name.
-        checks: for a reason, whether a whole path is meant; in order.
-        harmless: the files that do not wait although their names begin with a dot.
+        names: the reason for each file name.
+        checks: for each reason, a check of a whole path; in order.
+        harmless: files that do not wait although their names begin with a dot.
     """
 
     names: Mapping[str, str]
@@ -127,7 +131,7 @@ class _Known:
     harmless: frozenset[str]
 
     def reason(self, path: str) -> str | None:
-        """Why a file waits because of its name or its place."""
+        """Return why a file waits, judged by its name and folder."""
         written = _names(path)
         folded = "/".join(map(folded_name, written))
         if reason := self.names.get(folded.rpartition("/")[2]):
@@ -166,7 +170,7 @@ def _known() -> _Known:
 
 
 def _with_other_endings(word: str) -> tuple[str, ...]:
-    """A word as it is and with every ending that tools take for its own."""
+    """Return a word unchanged and with each file extension that tools accept in its place."""
     stem, dot, ending = word.rpartition(".")
     return next((tuple(f"{stem}{dot}{one}" for one in same) for same in _ENDINGS if ending in same), (word,))
 
@@ -176,12 +180,12 @@ def _is_name(word: str) -> bool:
 
 
 def _in_any_folder(pattern: str) -> str:
-    """A pattern with a slash in it would count from the root."""
+    """Return the pattern so that it matches in each folder; one with a slash would match from the root only."""
     return re.sub(r"^(!?)(?=[^/!].*/)", r"\1**/", pattern)
 
 
 def _one_of(expressions: Sequence[str]) -> re.Pattern[str]:
-    """All of them in one, those that begin with a name apart: they are tried at the beginning of names only."""
+    """Join expressions into one. Those that begin with a name are tried at the beginning of names only."""
     names = [one.removeprefix(_ANYWHERE) for one in expressions if one.startswith(_ANYWHERE)]
     others = [f"(?:{one})" for one in expressions if not one.startswith(_ANYWHERE)]
     return re.compile(
@@ -215,7 +219,7 @@ def _spec(patterns: Sequence[str]) -> GitIgnoreSpec:
 
 
 def _names(path: str) -> list[str]:
-    """The names in a path. Windows takes a backslash for a slash."""
+    """Split a path into its names. A backslash separates them on Windows."""
     return [name for name in path.replace("\\", "/").split("/") if name not in {"", "."}] or [""]
 
 
@@ -225,17 +229,18 @@ _LOOKED_AT_BYTES = 8000
 
 @dataclass(frozen=True, slots=True)
 class ChangeLimits:
-    """Says why a whole change is too large, or None.
+    """Decides whether a whole change is too large.
 
-    Lines are those that one version has more often than the other, wherever they are. That takes linear
-    time and is never more than what `git diff` counts: lines that only moved inside their file count
-    nothing. Bytes are those of these lines; of binary files, and of files that were too large to be read,
-    they are all bytes of both versions.
+    A line counts if one version has it more often than the other, wherever it is: moved lines do not count.
+    The count
+    takes linear time and never exceeds that of `git diff`. Bytes are those of these lines; for binary files,
+    and for files
+    too large to be read, they are all bytes of both versions.
 
     Attributes:
-        files: changed paths at most; a renamed file is two.
-        lines: added and removed lines at most.
-        bytes: added and removed bytes at most.
+        files: most changed paths; a rename is two.
+        lines: most added and removed lines.
+        bytes: most added and removed bytes.
     """
 
     files: int
@@ -243,7 +248,7 @@ class ChangeLimits:
     bytes: int
 
     def __call__(self, changes: Sequence[FileChange]) -> str | None:
-        """One line for a person: what is too much, how much it is, and the flag that allows more."""
+        """Return one line that says what is too large, its size, and the flag that allows more; None if nothing is."""
         measured = [_measure(change) for change in changes]
         found = (
             (len(changes), self.files, "changed files", "--max-files"),
@@ -259,7 +264,7 @@ class ChangeLimits:
 
 
 def _measure(change: FileChange) -> tuple[int, int]:
-    """Lines and bytes that differ."""
+    """Count the lines and bytes that differ."""
     versions = [version for version in (change.old, change.new) if version is not None]
     if len(versions) > 1 and _same(versions[0], versions[1]):
         return 0, 0
@@ -299,7 +304,7 @@ _HEADER = re.compile(
 # How programs write one text in two: "abc" + "def", also over a line's end.
 _GLUE = re.compile(r"[\"'][ \t]{0,8}[+.,&\\]?[ \t]{0,8}(?:\r?\n)?[ \t]{0,80}[+.&]?[ \t]{0,8}[rbfu]?[\"']")
 _LONGEST_ITEM_CHARS = 31
-"""Of a text in a list that may be a part of a secret. A hash is longer, and a whole secret by itself is found."""
+"""Longest string in a list that may be a part of a secret. A hash is longer; a complete secret is found by itself."""
 
 
 class _UnreadableError(ValueError):
@@ -308,7 +313,7 @@ class _UnreadableError(ValueError):
 
 @dataclass(slots=True)
 class _File:
-    """What a change adds to a file: the lines of each hunk with their numbers."""
+    """The lines that a change adds to a file, by hunk, with their line numbers."""
 
     names: list[str]
     path: str = ""
@@ -317,12 +322,13 @@ class _File:
 
 
 def places_of_secrets(diff: str, holds_secret: Callable[[str], bool]) -> list[str]:
-    """Where a unified diff adds something that looks like a secret, as `path:line`, at most five.
+    """Return up to five places, as `path:line`, where a unified diff adds something that looks like a secret.
 
-    What a file held before does not count: the repository has it already. Lines that were added
-    to a file are also looked at together, because a key may take several, and texts that are
-    written in parts are put together. Names that a change gives to files count, too. A diff that
-    cannot be read is looked at as a whole.
+    What the file contained before does not count, because the repository has it already. The added lines of a
+    file are
+    also searched together, because a key may span several, and string parts that a program would join are
+    joined. Names
+    of new files are searched, too. A diff that cannot be parsed is searched as a whole.
     """
     places: list[str] = []
     try:
@@ -353,7 +359,7 @@ def _places_in(file: _File, holds_secret: Callable[[str], bool]) -> Iterator[str
 
 
 def _holds(text: str, holds_secret: Callable[[str], bool]) -> bool:
-    """Whether a text holds a secret as it is, as UTF-16, or in parts that a program would put together."""
+    """Return whether a text contains a secret as it is, as UTF-16, or in string parts that a program would join."""
     if holds_secret(text):
         return True
     plain = text.replace("\0", "")
@@ -362,7 +368,7 @@ def _holds(text: str, holds_secret: Callable[[str], bool]) -> bool:
 
 
 def _joined(glue: re.Match[str]) -> str:
-    """Remove the glue. Keep it after a long text with a comma, because a list of hashes is no secret."""
+    """Remove what separates two string parts, but keep it after a long part with a comma: a list of hashes."""
     if "," not in glue[0]:
         return ""
     before = glue.string[max(glue.start() - _LONGEST_ITEM_CHARS - 1, 0) : glue.start()]
@@ -370,10 +376,10 @@ def _joined(glue: re.Match[str]) -> str:
 
 
 def _files(diff: str) -> Iterator[_File]:  # noqa: C901  a line of a diff is one of these
-    """The files of a diff.
+    """Yield the files of a diff.
 
     Raises:
-        _UnreadableError: a line is none that git writes, or a hunk has too few lines.
+        _UnreadableError: git does not write such a line, or a hunk has too few lines.
     """
     lines = iter(diff.split("\n"))
     file: _File | None = None
@@ -408,7 +414,7 @@ def _path(name: str) -> str:
 
 
 def _added(lines: Iterator[str], hunk: re.Match[str]) -> list[tuple[int, str]]:
-    """The added lines of a hunk, counted as its head says: a line's text cannot end it."""
+    """Return the added lines of a hunk. The hunk's header gives their number, so no line can end it early."""
     old, new = (1 if count is None else int(count) for count in (hunk[1], hunk[3]))
     number = int(hunk[2])
     added = []

@@ -1,4 +1,4 @@
-"""What a person sees of a text: finds hidden characters by Unicode property, and says what they spell."""
+"""Finds invisible characters in a text by their Unicode properties, and decodes what they spell."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Something that a model would have seen and a person would not.
+    """A part of a text that a model would have read and a person would not have seen.
 
     Attributes:
-        offset: where it began, in characters of the original text.
-        kind: what it is in a few words: `tag characters`, `HTML comment`, `alt text`, ...
-        text: what the model would have read. What was spelled in tag characters or in variation
-            selectors is decoded; other characters are written as `<U+200B>`.
+        offset: its start, in characters of the original text.
+        kind: its kind in a few words: `tag characters`, `HTML comment`, `alt text`, ...
+        text: what the model would have read. Text spelled in tag characters or variation selectors is
+            decoded;
+            other characters are written as `<U+200B>`.
     """
 
     offset: int
@@ -31,7 +32,7 @@ class Removed:
     text: str
 
     def __str__(self) -> str:
-        """One line for a person, capped, without control characters."""
+        """Return one capped line for a person, without control characters."""
         shown = " ".join(self.text[: 2 * _SHOWN_CHARS].split())
         shown = "".join(char if char.isprintable() else escaped(char) for char in shown)
         if len(shown) > _SHOWN_CHARS or len(self.text) > 2 * _SHOWN_CHARS:
@@ -41,7 +42,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A part of a text, from `start` to before `end`, that gives way to `replacement`.
+    """A part of a text, from `start` to before `end`, that is replaced by `replacement`.
 
     Attributes:
         kind: see `Removed`.
@@ -56,7 +57,7 @@ class Cut:
 
 
 def apply_cuts(text: str, cuts: Iterable[Cut]) -> str:
-    """The text with each cut replaced. They are in order, and none is inside another."""
+    """Replace each cut in the text. The cuts have to be in order and must not overlap."""
     pieces: list[str] = []
     position = 0
     for cut in cuts:
@@ -66,7 +67,7 @@ def apply_cuts(text: str, cuts: Iterable[Cut]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Each character as its code point: `<U+200B>`."""
+    """Write each character as its code point: `<U+200B>`."""
     return "".join(f"<U+{ord(char):04X}>" for char in text)
 
 
@@ -78,7 +79,7 @@ _INVISIBLE = (
 )
 _MARK = r"[\p{M}--\p{Default_Ignorable_Code_Point}]"
 MOST_MARKS = 8
-"""On one letter. Tibetan and Hebrew need fewer; more paint over the lines around them."""
+"""Most combining marks on one letter. Tibetan and Hebrew need fewer; more cover the lines around them."""
 
 _EMOJI = r"[[\p{Extended_Pictographic}\p{Emoji}]--[0-9#*\p{Regional_Indicator}]]"
 _VIRAMA = r"\p{Canonical_Combining_Class=9}"
@@ -164,7 +165,10 @@ def _patterns() -> _Patterns:
 
 
 def may_hide(text: str) -> bool:
-    """Whether the text needs a closer look. Costs microseconds for ASCII, a tenth of a millisecond for 30 kB."""
+    """Return whether the text may contain invisible characters and has to be searched.
+
+    This takes microseconds for ASCII, and a tenth of a millisecond for 30 kB of other text.
+    """
     if text.isascii():
         return any(char in text for char in _ASCII_CONTROLS)
     rest = text
@@ -184,10 +188,11 @@ def _has_long_runs_of_marks(text: str) -> bool:
 
 
 def hidden_characters(text: str) -> list[Cut]:
-    """Find the characters that a person does not see, in order.
+    """Find the invisible characters, in order.
 
-    Kept are: emoji sequences, joiners where a script needs them, variants of ideographs, signs of
-    the Arabic and Syriac scripts that are format characters by category and yet visible.
+    Emoji sequences, joiners where a script needs them, variants of ideographs, and visible format characters
+    of the
+    Arabic and Syriac scripts are left out.
     """
     if not may_hide(text):
         return []
@@ -208,7 +213,7 @@ def hidden_characters(text: str) -> list[Cut]:
 
 
 def every_invisible(text: str) -> list[Cut]:
-    """Find every invisible character and every mark, also those that a script or an emoji needs."""
+    """Find every invisible character and every mark, including those that a script or an emoji needs."""
     patterns = _patterns()
     return [
         Cut(place, place + 1, "invisible character", escaped(char))
@@ -218,7 +223,7 @@ def every_invisible(text: str) -> list[Cut]:
 
 
 def _cut(text: str, start: int) -> Cut:
-    """The run of one kind that begins here."""
+    """Return the run of characters of one kind that begins here."""
     match = _patterns().kinds.match(text, start)
     if match is None or match.lastindex is None:
         return Cut(start, start + 1, "invisible character", escaped(text[start]))
@@ -231,7 +236,7 @@ def _cut(text: str, start: int) -> Cut:
 
 
 def _decoded_tags(run: str) -> str:
-    """Tag characters shadow ASCII: U+E0041 is A. https://www.unicode.org/charts/PDF/UE0000.pdf."""
+    """Decode tag characters, which mirror ASCII: U+E0041 is A. https://www.unicode.org/charts/PDF/UE0000.pdf."""
     letters = (chr(ord(char) - 0xE0000) for char in run)
     return "".join(
         letter if letter.isprintable() else escaped(char) for letter, char in zip(letters, run, strict=True)
@@ -239,7 +244,7 @@ def _decoded_tags(run: str) -> str:
 
 
 def _decoded_selectors(run: str) -> str:
-    """What the selectors spell if each is a byte: VS1 is 0, VS17 is 16, VS256 is 255."""
+    """Decode variation selectors as bytes: VS1 is 0, VS17 is 16, VS256 is 255."""
     places = [_SELECTORS.find(char) for char in run]
     if -1 in places:  # Mongolian selectors
         return escaped(run)
@@ -250,7 +255,7 @@ def _decoded_selectors(run: str) -> str:
 
 
 _JOINERS = frozenset("\u200c\u200d")
-"""`without_unseen` leaves them only where a script or an emoji needs them."""
+"""Characters that `without_unseen` keeps only where a script or an emoji needs them."""
 _LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # https://spec.commonmark.org/0.31.2/#entity-and-numeric-character-references; leading zeros are HTML's.
@@ -259,10 +264,11 @@ _MOST_ROUNDS = 8
 
 
 def visible_text(text: str) -> str:
-    """Decode every character reference and leave out what a person does not see. Line ends become line feeds.
+    """Decode all character references, remove invisible characters, and convert line ends to line feeds.
 
-    The result holds no character reference, so giving it back changes nothing. Text that is nested
-    deeper than any honest text (`&amp;amp;amp;...`) loses its ampersands instead.
+    The result contains no character reference, so a second call changes nothing. Text with references nested
+    deeper than
+    in honest text (`&amp;amp;amp;...`) loses its ampersands instead.
     """
     for _ in range(_MOST_ROUNDS):
         plain = without_unseen(_REFERENCE.sub(_decoded, text))
@@ -273,9 +279,9 @@ def visible_text(text: str) -> str:
 
 
 def without_unseen(text: str) -> str:
-    """Leave out control characters and everything else without a visible shape. Line ends become line feeds.
+    """Remove control and other invisible characters, and convert line ends to line feeds.
 
-    Character references stay: this is for code, where they stand for themselves.
+    Character references stay: in code they stand for themselves.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -298,7 +304,7 @@ def _decoded(match: re.Match[str]) -> str:
 
 
 def printable_text(text: str) -> str:
-    """Leave out every character that cannot be printed. Tabs and line feeds stay, references are not decoded."""
+    """Remove all characters that cannot be printed. Tabs, line feeds and character references stay."""
     text = without_unseen(text)
     if text.isascii():
         return text

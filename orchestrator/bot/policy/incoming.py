@@ -1,8 +1,10 @@
-"""What may come in: other people's words without what a person would not see, and a report of what that was.
+"""Removes from other people's text what a person would not see, and reports what was removed.
 
-Markup is split into what matters by `markup_page` and `markup_reader`; what goes is decided here. Of HTML there is a
-short list of tags and attributes that stay. A tag without attributes that GitHub drops, such as the one in
-`List<String>`, stays and is reported, and so does a link's address. Everything else goes.
+`markup_page` and `markup_reader` parse the markup; this module decides what is removed. A short list of HTML
+tags
+and attributes stays. A tag without attributes that GitHub drops, such as the one in `List<String>`, stays and
+is
+reported, and so does the address of a link. Everything else is removed.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Cleaned", "Removed", "clean_name", "clean_words", "show_hidden"]
 
 _MOST_ROUNDS = 6
-"""After a cut, the two sides may together hide something again. So often it is looked for."""
+"""Most searches of one text. After a cut, the text on its two sides may together hide something again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,10 @@ class Cleaned:
     """A text as a person sees it.
 
     Attributes:
-        text: what is left; the same object where nothing was hidden.
-        removed: what was taken out, or made visible, in the order of the original text.
-        kept: what a person does not see as it stands, and the model does: tags that have no effect, addresses of links.
+        text: the visible text; the same object if nothing was hidden.
+        removed: parts that were removed or made visible, in the order of the original text.
+        kept: parts that the model reads and a person does not see in this form: tags without effect,
+            addresses of links.
     """
 
     text: str
@@ -55,11 +58,13 @@ class Cleaned:
 
 
 def clean_words(text: str) -> Cleaned:
-    """What people wrote, without hidden characters and hidden markup.
+    """Remove hidden characters and hidden markup from a text that people wrote.
 
-    Markup is read as GitHub shows it: Markdown with HTML and mathematics. What it shows literally, such as
-    code, stays. Whatever else there is, is either taken out and in `removed`, or stays and is in `kept`.
-    What cannot be told visible is taken out. Cleaning the result again changes nothing.
+    The markup is parsed as GitHub does: Markdown with HTML and mathematics. What GitHub shows literally, such
+    as code,
+    stays. All other markup is either removed and listed in `removed`, or stays and is listed in `kept`. What
+    is not
+    certain to be visible is removed. Cleaning the result again changes nothing.
     """
     if not may_hide(text) and not may_hold_markup(text):
         return Cleaned(text)
@@ -74,17 +79,17 @@ def clean_words(text: str) -> Cleaned:
 
 
 def clean_name(text: str) -> Cleaned:
-    """A title, a file's name, a branch: without hidden characters, in one line."""
+    """Remove hidden characters and line breaks from a title, a file name or a branch name."""
     if not may_hide(text) and "\n" not in text and "\r" not in text and "\t" not in text:
         return Cleaned(text)
     return _cleaned(text, ((_hidden_in_name, every_invisible),))
 
 
 def show_hidden(text: str) -> Cleaned:
-    """What a file holds or a tool printed, with hidden characters written out: `<U+200B>`.
+    """Write out the hidden characters of a file or of a command's output: `<U+200B>`.
 
-    A run of tag characters or of variation selectors is written with what it spells:
-    `<hidden: "...">`. Markup stays: it can be seen.
+    A run of tag characters or variation selectors becomes what it spells: `<hidden: "...">`. Markup is
+    visible and stays.
     """
     if not may_hide(text):
         return Cleaned(text)
@@ -122,13 +127,13 @@ def _hidden_in_name(text: str) -> tuple[list[Cut], list[Cut]]:
 
 
 class _Places:
-    """Where the characters of a text were before the cuts that led to it."""
+    """Maps places in a text after cuts to places in the original text."""
 
     def __init__(self) -> None:
         self._rounds: list[tuple[list[int], list[int]]] = []
 
     def after(self, cuts: Sequence[Cut]) -> None:
-        """Take note of one round of cuts."""
+        """Add one round of cuts."""
         now, before = [0], [0]
         for cut in cuts:
             place = now[-1] + cut.start - before[-1]
@@ -140,7 +145,7 @@ class _Places:
         self._rounds.append((now, before))
 
     def original(self, place: int) -> int:
-        """The place in the original text of the character that is at this place now."""
+        """Return the place in the original text of the character that is now at this place."""
         for now, before in reversed(self._rounds):
             index = bisect_right(now, place) - 1
             place = before[index] + place - now[index]
@@ -148,7 +153,10 @@ class _Places:
 
 
 def _cleaned(text: str, searches: Sequence[tuple[_Search, Callable[[str], list[Cut]]]]) -> Cleaned:
-    """Cut until nothing more is found. Each search comes with a second one, which cuts everything that it could find."""
+    """Apply the searches and cut until they find nothing more.
+
+    Each search comes with a fallback that cuts everything it could ever find.
+    """
     places = _Places()
     removed: list[Removed] = []
     kept: dict[int, Removed] = {}
@@ -186,7 +194,7 @@ _TRACES = {
     "|": ("-",),
     "$": ("$",),
 }
-"""Beginnings of markup, each with one character that is quick to look for."""
+"""Beginnings of markup, each with one character that is fast to search for."""
 
 # GitHub shows what is in these.
 _SHOWN_TAGS = frozenset(
@@ -214,7 +222,7 @@ _VOID_TAGS = frozenset(
 _RAW_TAGS = frozenset({"script", "style", "xmp", "plaintext"})
 _SMALLER_TAGS = frozenset({"small", "sub", "sup"})
 _MOST_SMALLER = 2
-"""Each makes letters a quarter smaller. With more of them the text cannot be read."""
+"""Most nested elements that make letters a quarter smaller. With more the text cannot be read."""
 _LONGEST_NAME = 30
 
 _ONE_ATTRIBUTE = re.compile(rf"\s*+(?=[^\s/>])(?P<whole>{ATTRIBUTE})")
@@ -237,16 +245,16 @@ _DEFINITION = re.compile(
 
 
 def may_hold_markup(text: str) -> bool:
-    """Whether the text needs a closer look."""
+    """Return whether the text may contain markup and has to be parsed."""
     return any(first in text and any(trace in text for trace in traces) for first, traces in _TRACES.items())
 
 
 def hidden_markup(text: str) -> tuple[list[Cut], list[Cut]]:
-    """What a model would see in a text and a person on GitHub would not, in order.
+    """Find the markup that a model would read and a person on GitHub would not see, in order.
 
     Returns:
-        What is to be taken out, and what else is not shown as it stands and yet may stay. The second is right
-        only for a text of which nothing is to be taken out.
+        The cuts, and what else is not shown in this form but may stay. The second list is complete only if
+        there are no cuts.
     """
     if not may_hold_markup(text):
         return [], []
@@ -256,7 +264,7 @@ def hidden_markup(text: str) -> tuple[list[Cut], list[Cut]]:
 
 
 def everything_marked_up(text: str) -> list[Cut]:
-    """Cut everything behind the first sign of markup. It is for a text in which each cut makes new markup."""
+    """Cut everything after the first sign of markup, for a text in which each cut creates new markup."""
     first = min((place for place in map(text.find, "<[&`~|$") if place >= 0), default=len(text))
     return [Cut(first, len(text), "nested markup", text[first:])] if first < len(text) else []
 
@@ -305,7 +313,7 @@ def _decide_tags(page: Page, tags: Sequence[Mark], cuts: list[Cut], shown: list[
 
 
 def _closing(page: Page, marks: Sequence[Mark], index: int) -> int:
-    """Where the element that opens here ends. Tags that do not match close nothing."""
+    """Return where the element that opens here ends. Tags that do not match close nothing."""
     inside = [marks[index].opens]
     for place in range(index + 1, len(marks)):
         mark = marks[place]
@@ -322,7 +330,7 @@ def _closing(page: Page, marks: Sequence[Mark], index: int) -> int:
 
 
 def _attributes(page: Page, mark: Mark) -> Iterator[tuple[re.Match[str], str, str]]:
-    """A tag's attributes as a browser reads them: where each is, its name, and its value."""
+    """Yield a tag's attributes as a browser reads them: place, name and value."""
     for found in _ONE_ATTRIBUTE.finditer(page.view, *mark.attributes):
         attribute = found["whole"]
         name, _, value = attribute.partition("=") if attribute[0] != "=" else (attribute, "", "")
@@ -333,7 +341,7 @@ def _attributes(page: Page, mark: Mark) -> Iterator[tuple[re.Match[str], str, st
 
 
 def _hides_content(page: Page, mark: Mark) -> bool:
-    """Whether the words inside of an element may not be on the page, in GitHub or another place that shows it."""
+    """Return whether the content of an element may be invisible on GitHub or another page that shows it."""
     if mark.opens in _UNSEEN_TAGS:
         return True
     for _, name, value in _attributes(page, mark):
@@ -351,7 +359,7 @@ def _hides_content(page: Page, mark: Mark) -> bool:
 
 
 def _decide_attributes(page: Page, mark: Mark, cuts: list[Cut], shown: list[Cut]) -> None:
-    """Of the attributes of a tag that is shown few stay: a reader sees nothing of them."""
+    """Cut most attributes of a visible tag, because a reader does not see them."""
     text, (start, end) = page.text, mark.attributes
     if mark.closes:
         if text[start:end].strip():
@@ -375,7 +383,7 @@ def _decide_attributes(page: Page, mark: Mark, cuts: list[Cut], shown: list[Cut]
 
 
 def _decide_definition(page: Page, mark: Mark, labels: set[str], cuts: list[Cut], shown: list[Cut]) -> None:
-    """A definition is not shown. It stays, without its title, where the reader sees its label."""
+    """Cut a link definition, which is not shown, unless its label is visible; then only its title is cut."""
     text, end = page.text, mark.end
     found = _DEFINITION.search(page.view, mark.start, end)
     if mark.label not in labels or found is None or address_kind(found["target"].strip("<>")) == "odd":
@@ -389,7 +397,7 @@ def _decide_definition(page: Page, mark: Mark, labels: set[str], cuts: list[Cut]
 
 
 def _without_overlaps(text: str, cuts: Sequence[Cut]) -> Iterator[Cut]:
-    """In order, and none inside another."""
+    """Yield the cuts in order, without those inside another."""
     position = 0
     for cut in sorted(cuts, key=lambda cut: (cut.start, -cut.end)):
         if cut.end <= position:

@@ -1,6 +1,6 @@
-"""Splits a text, block by block, as GitHub's Markdown does.
+"""Splits a text into blocks as GitHub's Markdown does.
 
-What is taken for code has to be code on every reading; everything else is looked at.
+A block counts as code only if every parser reads it as code; everything else is examined.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 LONGEST_MARKDOWN_CHARS = 70_000
-"""GitHub takes 65,536. In a longer text nothing counts as code."""
+"""GitHub accepts 65,536 characters. In a longer text nothing counts as code."""
 
 _DRAWN = frozenset({"geojson", "math", "mermaid", "stl", "topojson"})
-"""Code that GitHub shows as a picture, without its comments and properties. Source:
-https://docs.github.com/en/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams"""
+"""Languages of code that GitHub shows as a diagram, without its comments and properties. Source:
+https://docs.github.com/en/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams
+"""
 
 ESCAPED = r"\\[!-/:-@\[-`{-~]"
-"""A sign that means nothing but itself. https://spec.commonmark.org/0.31.2/#backslash-escapes"""
+"""An escaped character. https://spec.commonmark.org/0.31.2/#backslash-escapes"""
 DEEPEST_PARENTHESES = 32
-"""More of them, one in another, are not followed in an address."""
+"""Deepest nesting of parentheses that is followed in an address."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9-]*+"
 # https://spec.commonmark.org/0.31.2/#raw-html. Repeats are possessive, or end where no second try can run on.
@@ -53,7 +54,7 @@ _MODES |= {"inline": "words", "table_open": "words"}
 
 @dataclass(frozen=True, slots=True)
 class MarkupBlock:
-    """A part of the text.
+    """A block of the text.
 
     `mode` is `code`, `definition`, `doubtful`, `drawn`, `footnote`, `html`, `odd`, or `words`.
     """
@@ -66,16 +67,16 @@ class MarkupBlock:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A tag, a cut that is certain, or the use of a label that a reader sees.
+    """A tag, a certain cut, or the use of a label that a reader sees.
 
     Attributes:
-        opens: the name of the element that begins here.
-        closes: the name of the element that ends here.
-        attributes: where a tag's attributes begin and end.
-        kind: of a cut, or of what is shown.
-        is_shown: it stays in the text, although GitHub does not show it as it stands.
-        label: which is used.
-        in_table: of a tag.
+        opens: name of the element that begins here.
+        closes: name of the element that ends here.
+        attributes: start and end of a tag's attributes.
+        kind: kind of the cut, or of the shown part.
+        is_shown: whether it stays in the text although GitHub does not show it in this form.
+        label: the label in use.
+        in_table: whether a tag is in a table.
     """
 
     start: int
@@ -107,7 +108,7 @@ def _parser() -> MarkdownIt:
 
 
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001  the parser's signature
-    """The parser's rule for tables, but a line that underlines a heading begins none, as in GitHub's parser."""
+    """Apply the parser's rule for tables, except to a line that underlines a heading, as GitHub's parser does."""
     from markdown_it.rules_block.table import table
 
     below = start + 1
@@ -119,7 +120,7 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # no
 
 
 def _destination(string: str, start: int, maximum: int) -> _Result:
-    """Where a definition's address ends: like the parser's own, but parentheses in it may stay open, as in GitHub's."""
+    """Find the end of a definition's address. Unlike in the parser's own rule, parentheses may stay open, as on GitHub."""
     from markdown_it.common.utils import unescapeAll
     from markdown_it.helpers import parseLinkDestination
 
@@ -141,7 +142,7 @@ def _destination(string: str, start: int, maximum: int) -> _Result:
 
 
 def _html_rule() -> Callable[[StateBlock, int, int, bool], bool]:
-    """The parser's rule for blocks of HTML, with the tags and the blanks that GitHub's parser knows.
+    """Create the parser's rule for blocks of HTML, with the tags and blanks of GitHub's parser.
 
     https://github.com/github/cmark-gfm/blob/master/src/scanners.re
     """
@@ -157,7 +158,7 @@ def _html_rule() -> Callable[[StateBlock, int, int, bool], bool]:
 
 @functools.cache
 def _lazy_tag() -> re.Pattern[str]:
-    """A line that is a tag alone, of the kind that begins a block of HTML where no paragraph is."""
+    """Return the pattern of a line with only a tag that begins a block of HTML outside of paragraphs."""
     from markdown_it.common.html_blocks import block_names
 
     always = "|".join({*block_names, "source"} - {"search"})
@@ -166,7 +167,7 @@ def _lazy_tag() -> re.Pattern[str]:
 
 
 def is_drawn(info: str) -> bool:
-    """Whether a word that begins a fence names a picture, in any spelling that Markdown decodes."""
+    """Return whether the first word of a fence names a diagram, in any spelling that Markdown decodes."""
     from markdown_it.common.utils import unescapeAll
 
     first = unescapeAll(info).lower().split(maxsplit=1)[:1]
@@ -212,7 +213,7 @@ class Page:
         return "".join(lines)
 
     def _leaves(self, tokens: Sequence[Token]) -> Iterator[tuple[Token, int, int, int]]:
-        """Blocks that hold no others: each with where it begins and ends, and where what it is in ends."""
+        """Yield the innermost blocks, each with its start, its end, and the end of its container."""
         position = container_end = 0
         for token in tokens:
             if token.map is None:
@@ -225,7 +226,7 @@ class Page:
                 position = end
 
     def _with_gaps(self, tokens: Sequence[Token]) -> Iterator[MarkupBlock]:
-        """Blocks that cover the text. What the parser says nothing about is read as HTML."""
+        """Yield blocks that cover the whole text. Parts that the parser does not report are read as HTML."""
         position = doubt_end = 0
         mode_before = ""
         for token, start, end, container_end in self._leaves(tokens):
@@ -252,10 +253,11 @@ class Page:
             yield MarkupBlock(position, len(self.text), "html")
 
     def _doubt_end(self, start: int, end: int, container_end: int) -> int:
-        """Up to where nothing is sure to be code.
+        """Return the place up to which no block is certain to be code.
 
-        GitHub begins a block of HTML in a line that a table, or lazily a list or a quote, goes on with; other
-        parsers do not. What began there may end far below.
+        GitHub begins a block of HTML in a line that continues a table, or lazily a list or a quote; other
+        parsers do not.
+        Such a block may end far below.
         """
         if not _lazy_tag().search(self.view, start, end):
             return 0
@@ -264,7 +266,7 @@ class Page:
         return len(self.text) if _LONG_BLOCK.search(self.view, start, least) else least
 
     def _with_footnotes(self, blocks: Sequence[MarkupBlock]) -> Iterator[MarkupBlock]:
-        """Footnotes are a part of GitHub's Markdown only. They go on over lines that are blank or indented."""
+        """Yield the blocks, with footnotes, which only GitHub's Markdown has. They continue over blank or indented lines."""
         view, in_footnote = self.view, False
         for block in blocks:
             first = block.start

@@ -1,4 +1,4 @@
-"""Read the blocks of a text once and record what matters in them: tags, comments, links, images, mathematics."""
+"""Reads the blocks of a text once and records their tags, comments, links, images and mathematics."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ _LABEL = re.compile(r"\[((?>(?:[^\[\]\\]|\\.){0,999}))\]", re.DOTALL)
 _LONGEST_LABEL_CHARS = 999  # https://spec.commonmark.org/0.31.2/#link-label
 _LONGEST_NUMBER = 3
 PLAIN_ALT = frozenset({"", "image"})
-"""What GitHub writes as the text of an image that is dropped into a text."""
+"""Alternative texts that GitHub itself writes for an image that is dropped into a text."""
 _LONGEST_PLAIN_ALT = max(map(len, PLAIN_ALT))
 
 
 @dataclass(slots=True)
 class _Brackets:
-    """Opening brackets that wait, each with whether it is an image's; the first `inactive` begin no link."""
+    """The open brackets, each with whether it begins an image. The first `inactive` ones begin no link."""
 
     waiting: list[tuple[int, bool]]
     inactive: int = 0
@@ -103,7 +103,7 @@ def address_kind(address: str) -> Literal["plain", "upload", "odd"]:
 
 
 class MarkupReader:
-    """Read a page once from start to end and record its marks."""
+    """Reads a page once from start to end and records its marks."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -115,7 +115,7 @@ class MarkupReader:
         self._dollars: list[tuple[int, int]] = []
 
     def marks(self) -> list[Mark]:
-        """Return the marks, in the order in which each was complete."""
+        """Return the marks, in the order in which each was completed."""
         for block in self._page.blocks:
             self._position = max(self._position, block.start)
             if self._position >= block.end:
@@ -150,14 +150,14 @@ class MarkupReader:
                     self._read_fence(block.start)
 
     def _find(self, needle: str, start: int) -> int:
-        """Like `str.find`, for starts that only grow: no part of the text is searched twice."""
+        """Find text like `str.find`, for starts that only increase, so that no part is searched twice."""
         found = self._found.get(needle, -2)
         if found != -1 and found < start:
             found = self._found[needle] = self._view.find(needle, start)
         return found
 
     def _read_fences(self, block: MarkupBlock) -> None:
-        """Fences that may begin in a block, each of which may go on to its end."""
+        """Read the fences that may begin in a block, each of which may continue to its end."""
         for line in _LINE.finditer(self._view, block.start, block.end):
             fence = _FENCE.search(line[0])
             if fence and is_drawn(fence["info"]):
@@ -167,7 +167,7 @@ class MarkupReader:
         self._position = block.start
 
     def _read_fence(self, start: int) -> None:
-        """A reader sees nothing of a fence's first line. Its first word names the language."""
+        """Read the first line of a fence, which a reader does not see. Its first word names the language."""
         line = _LINE.match(self._view, start)
         if line is None or not (fence := _FENCE.search(line[0])):
             return
@@ -176,7 +176,7 @@ class MarkupReader:
             self._cut(start + fence.start(first), start + fence.end(first), "info string")
 
     def _read_footnote(self, end: int) -> None:
-        """Nothing of it is shown in its place. Where it ends is doubtful, so what begins in it may go on behind it."""
+        """Read a footnote. It is not shown in its place, and its end is uncertain, so marks in it may continue behind it."""
         first, known = self._position, len(self._marks)
         while (start := self._view.find("<", self._position, end)) >= 0:
             self._position = start
@@ -187,7 +187,7 @@ class MarkupReader:
             self._cut(first, end, "footnote")
 
     def _read_html(self, end: int) -> None:
-        """Read a block of HTML. Browsers decide what is in it, and what is not closed in it swallows the rest."""
+        """Read a block of HTML as browsers do: an element that is not closed in it contains the rest of the text."""
         view = self._view
         brackets = _Brackets([])
         while match := _HTML_START.search(view, self._position, end):
@@ -216,7 +216,7 @@ class MarkupReader:
             self._position += 1
 
     def _after(self, needle: str, start: int, end: int) -> int:
-        """The place behind the needle, or the end of the text where this block does not have it."""
+        """Return the place after the needle, or the end of the text if this block does not contain it."""
         found = self._find(needle, start)
         return found + len(needle) if 0 <= found < end else len(self._view)
 
@@ -242,7 +242,7 @@ class MarkupReader:
             self._cut(*reference.span(), "character reference")
 
     def _read_declaration(self, end: int, *, raw: bool) -> None:
-        """Read comments, and what browsers take for comments."""
+        """Read a comment, or what browsers treat as a comment."""
         view, start = self._view, self._position
         if view.startswith("<!--", start):
             close, odd_close = (self._find(needle, start + 4) for needle in ("-->", "--!>"))
@@ -300,7 +300,7 @@ class MarkupReader:
                     self._read_angle(end)
 
     def _cut_excess_cells(self, start: int, end: int) -> bool:
-        """Whether it is a table. A row's cells beyond the columns of the table are not shown."""
+        """Cut the cells of a row beyond the columns of its table, which are not shown. Return whether it is a table."""
         rule = _TABLE_RULE.search(self._view, start, end)
         if rule is None:
             return False
@@ -331,15 +331,16 @@ class MarkupReader:
             self._cut(start, self._position, "mathematics")
 
     def _read_dollar(self, start: int) -> None:
-        """A dollar sign, escaped or not: GitHub looks for mathematics after Markdown is done with escapes."""
+        """Read a dollar sign, escaped or not: GitHub looks for mathematics after Markdown has handled escapes."""
         self._position = self._view.index("$", start) + 1
         self._dollars.append((start, self._position))
 
     def _cut_mathematics(self) -> None:
-        """Cut what is between two dollar signs of a block, unless all of it is seen whether or not it is mathematics.
+        """Cut the text between two dollar signs of a block, unless all of it is visible as text and as mathematics.
 
-        Of where GitHub begins and ends mathematics it is taken for granted only that one dollar begins none before
-        a blank or behind a letter, and ends none behind a blank or before a letter; letters include digits.
+        GitHub's rules are not documented. Only this is assumed: one dollar sign begins no mathematics before
+        a blank or
+        after a letter, and ends none after a blank or before a letter; digits count as letters.
         https://github.com/github/markup/issues/1742
         """
         view, dollars, self._dollars = self._view, self._dollars, []
@@ -385,7 +386,10 @@ class MarkupReader:
         self._position = max(self._position, end)
 
     def _read_bracket(self, brackets: _Brackets) -> None:
-        """https://spec.commonmark.org/0.31.2/#an-algorithm-for-parsing-nested-emphasis-and-links."""
+        """Read a bracket.
+
+        https://spec.commonmark.org/0.31.2/#an-algorithm-for-parsing-nested-emphasis-and-links
+        """
         view, place, waiting = self._view, self._position, brackets.waiting
         self._position += 1
         if view[place] == "[":
@@ -398,7 +402,7 @@ class MarkupReader:
                 brackets.inactive = len(waiting)  # no link is inside another
 
     def _read_link(self, opener: int, close: int, *, image: bool) -> bool:
-        """What follows a closing bracket: an address with a title, or a label. Says whether it is a link."""
+        """Read what follows a closing bracket: an address with a title, or a label. Return whether it is a link."""
         view, after = self._view, close + 1
         if view.startswith("(", after):
             # Images may be nested deeply: of their insides only what may be plain is copied.
@@ -428,7 +432,7 @@ class MarkupReader:
         return True
 
     def _read_address(self, opener: int, close: int, *, image: bool) -> bool:
-        """`(address "title")`, if it is that: see https://spec.commonmark.org/0.31.2/#inline-link."""
+        """Read `(address "title")` and return whether it is one: https://spec.commonmark.org/0.31.2/#inline-link."""
         view = self._view
         start, end = self._target(close + 2)
         tail = _TITLE_AND_END.match(view, end)
@@ -448,7 +452,7 @@ class MarkupReader:
         return True
 
     def _target(self, place: int) -> tuple[int, int]:
-        """Where an address begins and ends. Its parentheses are in pairs, as deep as GitHub's parser follows."""
+        """Return the start and end of an address. Parentheses are paired to the depth that GitHub's parser follows."""
         view = self._view
         start = end = _BLANKS.match(view, place).end()  # type: ignore[union-attr]
         if pointed := _POINTED.match(view, start):
@@ -481,7 +485,7 @@ def _is_within(spans: Sequence[tuple[int, int]], place: int) -> bool:
 
 
 def _is_number(label: str) -> bool:
-    """Whether the label is too short to say anything."""
+    """Return whether the label is too short to carry a message."""
     return label.isascii() and label.isdigit() and len(label) <= _LONGEST_NUMBER
 
 
@@ -493,6 +497,6 @@ def normalised(label: str) -> str:
 
 
 def _is_escaped(view: str, place: int) -> bool:
-    """Whether an odd number of backslashes stands before this place. Few do."""
+    """Return whether an odd number of backslashes stands before this place."""
     before = view[max(0, place - 64) : place]
     return (len(before) - len(before.rstrip("\\"))) % 2 == 1

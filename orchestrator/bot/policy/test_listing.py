@@ -1,4 +1,4 @@
-"""Lists what a change does to tests as far as its text shows it. Nothing is run, and nothing is judged."""
+"""Lists what a change does to tests, judged by its text alone. It runs nothing."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ if TYPE_CHECKING:
     from orchestrator.core.changes import FileChange, FileVersion
 
 _MOST_BYTES = 4_000_000
-"""Of Python in one change; reading more takes seconds."""
+"""Most bytes of Python in one change. Reading more takes seconds."""
 _MOST_LINES = 50
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition: TypeAlias = _Function | ast.ClassDef
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What Python's parser raises for a file that it cannot read."""
+"""Exceptions of Python's parser for a file that it cannot parse."""
 
 _COLLECTED_FILE = re.compile(r"(?:test.*|.*_test)\.py", re.DOTALL)
-"""https://docs.pytest.org/en/stable/explanation/goodpractices.html#test-discovery, and unittest's `test*.py`."""
+"""Names of test files:
+https://docs.pytest.org/en/stable/explanation/goodpractices.html#test-discovery, and unittest's `test*.py`.
+"""
 _RUNNERS = frozenset({"pytest", "_pytest", "unittest", "nose", "nose2", "doctest"})
 _SHADOWS = _RUNNERS | {"sitecustomize", "usercustomize", "pluggy"}
-"""Modules that a test run imports by name; https://docs.python.org/3/library/site.html has two of them."""
+"""Modules that a test run imports by name; https://docs.python.org/3/library/site.html documents two of them."""
 _SKIP = re.compile(r"skip|xfail|expected_?failure", re.IGNORECASE)
 _SET_UP = re.compile(r"set_?up", re.IGNORECASE)
 _MOST_STEPS = 8
 _MOST_CHARACTERS = 100
-"""Of a dotted name: longer ones mean nothing here."""
+"""Longest dotted name. Longer ones match nothing here."""
 _MOST_REASONS = 20
-"""Of a file or class that are kept apart: each of its tests has all of them."""
+"""Most reasons of a file or class that are kept apart: each of its tests has all of them."""
 _REACHING = frozenset({
     "os._exit", "os.abort", "atexit.register", "sys.modules", "sys._getframe", "sys.settrace",
     "sys.setprofile", "inspect.stack", "inspect.currentframe", "inspect.getouterframes", "traceback.extract_stack",
     "traceback.walk_stack", "gc.get_objects", "gc.get_referrers",
 })  # fmt: skip
-"""What ends a process under its runner, runs after its tests, or finds out who called."""
+"""Calls that end a process under its runner, run after its tests, or find out who called."""
 
 _SCRIPT = re.compile(r"(?m)^[ \t]*(?:it|test|specify)(?:\.(?!skip\b|todo\b|fixme\b)\w+)*[ \t]*\(")
 _MARKED = re.compile(
@@ -56,19 +58,19 @@ _DECLARATIONS: Mapping[str, re.Pattern[str]] = {
     "php": re.compile(r"(?mi)\bfunction test\w*\(|[@\[]test\b|^[ \t]*(?:it|test)\("),
     "bats": re.compile(r"(?m)^[ \t]*@test\b"),
 }
-"""How a test is declared, by the ending of the file's name."""
+"""Patterns of test declarations, by file extension."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceNote:
-    """A note about one place of a change. `line` counts from 1; it is 0 where the file has no such line now."""
+    """A note about one place of a change. `line` counts from 1; it is 0 if the file has no such line any more."""
 
     path: str
     line: int
     what: str
 
     def __str__(self) -> str:
-        """`path:line: what`."""
+        """Return `path:line: what`."""
         return f"{self.path}:{self.line}: {self.what}" if self.line else f"{self.path}: {self.what}"
 
 
@@ -77,10 +79,10 @@ class ChangedTests:
     """A test file that changed.
 
     Attributes:
-        added: lines that the file has more often now; lines that only moved count nothing.
-        removed: lines that it had more often before.
-        before: how many tests were declared in it; None for a language that is not known here.
-        after: how many are.
+        added: number of lines that the file contains more often than before; moved lines do not count.
+        removed: number of lines that it contained more often before.
+        before: number of tests that it declared before; None for a language that is not supported.
+        after: number of tests that it declares now.
     """
 
     path: str
@@ -90,21 +92,21 @@ class ChangedTests:
     after: int | None = None
 
     def __str__(self) -> str:
-        """In one line."""
+        """Return a line of text."""
         counted = "" if self.before is None else f"; tests declared: {self.before} before, {self.after} now"
         return f"{self.path}: changed by +{self.added} -{self.removed} lines{counted}"
 
 
 @dataclass(frozen=True, slots=True)
 class TestListing:
-    """What a change does to tests.
+    """The effect of a change on tests.
 
     Attributes:
-        vanished: test functions of Python that are nowhere any more, under no name.
-        skipped: test functions of Python with a reason to be skipped that they did not have.
-        reaching: where code outside of tests names a test runner, can end it or find out who called, or
-            is equal to everything: after that, a test run may say what is not so.
-        unreadable: files that cannot be read, so that nothing is said of them.
+        vanished: Python test functions that no longer exist under any name.
+        skipped: Python test functions with a new reason to be skipped.
+        reaching: places where code outside of tests names a test runner, can end it, can find its caller, or
+            compares equal to everything. Results of a test run are then not reliable.
+        unreadable: files that cannot be parsed, so that nothing is known about them.
         files: test files that changed.
     """
 
@@ -117,9 +119,9 @@ class TestListing:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Tests that do not run any more as far as the text shows it.
+        """The tests that no longer run, as far as the text shows.
 
-        Of other languages than Python the files with fewer, where there are fewer in all.
+        For languages other than Python these are the files with fewer tests, if there are fewer in all.
         """
         counted = [one for one in self.files if not one.path.lower().endswith(".py")]
         fell = sum(one.after or 0 for one in counted) < sum(one.before or 0 for one in counted)
@@ -128,14 +130,16 @@ class TestListing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should look at: lost tests, reaching code, unreadable files."""
+        """The notes for a person: lost tests, code that reaches for the test runner, unparsable files."""
         return (*self.lost, *map(str, (*self.reaching, *self.unreadable)))
 
     def lines(self, *, beside_runs: bool = False) -> list[str]:
-        """A line each, at most 50; the last one says how many more there are.
+        """Return the listing as at most 50 lines; the last one counts the rest.
 
         Args:
-            beside_runs: the tests were run, which tells more of them: only code and what cannot be read.
+            beside_runs: whether test results are shown as well, which say more about lost tests. Then only
+                reaching code and
+                unparsable files are listed.
         """
         code = map(str, (*self.reaching, *self.unreadable))
         said = list(code if beside_runs else dict.fromkeys((*self.notes, *map(str, self.files))))
@@ -145,12 +149,12 @@ class TestListing:
 
 
 def list_tests(changes: Sequence[FileChange]) -> TestListing:
-    """Read a change by its syntax: Python by its tree, other languages by how tests are declared there.
+    """List the effect of a change on tests: Python by its syntax tree, other languages by their test declarations.
 
-    Time is linear in the size of the files. A test file that is too large or no Python is unreadable.
+    Time is linear in the size of the files. A test file that is too large, or invalid Python, is unreadable.
 
     Args:
-        changes: every file that a pull request changes.
+        changes: all files that a pull request changes.
     """
     found = _Found()
     left = _MOST_BYTES
@@ -173,19 +177,19 @@ def list_tests(changes: Sequence[FileChange]) -> TestListing:
 
 
 def _content(version: FileVersion | None) -> bytes | None:
-    """The content of a file: empty for a link or a submodule, None for a file that was too large."""
+    """Return the content of a file: empty for a link or a submodule, None for a file that is too large."""
     if version is None or version.mode in {LINK_MODE, SUBMODULE_MODE}:
         return b""
     return version.content
 
 
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
-"""A test function's file, and its classes' names and its own."""
+"""The file of a test function, and the names of its classes and its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A test function: where it is, its text without its name and marks, and why it may be skipped."""
+    """A test function: its place, its text without name and decorators, and reasons why it may be skipped."""
 
     path: str
     names: tuple[str, ...]
@@ -194,14 +198,14 @@ class _Test:
     skips: frozenset[str]
 
     def place(self, line: int, what: str) -> PlaceNote:
-        """A note about this test."""
+        """Create a note about this test."""
         name = ".".join(part[:_MOST_CHARACTERS] for part in self.names)
         return PlaceNote(self.path, line, f"{name} {what}")
 
 
 @dataclass(slots=True)
 class _Found:
-    """What the files of one change show."""
+    """Findings about the files of one change."""
 
     before: dict[_Key, _Test] = field(default_factory=dict)
     after: dict[_Key, _Test] = field(default_factory=dict)
@@ -210,7 +214,7 @@ class _Found:
     files: list[ChangedTests] = field(default_factory=list)
 
     def python(self, path: str, old: bytes, new: bytes) -> None:
-        """A file of Python."""
+        """Add a Python file."""
         try:
             if is_test_path(path):
                 was, now = _functions(path, old), _functions(path, new)
@@ -225,7 +229,7 @@ class _Found:
                 self.files.append(ChangedTests(path, *_lines(old, new)))
 
     def declared(self, path: str, suffix: str, old: bytes, new: bytes) -> None:
-        """A file of another language. Rust's tests stand beside the code."""
+        """Add a file of another language. In Rust the tests are next to the code."""
         pattern = _DECLARATIONS.get(suffix)
         before = after = None
         if pattern is not None:
@@ -234,7 +238,7 @@ class _Found:
             self.files.append(ChangedTests(path, *_lines(old, new), before, after))
 
     def listing(self) -> TestListing:
-        """Names before and after, compared. A function with the same text elsewhere has moved."""
+        """Compare the tests before and after. A function with the same text elsewhere has moved."""
         moved: dict[bytes, list[_Test]] = defaultdict(list)
         for key, one in self.after.items():
             if key not in self.before:
@@ -253,17 +257,17 @@ class _Found:
 
 
 def _lines(old: bytes, new: bytes) -> tuple[int, int]:
-    """Lines that are there more often, and less often."""
+    """Count the lines that occur more often now, and those that occur less often."""
     before, after = (Counter(text.splitlines()) for text in (old, new))
     return (after - before).total(), (before - after).total()
 
 
 @dataclass(frozen=True, slots=True)
 class PythonTest:
-    """A test function of a file of Python.
+    """A test function in a Python file.
 
     Attributes:
-        classes: those that it is in, the outermost first.
+        classes: the classes that contain it, the outermost first.
     """
 
     node: _Function
@@ -271,14 +275,14 @@ class PythonTest:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its classes' names and its own."""
+        """The names of its classes, and its own."""
         return (*(one.name for one in self.classes), self.node.name)
 
 
 def python_tests(tree: ast.Module) -> Iterator[PythonTest]:
-    """The test functions that pytest or unittest collects from a file by their own rules.
+    """Yield the test functions that pytest or unittest would collect from a file by their own rules.
 
-    A name stands for what it is bound to last; what is only there for type checkers or programs is left out.
+    The last binding of a name counts. Code only for type checkers or scripts is left out.
     """
     todo: list[tuple[tuple[ast.ClassDef, ...], Sequence[ast.stmt]]] = [((), tree.body)]
     while todo:
@@ -293,10 +297,10 @@ def python_tests(tree: ast.Module) -> Iterator[PythonTest]:
 
 
 def _functions(path: str, source: bytes) -> list[_Test]:
-    """The test functions of a file, with why each may be skipped.
+    """Return the test functions of a file, with the reasons why each may be skipped.
 
     Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: it is no Python, or nested too deeply.
+        SyntaxError, ValueError, RecursionError, MemoryError: the file is not Python, or nested too deeply.
     """
     tree = without_warnings(lambda: ast.parse(source))
     if not _COLLECTED_FILE.fullmatch(path.rpartition("/")[2]):
@@ -325,7 +329,7 @@ def _functions(path: str, source: bytes) -> list[_Test]:
 
 
 def _last_bound(body: Sequence[ast.stmt]) -> dict[str, _Definition]:
-    """The function or class that each name means at the end of a file or class."""
+    """Return the function or class that each name refers to at the end of a file or class."""
     last: dict[str, _Definition] = {}
     for node in _statements(body):
         match node:
@@ -338,7 +342,7 @@ def _last_bound(body: Sequence[ast.stmt]) -> dict[str, _Definition]:
 
 
 def _bound(node: ast.stmt) -> list[str]:
-    """The names that an assignment or a deletion binds anew."""
+    """Return the names that an assignment or a deletion rebinds."""
     if not isinstance(node, ast.Delete | ast.Assign | ast.AnnAssign | ast.AugAssign):
         return []
     targets = node.targets if isinstance(node, ast.Delete | ast.Assign) else [node.target]
@@ -346,7 +350,7 @@ def _bound(node: ast.stmt) -> list[str]:
 
 
 def _reasons(body: Sequence[ast.stmt], names: _Names) -> frozenset[str]:
-    """Why all of a file or class may be skipped."""
+    """Return the reasons why all tests of a file or class may be skipped."""
     reasons: set[str] = set()
     for node in _statements(body):
         match node:
@@ -363,7 +367,7 @@ def _reasons(body: Sequence[ast.stmt], names: _Names) -> frozenset[str]:
 
 
 def _reasons_of(node: ast.stmt, bound: Sequence[str], names: _Names) -> frozenset[str]:
-    """Why a file or class may be skipped by an assignment. A mark that only gets a name skips nothing."""
+    """Return the reasons to skip a file or class that an assignment adds. Naming a mark adds none."""
     value = getattr(node, "value", None)
     if "pytestmark" in bound:
         return names.marks(node)
@@ -375,7 +379,7 @@ def _reasons_of(node: ast.stmt, bound: Sequence[str], names: _Names) -> frozense
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements in order, those of blocks included, but not of functions and classes."""
+    """Yield statements in order, including those in blocks, but not those in functions and classes."""
     todo = list(reversed(body))
     while todo:
         node = todo.pop()
@@ -392,7 +396,7 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _is_not_run(test: ast.expr) -> bool:
-    """Whether an `if` at the level of a file is one for type checkers, for programs, or for nobody."""
+    """Return whether an `if` at file level is only for type checkers or scripts, or is never true."""
     match test:
         case ast.Constant(value=value):
             return not value
@@ -405,7 +409,7 @@ def _is_not_run(test: ast.expr) -> bool:
 
 
 def _body(node: _Function, rows: Sequence[bytes]) -> bytes:
-    """A function's text below its head, without indentation and empty lines."""
+    """Return the text of a function below its head, without indentation and empty lines."""
     first = node.body[0]
     start = min([first.lineno, *(one.lineno for one in getattr(first, "decorator_list", ()))])
     head = rows[start - 1 : start]
@@ -415,7 +419,7 @@ def _body(node: _Function, rows: Sequence[bytes]) -> bytes:
 
 
 def _shape(node: ast.AST) -> str:
-    """An expression for comparison: its names, operators and values, without the reasons that people reword."""
+    """Return an expression for comparison: names, operators and values, without reason texts that people reword."""
     parts: list[str] = []
     todo: list[ast.AST] = [node]
     while todo:
@@ -439,7 +443,7 @@ def _shape(node: ast.AST) -> str:
 
 
 class _Names:
-    """What names of a file mean: imports, and other names for what they brought."""
+    """Resolves the names in a file: imports, and other names assigned to what they import."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._known: dict[str, str] = {}
@@ -456,7 +460,7 @@ class _Names:
                 self._known[node.targets[0].id] = self.of(node.value)
 
     def of(self, node: ast.AST) -> str:
-        """The dotted name of what an expression calls or names, written out; empty for a long one."""
+        """Return the full dotted name that an expression calls or refers to; empty for a long one."""
         parts: list[str] = []
         for _ in range(_MOST_STEPS):
             match node:
@@ -474,7 +478,7 @@ class _Names:
         return name if len(name) <= _MOST_CHARACTERS else ""
 
     def marks(self, node: ast.AST) -> frozenset[str]:
-        """The shape of a mark, if anything in it has a name that says that tests are skipped."""
+        """Return the shape of a mark if a name in it says that tests are skipped."""
         skips = any(
             _SKIP.search(self.of(one).rpartition(".")[2])
             for one in ast.walk(node)
@@ -483,11 +487,11 @@ class _Names:
         return frozenset({_shape(node)}) if skips else frozenset()
 
     def marks_of(self, node: _Definition) -> frozenset[str]:
-        """The marks above a function or class that say that tests are skipped."""
+        """Return the decorators of a function or class that skip tests."""
         return frozenset[str]().union(*map(self.marks, node.decorator_list))
 
     def skipping_calls(self, node: ast.AST) -> frozenset[str]:
-        """The shapes of calls and errors by which a function leaves a test as skipped."""
+        """Return the shapes of calls and exceptions by which a function skips a test."""
         found = set()
         for one in ast.walk(node):
             called = one.exc if isinstance(one, ast.Raise) else one if isinstance(one, ast.Call) else None
@@ -499,7 +503,7 @@ class _Names:
 
 
 def _newly_reaching(path: str, old: bytes, new: bytes) -> Iterator[PlaceNote]:
-    """What reaches for a test runner now and did not before. Raises like `_functions`."""
+    """Yield the places that now reach for a test runner and did not before. Raises like `_functions`."""
     known = Counter(what for _, what in _reaching(old))
     for line, what in _reaching(new):
         if known[what]:
@@ -537,7 +541,7 @@ def _is_runner(name: str) -> bool:
 
 
 def _is_equal_to_all(node: ast.ClassDef) -> bool:
-    """Whether `__eq__` of a class is always true, or `__ne__` always false."""
+    """Return whether `__eq__` of a class is always true, or `__ne__` always false."""
     for one in node.body:
         match one:
             case ast.FunctionDef(

@@ -1,8 +1,10 @@
-"""Makes a model's words harmless where they go out: they notify, command, close and load nothing.
+"""Makes a model's text harmless before it is published: it cannot notify, command, close or load anything.
 
-A title, a commit's message and a single line begin the same way: character references are decoded, what nobody sees
-is left out, and of the rest only printable characters stay. What remains is changed where a line could be read as
-something else than words: an address, a reference, a directive, a trailer. Markdown is rebuilt by `wording_markdown`.
+A title, a commit message and a single line start the same way: character references are decoded, invisible
+characters
+are removed, and only printable characters stay. The rest is changed where a line could be read as something
+other than
+words: an address, a reference, a directive, a trailer. `wording_markdown` rebuilds Markdown.
 """
 
 from __future__ import annotations
@@ -86,42 +88,42 @@ _CLOSING = re.compile(
 
 
 class Wording:
-    """Makes what goes to the forge harmless. Each method gives its own result back unchanged.
+    """Makes text for the forge harmless. Each method is idempotent.
 
     Args:
-        hosts: to which links and images may lead; `*.x` stands for what is below `x`.
+        hosts: allowed hosts of links and images; `*.x` stands for all subdomains of `x`.
     """
 
     def __init__(self, hosts: Iterable[str] = ("github.com",)) -> None:
         self._hosts = Hosts.of(hosts)
 
     def title(self, text: str) -> str:
-        """A title: one line of at most 200 characters. It becomes a commit's message where people squash."""
+        """Return a title: one line of at most 200 characters, which becomes a commit message if people squash."""
         line = _without_actions(plain_line(text, TITLE_CHARS))
         line = _HYPHENATED.sub(r"\1 - ", _SIGNS.sub("", line))
         return plain_line(_with_plain_start(line.strip()), TITLE_CHARS)
 
     def inline(self, text: str) -> str:
-        """One line of at most 300 characters, which follows words of the program in Markdown."""
+        """Return one line of at most 300 characters that can follow the program's own words in Markdown."""
         return in_markdown(text, INLINE_CHARS)
 
     def text(self, text: str, *, issue: int | None) -> str:
-        """Markdown of at most 40,000 characters; `issue` is the one that it may close."""
+        """Return Markdown of at most 40,000 characters. It can close no issue but `issue`."""
         return self._markdown(text, issue, is_quoted=False)
 
     def comment(self, text: str, *, issue: int | None) -> str:
-        """Markdown as `text` gives it, in one block quote: no line of it begins a line of a comment."""
+        """Return Markdown as `text` does, in one block quote, so that none of its lines begins a line of the comment."""
         return self._markdown(text, issue, is_quoted=True)
 
     def message(self, headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) -> str:
-        """A commit's message of about 20,000 characters at most, which is no Markdown.
+        """Return a commit message of about 20,000 characters at most, as plain text.
 
-        Git finds no trailer in it but those of `last`.
+        Git finds no trailers in it except those of `last`.
 
         Args:
-            headline: as `title` gives it.
-            paragraphs: other people's words, as Markdown.
-            last: what the program says itself, such as its trailers: it stays as it is and comes last.
+            headline: in the form that `title` returns.
+            paragraphs: other people's text, as Markdown.
+            last: the program's own text, such as its trailers; it is not changed and comes last.
         """
         texts = ("\n".join(_message_lines(_decoded_line(text))).strip() for text in paragraphs)
         words = "\n\n".join(_ALONE.sub("> ", text) for text in texts if text)
@@ -139,15 +141,15 @@ class Wording:
 
 
 def plain_line(text: str, most_chars: int) -> str:
-    """The text on one line of printable characters, cut with an ellipsis where it is longer."""
+    """Return the text as one line of printable characters, shortened with an ellipsis."""
     flat = " ".join(_decoded_line(text[: 8 * most_chars]).split())
     return flat if len(flat) <= most_chars else f"{flat[: most_chars - 1].rstrip()}…"
 
 
 def in_markdown(text: str, most_chars: int) -> str:
-    """One line that follows words of the program in Markdown. Nothing in it is markup, a link or a mention.
+    """Return one line that can follow the program's own words in Markdown, without markup, links or mentions.
 
-    Words of letters, digits and plain punctuation stay; every other one becomes code.
+    Words of letters, digits and plain punctuation stay; all others become code.
     """
     words: list[str] = []
     codes: list[str] = []
@@ -163,12 +165,12 @@ def in_markdown(text: str, most_chars: int) -> str:
 
 
 def _decoded_line(text: str) -> str:
-    """The text with references decoded, without what nobody sees, in printable characters of their usual form."""
+    """Decode references, remove invisible characters, and normalize the printable ones."""
     return unicodedata.normalize("NFC", printable_text(visible_text(text))).translate(_FOLDED)
 
 
 def _without_signals(text: str) -> str:
-    """The text without what programs that read commits and descriptions obey, or know their own texts by."""
+    """Remove directives of programs that read commits and descriptions, and markers of their own texts."""
 
     def apart(match: re.Match[str]) -> str:
         return f"({match[1]})" if _STOPPING.search(unicodedata.normalize("NFKC", match[1])) else match[0]
@@ -177,7 +179,7 @@ def _without_signals(text: str) -> str:
 
 
 def _without_closing(text: str, issue: int | None) -> str:
-    """The text in which no word closes an issue but `issue`."""
+    """Change the text so that no word closes an issue except `issue`."""
 
     def apart(match: re.Match[str]) -> str:
         slug = match["path"] or match["slug"] or ""
@@ -190,7 +192,7 @@ def _without_closing(text: str, issue: int | None) -> str:
 
 
 def _without_actions(line: str) -> str:
-    """Change everything in a line on which a forge, or a service that reads commits, would act."""
+    """Change everything in a line that a forge, or a service that reads commits, would act on."""
     line = _LINE_DIRECTIVE.sub(r"(\1)", _STARS.sub("**", line))
     line = _ISSUE_URL.sub(r"\g<path> no. \g<number>", line)
     line = _NUMBER.sub(lambda found: f"{found[1]} no. ".lstrip(), _GH.sub(r"\1 ", line))
@@ -201,7 +203,7 @@ def _without_actions(line: str) -> str:
 
 
 def _address(word: re.Match[str]) -> str:
-    """A word as it is, or as code where a forge would make a link of it."""
+    """Return a word unchanged, or as code if a forge would turn it into a link."""
     text = word[0].replace("`", "")
     if "://" not in text and "www." not in text.lower():
         return word[0]
@@ -211,7 +213,7 @@ def _address(word: re.Match[str]) -> str:
 
 
 def _with_plain_start(line: str) -> str:
-    """Make the first word code, unless it begins with a letter, a digit, an opening bracket or a quote."""
+    """Turn the first word into code, unless it begins with a letter, a digit, an opening bracket or a quote."""
     if not line or line[0].isalnum() or line[0] in _OPENERS or unicodedata.category(line[0]) == "So":
         return line
     first, blank, rest = line.partition(" ")
@@ -219,7 +221,7 @@ def _with_plain_start(line: str) -> str:
 
 
 def _message_lines(text: str) -> Iterator[str]:
-    """The lines of Markdown as plain text: code is indented, and nothing else begins with a sign or a token."""
+    """Yield the lines of Markdown as plain text: code is indented, and no other line begins with a sign or token."""
     fence = ""
     for quoted in text.split("\n"):
         line = _QUOTE.sub("", quoted)
@@ -236,7 +238,7 @@ def _message_lines(text: str) -> Iterator[str]:
 
 
 def _unescaped(line: str) -> str:
-    r"""A line of Markdown with `\_` as `_` outside of code."""
+    r"""Replace `\_` by `_` in a line of Markdown, outside of code."""
     parts = _TICKS.split(line)
     opened = ""
     for at, part in enumerate(parts):
@@ -273,7 +275,7 @@ def _message_line(line: str) -> str:
 
 
 def _without_separator(line: str, token: str, blanks: str, value: str) -> str:
-    """A line that git would take for a trailer, in which the colon separates nothing any more."""
+    """Change a line that git would read as a trailer so that its colon no longer separates anything."""
     if not value.strip():
         return token
     if blanks or value[0].isspace():

@@ -1,11 +1,14 @@
-"""Rebuilds a model's Markdown from the few forms that are allowed, and reads the result again.
+"""Rebuilds a model's Markdown from a few allowed forms, and parses the result again.
 
-The text is parsed as GitHub parses it, and written anew from what the parser found: paragraphs, headings, lists,
-block quotes, tables, code, emphasis and links to known hosts. All else is text, and in text every character that
-means something is escaped. What is written must be read as it was meant: written a second time it has to come out
-the same, with the same words. Where it does not, the text leaves as one block of code.
+The text is parsed as GitHub does, and written anew from what the parser found: paragraphs, headings, lists,
+block quotes,
+tables, code, emphasis and links to allowed hosts. Everything else is text, in which all special characters
+are escaped.
+The result must be parsed as it was meant: writing it a second time must give the same text with the same
+words. If it
+does not, the text is published as one block of code.
 
-Code is what the parser takes for code: a character reference in it stands for itself.
+Code is what the parser reads as code: a character reference in it stands for itself.
 """
 
 from __future__ import annotations
@@ -26,15 +29,15 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 BODY_CHARS = 40_000
-"""GitHub takes 65,536; a template and a footer need room."""
+"""GitHub accepts 65,536 characters; the template and the footer need room."""
 _CUT = f"(Cut here: the text was longer than {BODY_CHARS:,} characters.)"
 _DEEPEST = 20
-"""Levels of nested blocks. A list is two."""
+"""Deepest nesting of blocks. A list is two levels."""
 _MOST_READINGS = 4
 _LONG_BYTES = 100
-"""A paragraph of fewer bytes might be a command or a declaration: those that bots obey are short."""
+"""A shorter paragraph could be a command or a declaration: those that bots obey are short."""
 _REMEMBERED_CHARS = 40
-"""So much of the text before a piece is kept, to find a word like `closes` in front of a number."""
+"""Length of the kept text before a piece, which is searched for words such as `closes` before a number."""
 
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9.-]+)(?::(?:80|443))?(?:[/?#][^\s\\<>\"]*)?", re.IGNORECASE)
 _RELATIVE = re.compile(r"(?![/\\]{2})(?:[A-Za-z0-9._~%+,=@()-]*(?:[/?#][^\s\\<>\"]*)?)")
@@ -71,11 +74,11 @@ _LABEL = re.compile(r"^[^:<`\[*_~\\]{1,80}(?=:)")
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The hosts that may be linked to.
+    """The hosts that links may lead to.
 
     Attributes:
-        names: those themselves.
-        parents: those below which every host counts, each with a dot in front.
+        names: allowed hosts.
+        parents: domains whose subdomains are allowed, each with a leading dot.
     """
 
     names: frozenset[str]
@@ -83,13 +86,13 @@ class Hosts:
 
     @classmethod
     def of(cls, hosts: Iterable[str]) -> Hosts:
-        """Read a list of hosts, in which `*.x` means every host below `x`."""
+        """Parse a list of hosts, in which `*.x` means every subdomain of `x`."""
         listed = [host.strip().lower().rstrip(".") for host in hosts]
         names = frozenset(host for host in listed if host and "*" not in host)
         return cls(names, tuple(host[1:] for host in listed if re.fullmatch(r"\*(?:\.[a-z0-9-]+)+", host)))
 
     def allow(self, address: str) -> bool:
-        """Whether an address leads to one of these. User names, other ports and odd letters never do."""
+        """Return whether an address leads to an allowed host. User names, other ports and unusual letters are refused."""
         match = _ADDRESS.fullmatch(address)
         if match is None:
             return False
@@ -97,19 +100,20 @@ class Hosts:
         return host in self.names or any(host.endswith(parent) for parent in self.parents)
 
     def allow_target(self, target: str) -> bool:
-        """Whether a link's target leads to one of these, or stays within the repository."""
+        """Return whether a link's target leads to an allowed host or stays within the repository."""
         return self.allow(target) or _RELATIVE.fullmatch(target) is not None
 
 
 def harmless_markdown(text: str, hosts: Hosts, change: Callable[[str], str], *, is_quoted: bool) -> str:
-    """Rebuild the text from the forms that are allowed. A text that is too long is cut.
+    """Rebuild the text from the allowed forms, and cut it if it is too long.
 
     Args:
         text: Markdown.
-        hosts: where links may lead.
-        change: what is done to all that can be read, code too. It gets several pieces of a text with NUL between
-            them, and keeps those.
-        is_quoted: the whole text is one block quote.
+        hosts: allowed hosts of links.
+        change: applied to all readable text, including code. It receives several pieces separated by NUL, and
+            must
+            keep the separators.
+        is_quoted: whether the whole text becomes one block quote.
     """
 
     def rebuilt(text: str, note: str) -> tuple[str, str]:
@@ -147,7 +151,7 @@ def _short_enough(text: str, write: Callable[[str, str], tuple[str, str]]) -> tu
 
 
 class _UnreadableError(Exception):
-    """Blocks are nested deeper than anybody writes."""
+    """Blocks are nested too deeply."""
 
 
 def _refuse_depth(state: StateBlock, _start: int, _end: int, _silent: bool) -> bool:  # noqa: FBT001  the parser's call
@@ -171,9 +175,9 @@ class _Piece(NamedTuple):
 
     Attributes:
         kind: `text`, `code`, `url`, `mark` (one end of emphasis) or `link` (one end of a link).
-        text: what is read.
+        text: its readable text.
         mark: `_`, `**`, `~~`; a link's target.
-        opens: it is the first of two ends.
+        opens: whether it is the first of two ends.
     """
 
     kind: str
@@ -188,9 +192,9 @@ class _Block:
 
     Attributes:
         kind: `paragraph`, `heading`, `hr`, `fence`, `table`, `bullet_list`, `ordered_list`, `blockquote`, or
-            `set apart`: what will be quoted because it may not stand alone.
-        needs_gap: an empty line stands before and after it.
-        mark: what a list's items begin with.
+            `set apart`: a text that must not stand alone and will be quoted.
+        needs_gap: whether an empty line has to stand before and after it.
+        mark: the mark of a list's items.
     """
 
     kind: str
@@ -201,10 +205,10 @@ class _Block:
 
 @dataclass(slots=True)
 class _Page:
-    """One reading of a text.
+    """One pass over a text.
 
     Attributes:
-        words: what is read, in order.
+        words: the readable text, in order.
     """
 
     hosts: Hosts
@@ -213,7 +217,7 @@ class _Page:
     _before: str = ""
 
     def lines(self, text: str, note: str, *, is_quoted: bool) -> list[str]:
-        """The text, written anew."""
+        """Return the text, written anew."""
         blocks = self._blocks(iter(_parser().parse(text)), "", is_quoted=is_quoted)
         if note:
             self.words.append(note)
@@ -222,7 +226,7 @@ class _Page:
         return _quoted(lines) if is_quoted and [block.kind for block in blocks] != ["blockquote"] else lines
 
     def fence(self, text: str, language: str) -> list[str]:
-        """A block of code that nothing in it can end."""
+        """Return a block of code that its content cannot end."""
         (text,) = self._changed([without_unseen(text).rstrip("\n")])
         self.words.append(text)
         ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
@@ -232,7 +236,7 @@ class _Page:
     def _blocks(
         self, tokens: Iterator[Token], end: str, *, is_quoted: bool, is_item: bool = False
     ) -> list[_Block]:
-        """The blocks up to the token `end`."""
+        """Return the blocks up to the token `end`."""
         blocks: list[_Block] = []
         for token in tokens:
             match token.type:
@@ -273,7 +277,7 @@ class _Page:
     def _paragraph(
         self, tokens: Iterator[Token], token: Token, *, is_marked: bool, begins_item: bool
     ) -> _Block | None:
-        """A paragraph on one line. `is_marked`: the mark of a quote or of an item comes before it."""
+        """Return a paragraph as one line. `is_marked`: the mark of a quote or of an item comes before it."""
         if token.type == "html_block":
             seen = visible_text(_FORMATTING.sub(" ", _COMMENT.sub(r"\1", token.content)))
             pieces = self._parted(_merged([_Piece("text", seen)]))
@@ -351,11 +355,11 @@ class _Page:
         return _Block("table", [f"| {' | '.join(cells)} |" for cells in (rows[0], rule, *rows[1:])])
 
     def _pieces(self, inline: Token) -> list[_Piece]:
-        """The pieces of a line, changed where they have to be."""
+        """Return the pieces of a line, changed where necessary."""
         return self._parted(self._read(inline))
 
     def _read(self, inline: Token) -> list[_Piece]:
-        """What the parser found."""
+        """Return the pieces that the parser found."""
         pieces: list[_Piece] = []
         links: list[tuple[str, int]] = []
         for token in inline.children or ():
@@ -404,7 +408,7 @@ class _Page:
         return done
 
     def _parted(self, pieces: Sequence[_Piece]) -> list[_Piece]:
-        """The pieces with everything changed that is to be changed; addresses are pieces of their own."""
+        """Apply the change to all pieces; addresses become pieces of their own."""
         texts = self._changed([piece.text for piece in pieces])
         # https://docs.github.com/en/get-started/writing-on-github/working-with-advanced-formatting: between two `$`.
         is_math = "".join(texts).count("$") > 1
@@ -420,7 +424,7 @@ class _Page:
         return _merged(done)
 
     def _text(self, text: str, *, is_math: bool, is_linked: bool) -> Iterator[_Piece]:
-        """Text, and as code what GitHub would take for a link or for mathematics."""
+        """Yield text, with code in place of what GitHub would read as a link or as mathematics."""
         at = 0
         for match in [*_URL.finditer(text), None]:
             between = text[at : match.start() if match else None]
@@ -432,14 +436,14 @@ class _Page:
                 yield _Piece("code", address) if is_linked else self._address(address)
 
     def _address(self, address: str) -> _Piece:
-        """An address in the text: a link if its host is allowed, else code."""
+        """Return an address in the text: a link if its host is allowed, else code."""
         normal = _parser().normalizeLink(address)
         if not self.hosts.allow(normal):
             return _Piece("code", address)
         return _Piece("url", normal.replace("@", "%40").replace("$", "%24"))
 
     def _line(self, pieces: Sequence[_Piece], *, in_table: bool = False) -> str:
-        """The pieces as one line of Markdown, with as much emphasis and links as the parser finds in it again."""
+        """Join the pieces to one line of Markdown, with only the emphasis and links that the parser finds again."""
         self.words += (piece.text for piece in pieces)
         if in_table:  # Parsers disagree on a backslash before a pipe.
             pieces = [piece._replace(kind="text") if "\\|" in piece.text else piece for piece in pieces]
@@ -458,7 +462,7 @@ class _Page:
 
 
 def _add(blocks: list[_Block], block: _Block) -> None:
-    """Put a block below the others. Neighbours that are set apart become one block."""
+    """Append a block. Adjacent blocks that are set apart become one."""
     if blocks and blocks[-1].kind == block.kind == "set apart":
         block = replace(block, lines=[*blocks.pop().lines, "", *block.lines])
     blocks.append(block)
@@ -478,7 +482,7 @@ def _quoted(lines: Iterable[str]) -> list[str]:
 
 
 def _has_gaps(blocks: Sequence[_Block]) -> bool:
-    """Whether an item of a list has empty lines in it. Only a list may follow a line without one."""
+    """Return whether a list item contains empty lines. Only a list may follow a line without one."""
     if len(blocks) == 1:
         return blocks[0].kind == "paragraph" and blocks[0].needs_gap
     is_plain = blocks[0].kind == "paragraph" and all(block.kind.endswith("_list") for block in blocks[1:])
@@ -486,7 +490,7 @@ def _has_gaps(blocks: Sequence[_Block]) -> bool:
 
 
 def _target(address: str) -> str:
-    """A link's target that cannot end before it is over. The parser has escaped blanks, quotes and backslashes."""
+    """Return a link's target that cannot end early. The parser has escaped blanks, quotes and backslashes."""
     unsafe = r"[()@$\[\]*`|<>]" if _ADDRESS.fullmatch(address) else r"[()@$\[\]*`|<>:]"
     return re.sub(unsafe, lambda match: f"%{ord(match[0]):02X}", address).replace("&", "&amp;")
 
@@ -504,7 +508,7 @@ def _shown(token: Token) -> str:
 
 
 def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
-    """Join neighbours of the same kind, and remove blanks at both ends of the line."""
+    """Join adjacent pieces of the same kind, and remove blanks at both ends of the line."""
     done: list[_Piece] = []
     for piece in pieces:
         is_blank = piece.kind == "code" and not piece.text.strip()
@@ -543,7 +547,7 @@ def _written(piece: _Piece, following: _Piece | None, *, in_table: bool) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in which nothing means anything to Markdown or to GitHub."""
+    """Escape all characters that have a meaning for Markdown or GitHub."""
     text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
     text = re.sub(r"[\\`*\[\]~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
     text = text.replace("<", "&lt;")
