@@ -460,7 +460,6 @@ def until_idle(bench: Bench) -> None:
 
 def print_work(bench: Bench, before: Usage, after: Usage, began: float) -> None:
     """Throughput, and what a cycle takes."""
-    options = bench.options
     ended = [at for (at,) in bench.rows("SELECT ended FROM pullwright_cycles WHERE outcome = 'proposed'")]
     seconds = after.at - began
     last = (max(ended) - min(ended)) / 1000 if len(ended) > 1 else seconds

@@ -142,5 +142,10 @@ class PostgresServer:
             connection.execute(f'CREATE DATABASE "{name}"')
         return self.url(name)
 
+    def drop(self, url: str) -> None:
+        """Remove a database, and end the connections to it."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{url.rpartition("/")[2]}" WITH (FORCE)'.encode())
+
 
 _ENVIRON = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}

@@ -125,8 +125,11 @@ class FleetEngine:
         Raises:
             FleetError: the database cannot be used.
         """
-        loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._launch, loop)
+        store, options, loop = self._store, self._options, asyncio.get_running_loop()
+        await asyncio.to_thread(store.add_worker, options.worker, options.version, options.parallel)
+        # Its errors are the database's own, and where that goes away now, a worker waits for it.
+        await asyncio.to_thread(store.database.call, lambda _client: self._launch(loop))
+        await asyncio.to_thread(store.database.call, lambda _client: self._register_queue())
         self._beating = asyncio.create_task(self._beat())
 
     def _launch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -156,8 +159,10 @@ class FleetEngine:
             return DBOS.run_step({"name": "play"}, played)
 
         DBOS.workflow(name=TURN)(turn)
-        store.add_worker(options.worker, options.version, options.parallel)  # before it can take a turn
         DBOS.launch()
+
+    def _register_queue(self) -> None:
+        options = self._options
         DBOS.register_queue(
             QUEUE,
             worker_concurrency=options.parallel,
