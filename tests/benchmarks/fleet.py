@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 LABEL = "pullwright"
 _SECRET = "a-long-random-text-of-the-benchmark"
 _ROUNDS = 2
+_ENDS_WITHIN_SECONDS = 120.0
 _KILLED_AT_START = 0.1
 _MOST_NAMED = 20
 _LOOKS_DONE_SECONDS = 600.0
@@ -148,6 +149,31 @@ def _add_task(github: GitHub, repository: int, task: int) -> float:
 
 # --- one fleet ---
 
+Process = multiprocessing.process.BaseProcess
+_CONTEXT = multiprocessing.get_context("forkserver")
+_LOADED = (
+    "orchestrator.app.cli.fleet",
+    "orchestrator.app.wiring.model",
+    "orchestrator.bot.cycle.cycle",
+    "orchestrator.bot.fleet.engine",
+    "orchestrator.bot.fleet.worker",
+    "github",
+    "psycopg",
+)
+"""What a worker loads takes most of the time of its start; where hundreds are killed, it is loaded once."""
+
+
+def run_preloaded(arguments: list[str], environ: dict[str, str], out: Path, said: Path) -> None:
+    """Run the program in this process, which has loaded its modules already."""
+    os.environ.clear()
+    os.environ.update(environ)
+    tempfile.tempdir = None
+    for path, number in ((out, 1), (said, 2)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), number)
+    from orchestrator.app.cli import main as program
+
+    sys.exit(program(arguments))
+
 
 @dataclass(slots=True)
 class Worker:
@@ -158,9 +184,28 @@ class Worker:
     """
 
     number: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Process
     said: Path
     skipped: int
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self.process.pid or 0
+
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        if isinstance(self.process, subprocess.Popen):
+            return self.process.poll() is not None
+        return self.process.exitcode is not None
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        self.process.kill()
+        if isinstance(self.process, subprocess.Popen):
+            self.process.wait()
+        else:
+            self.process.join()
 
     def words(self) -> str:
         """What it has said on standard error."""
@@ -189,7 +234,7 @@ class Bench:
     options: argparse.Namespace
     folder: Path
     pipe: Connection
-    world: multiprocessing.process.BaseProcess
+    world: Process
     postgres: PostgresServer
     url: str
     environ: dict[str, str]
@@ -205,36 +250,37 @@ class Bench:
         """Start the worker of one machine."""
         home = self.folder / f"machine{number}"
         (home / "tmp").mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "orchestrator", "fleet", "run", "--config"]
         said = self.folder / f"err{number}"
-        with (self.folder / f"out{number}").open("ab") as out, said.open("ab") as err:
-            skipped = err.tell()
-            process = subprocess.Popen(
-                [*command, str(self.folder / "fleet.toml"), "--json"],
-                stdout=out,
-                stderr=err,
-                env={**self.environ, "PULLWRIGHT_HOME": str(home), "TMPDIR": str(home / "tmp")},
-            )
-            return Worker(number, process, said, skipped)
+        said.touch()
+        skipped = said.stat().st_size
+        places = {"PULLWRIGHT_HOME": str(home), "TMPDIR": str(home / "tmp")}
+        environ, out = self.environ | places, self.folder / f"out{number}"
+        arguments = ["fleet", "run", "--config", str(self.folder / "fleet.toml"), "--json"]
+        process: subprocess.Popen[bytes] | Process
+        if self.options.kills:
+            process = _CONTEXT.Process(target=run_preloaded, args=(arguments, environ, out, said))
+            process.start()
+        else:
+            command = [sys.executable, "-m", "orchestrator", *arguments]
+            with out.open("ab") as printed, said.open("ab") as errors:
+                process = subprocess.Popen(command, stdout=printed, stderr=errors, env=environ)
+        return Worker(number, process, said, skipped)
 
     def restart(self, worker: Worker) -> None:
         """Kill a worker, and start it again on the same machine."""
-        if worker.process.poll() is not None:
-            self.chaos.ended.append(f"worker {worker.number} ended: {worker.words().strip()[-300:]}")
-            self.workers[worker.number] = self.start(worker.number)
-            return
-        worker.process.kill()
-        _, _, used = os.wait4(worker.process.pid, 0)
-        worker.process.returncode = -signal.SIGKILL
-        self.chaos.used_seconds += used.ru_utime + used.ru_stime
+        if worker.has_ended():
+            self.chaos.ended.append(worker.words().strip()[-300:])
+        self.chaos.used_seconds += cpu_seconds(worker.pid)
+        worker.kill()
         self.workers[worker.number] = self.start(worker.number)
 
     def end(self) -> None:
         """End all workers properly."""
         for worker in self.workers:
-            worker.process.send_signal(signal.SIGTERM)
-        for worker in self.workers:
-            worker.process.wait(120)
+            os.kill(worker.pid, signal.SIGTERM)
+        end = time.monotonic() + _ENDS_WITHIN_SECONDS
+        while not all(worker.has_ended() for worker in self.workers) and time.monotonic() < end:
+            time.sleep(0.1)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What the database says."""
@@ -250,10 +296,11 @@ def running(options: argparse.Namespace) -> Iterator[Bench]:
         raise SystemExit("fleet: there is no PostgreSQL: install the system's package postgresql")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pullwright-fleet-")))
-        context = multiprocessing.get_context("forkserver")
-        ours, theirs = context.Pipe()
+        if options.kills:
+            _CONTEXT.set_forkserver_preload(list(_LOADED))
+        ours, theirs = _CONTEXT.Pipe()
         sizes = (options.repositories, options.tasks, options.model_seconds)
-        process = context.Process(target=world, args=(folder / "github", theirs, *sizes))
+        process = _CONTEXT.Process(target=world, args=(folder / "github", theirs, *sizes))
         process.start()
         stack.callback(process.join, 30)
         stack.callback(ours.send, None)
@@ -275,8 +322,7 @@ def running(options: argparse.Namespace) -> Iterator[Bench]:
             yield bench
         finally:
             for worker in bench.workers:
-                worker.process.kill()
-                worker.process.wait()
+                worker.kill()
 
 
 def _write_file(file: Path, options: argparse.Namespace, web_url: str, model_url: str) -> None:
@@ -314,7 +360,7 @@ class Usage:
         server = bench.postgres.process_id
         return cls(
             time.monotonic(),
-            sum(cpu_seconds(one.process.pid) for one in bench.workers) + bench.chaos.used_seconds,
+            sum(cpu_seconds(one.pid) for one in bench.workers) + bench.chaos.used_seconds,
             cpu_seconds(bench.world.pid or 0),
             cpu_seconds(server) + sum(cpu_seconds(child) for child in children(server)),
             int(committed[0][0]),
@@ -403,7 +449,7 @@ def until_all_work(bench: Bench) -> None:
     """Wait until each worker has said that it takes turns."""
     for worker in bench.workers:
         while not worker.takes_turns():
-            if worker.process.poll() is not None:
+            if worker.has_ended():
                 raise SystemExit(f"fleet: a worker ended: {worker.words()}")
             time.sleep(0.05)
 
@@ -443,8 +489,8 @@ def strike(bench: Bench, source: random.Random) -> None:
         if chosen:
             bench.restart(source.choice(chosen))
             bench.chaos.workers += 1
-    for worker in bench.workers:
-        if worker.process.poll() is not None:
+    for worker in tuple(bench.workers):
+        if worker.has_ended():
             bench.restart(worker)
 
 
@@ -486,13 +532,13 @@ def print_work(bench: Bench, before: Usage, after: Usage, began: float) -> None:
         row(f"requests a cycle: {kind}", f"{count / tasks:.1f}")
     row(
         "megabytes of a worker, least / median / most",
-        spread([megabytes(w.process.pid) for w in bench.workers]),
+        spread([megabytes(w.pid) for w in bench.workers]),
     )
     connected = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
     row("connections of the database, each worker", f"{bench.rows(connected)[0][0] / len(bench.workers):.1f}")
-    row("open files of a worker", spread([open_files(w.process.pid) for w in bench.workers]))
+    row("open files of a worker", spread([open_files(w.pid) for w in bench.workers]))
 
 
 def print_waits(bench: Bench) -> None:
@@ -529,7 +575,7 @@ def measure_idle(bench: Bench) -> None:
     rate = (after.transactions - before.transactions) / seconds / workers
     row("idle: transactions a second, each worker", f"{rate:.2f}")
     row("idle: requests to GitHub", (after.requests - before.requests).total())
-    row("idle: megabytes of a worker", spread([megabytes(w.process.pid) for w in bench.workers]))
+    row("idle: megabytes of a worker", spread([megabytes(w.pid) for w in bench.workers]))
 
 
 def measure_webhooks(bench: Bench) -> None:

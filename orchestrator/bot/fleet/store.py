@@ -163,6 +163,17 @@ class FleetStore:
         if first is None:
             self.wake(repository)
 
+    def ready(self) -> dict[str, str]:
+        """The quota of each repository that has a turn and waits for no person: `begin` has nothing to do for it."""
+        turns = self._engine_turns()
+        query = (
+            sa.select(repositories_table.c.repository, repositories_table.c.quota)
+            .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
+            .where(turns.c.status.in_(_LIVE), repositories_table.c.halted.is_(None))
+        )
+        rows = self._db.transaction(lambda c: c.execute(query).all())
+        return {row.repository: row.quota for row in rows}
+
     def advance(self, turn: RepositoryTurn, following: Following, outcome: str, usd: float | None) -> bool:
         """End a turn, and queue what follows, if the repository is still at this turn.
 

@@ -74,7 +74,10 @@ class FleetWorker:
         """
         now = self._clock.now()
         is_first = {one.worker for one in self._store.workers()} <= {self._name}
+        ready = {} if is_first else self._store.ready()
         for key, member in self.by_key.items():
+            if ready.get(key) == member.quota:
+                continue  # a thousand transactions take seconds
             at_once = None if is_first else now
             first = at_once if member.schedule.begins_at_once else member.schedule.next_fire(now)
             self._store.begin(key, member.quota, first)

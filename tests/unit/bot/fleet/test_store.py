@@ -186,6 +186,15 @@ def test_who_needed_a_person_goes_on_when_a_person_says_so(store: FleetStore) ->
     assert store.limits.pause_of("quota") is None
 
 
+def test_a_worker_that_starts_has_nothing_to_do_for_who_has_a_turn_and_needs_nobody(
+    store: FleetStore,
+) -> None:
+    first, _ = begun(store, A, B)
+    assert store.ready() == {A: "quota", B: "quota"}
+    store.advance(first, Following(None, now(), halted="no key"), "failed", None)
+    assert store.ready() == {B: "quota"}
+
+
 def test_a_worker_is_asked_to_end(store: FleetStore) -> None:
     store.add_worker("m-1", "1.0", 1)
     assert store.drain("m-1")
