@@ -544,19 +544,20 @@ def print_work(bench: Bench, before: Usage, after: Usage, began: float) -> None:
 def print_waits(bench: Bench) -> None:
     """Fairness: how long turns waited, by repository."""
     query = (
-        "SELECT c.repository, c.task <> '' AND c.claim >= 0, w.started_at_epoch_ms - w.created_at, c.began "
-        "FROM pullwright_cycles c JOIN dbos.workflow_status w ON w.workflow_uuid = c.workflow WHERE c.task <> ''"
+        "SELECT c.repository, w.started_at_epoch_ms - w.created_at, c.began FROM pullwright_cycles c "
+        "JOIN dbos.workflow_status w ON w.workflow_uuid = c.workflow "
+        "WHERE c.task <> '' AND w.started_at_epoch_ms IS NOT NULL"
     )
-    waits, ends = defaultdict(list), []
-    for repository, _, waited, at in bench.rows(query):
+    waits, begun = defaultdict(list), []
+    for repository, waited, at in bench.rows(query):
         waits[repository].append(waited / 1000)
-        ends.append((at, repository))
+        begun.append((at, repository))
     means = [statistics.mean(values) for values in waits.values()]
     row("seconds a cycle waited in the queue, mean by repository", spread(means))
     row(
         "seconds a cycle waited in the queue, longest by repository", spread([max(v) for v in waits.values()])
     )
-    half = Counter(repository for _, repository in sorted(ends)[: len(ends) // 2])
+    half = Counter(repository for _, repository in sorted(begun)[: len(begun) // 2])
     row("cycles of a repository begun when half were", spread([half[name] for name in waits]))
 
 
