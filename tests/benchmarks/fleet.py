@@ -562,21 +562,23 @@ def print_waits(bench: Bench) -> None:
 
 
 def measure_idle(bench: Bench) -> None:
-    """What the fleet takes while there is nothing to do."""
-    before = Usage.now(bench)
+    """What the fleet takes while there is nothing to do but to look at the repositories by their schedule."""
+    counted = "SELECT coalesce(sum(number), 0) FROM pullwright_repositories"
+    before, turns = Usage.now(bench), bench.rows(counted)[0][0]
     time.sleep(bench.options.idle_seconds)
-    after = Usage.now(bench)
+    after, looks = Usage.now(bench), int(bench.rows(counted)[0][0] - turns)
     seconds, workers = after.at - before.at, len(bench.workers)
-    row("idle: seconds watched", f"{seconds:.0f}")
-    row(
-        "idle: percent of a core, each worker",
-        f"{100 * (after.workers - before.workers) / seconds / workers:.2f}",
-    )
+    row("idle: seconds watched, and looks in them", f"{seconds:.0f}, {looks}")
+    busy = after.workers - before.workers
+    row("idle: percent of a core, each worker", f"{100 * busy / seconds / workers:.2f}")
     row("idle: percent of a core, PostgreSQL", f"{100 * (after.database - before.database) / seconds:.2f}")
     rate = (after.transactions - before.transactions) / seconds / workers
     row("idle: transactions a second, each worker", f"{rate:.2f}")
-    row("idle: requests to GitHub", (after.requests - before.requests).total())
     row("idle: megabytes of a worker", spread([megabytes(w.pid) for w in bench.workers]))
+    if looks:
+        row("processor seconds a look, with what idling takes", f"{busy / looks:.2f}")
+    for kind, count in sorted((after.requests - before.requests).items()):
+        row(f"requests a look: {kind}", f"{count / max(looks, 1):.1f}")
 
 
 def measure_webhooks(bench: Bench) -> None:
