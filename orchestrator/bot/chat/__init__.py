@@ -1,1 +1,1 @@
-"""Talking with a person at a terminal: the same session, journal and guards as a cycle's, without a task."""
+"""Conversations with a person at a terminal: session, journal and guards as in a cycle, without a task."""

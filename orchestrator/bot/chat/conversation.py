@@ -1,4 +1,4 @@
-"""A conversation of a person with the model: what is said, what it costs, and how it is taken up again."""
+"""A conversation of a person with the model: its messages, its cost, and how it is continued later."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ _MOST_LOOKED_AT = 200
 _MOST_DIFF_CHARS = 20_000
 _LEAD = re.compile(r"(?:#+\s*)?(?:\*\*)?(?:(?:PR|pull request) )?title(?:\*\*)?:\s*", re.IGNORECASE)
 _MOST_RUNS = 100
-"""That one conversation goes back to."""
+"""Most earlier runs that a conversation continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person says about a call that needs more than the session may do.
+    """A person's answer about a call that exceeds the session's permission level.
 
     Attributes:
-        reason: why not, which the model is told.
+        reason: the reason for a refusal, which the model is told.
     """
 
     decision: Decision
@@ -81,9 +81,9 @@ class Answer:
 
 @dataclass(slots=True)
 class Approvals:
-    """Asks a person once about each call that needs more, and remembers what was allowed for the whole session.
+    """Asks a person about calls that exceed the permission level, and remembers what was allowed for the session.
 
-    What is allowed is exactly what was shown: this tool, and this command where it runs one.
+    An approval covers exactly what was shown: this tool, and this command if it runs one.
 
     Args:
         ask: shows the person a scope and why it would not run.
@@ -94,7 +94,7 @@ class Approvals:
     allowed: set[tuple[str, str]] = field(default_factory=set)
 
     async def __call__(self, tool: Tool, call: ToolCall, refusal: Refusal) -> str | None:
-        """Why the call may not run; None if it may."""
+        """Return why the call must not run; None if it may."""
         wanted = tool.name, refusal.scope
         if wanted in self.allowed:
             self.emit(CallDecided(call.id, Decision.ALWAYS, refusal.scope))
@@ -109,7 +109,7 @@ class Approvals:
 
 
 def with_checkpoints(profile: Profile, checkpoints: Checkpoints) -> Profile:
-    """The same profile, whose tools that may change files have a checkpoint before and after them."""
+    """Return the profile with a checkpoint before and after each tool that may change files."""
 
     def kept(tool: Tool) -> Tool:
         if not tool.dangerous and tool.order is not Order.ALONE:
@@ -126,16 +126,16 @@ def with_checkpoints(profile: Profile, checkpoints: Checkpoints) -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class ConversationParts:
-    """What a conversation works with.
+    """The objects that a conversation works with.
 
     Attributes:
-        run: names its journal.
-        approve: asks a person; None where there is nobody.
+        run: id of its run.
+        approve: asks a person; None if nobody is there.
         checkpoints: of the folder that tools change.
-        skills: that the model may be given.
-        ledger: what tools have shown and changed.
-        on_say: told what the person says, and to which session.
-        owns_environment: it is cleaned up with the conversation.
+        skills: available to the model.
+        ledger: files that tools have shown and changed.
+        on_say: called with the session and each message of the person.
+        owns_environment: whether the environment is cleaned up with the conversation.
     """
 
     run: str
@@ -159,13 +159,13 @@ class ConversationParts:
 
 @dataclass(frozen=True, slots=True)
 class EarlierConversation:
-    """What an earlier conversation left.
+    """An earlier conversation, as read from its journals.
 
     Attributes:
-        runs: all of its runs, the last one first.
-        spent: what all of its runs have cost.
-        events: of all of its runs.
-        files: how many changed files come with it.
+        runs: ids of its runs, the last one first.
+        spent: cost of all its runs.
+        events: of all its runs.
+        files: number of changed files that come with it.
     """
 
     runs: tuple[str, ...]
@@ -177,18 +177,18 @@ class EarlierConversation:
 
     @property
     def run(self) -> str:
-        """The last run of it."""
+        """The id of its last run."""
         return self.runs[0]
 
 
 class Conversation:
-    """What a person and the model say to each other, in one journal.
+    """A conversation between a person and the model, in one journal.
 
-    A session that an error has closed is replaced by one that knows all that was said.
+    A session that was closed by an error is replaced by a new one with the same history.
 
     Attributes:
-        ledger: what tools have shown and changed.
-        todos: the model's list of what is to be done.
+        ledger: files that tools have shown and changed.
+        todos: the model's todo list.
     """
 
     def __init__(self, parts: ConversationParts, begun: EarlierConversation | None = None) -> None:
@@ -207,15 +207,15 @@ class Conversation:
                 parts.emit(TodosChanged(begun.todos.items, begun.todos.added))
 
     async def say(self, message: str | Message) -> SessionEnd:
-        """Say something, and wait until the model has answered.
+        """Send a message, and wait for the model's answer.
 
         Raises:
-            PullwrightError: the model or the host failed. The conversation can go on.
+            PullwrightError: the model or the host failed. The conversation can continue.
         """
         return await self._ask(message, message if isinstance(message, str) else message.text)
 
     async def _ask(self, message: str | Message, said: str) -> SessionEnd:
-        """Send a message, of which a person has said so much."""
+        """Send a message, of which `said` are the person's own words."""
         self._revive()
         self.session.budget.begin_anew()
         self.parts.checkpoints.begin_turn()
@@ -230,13 +230,13 @@ class Conversation:
             self.parts.checkpoints.end_turn()
 
     def _keep_stopped(self) -> None:
-        """Keep what had come of the reply that the person stopped."""
+        """Keep the beginning of a reply that the person stopped."""
         text = "".join(self._coming).strip()
         if text and not self.session.is_closed:
             self.session.keep_stopped_reply(render("agent/reply_stopped", text=text))
 
     def _hear(self, event: Event) -> None:
-        """Pass an event on; of a reply that comes in, its words are remembered until it is whole."""
+        """Pass an event on, and collect the pieces of an incomplete reply."""
         match event:
             case TextDelta(text):
                 self._coming.append(text)
@@ -247,7 +247,7 @@ class Conversation:
         self.parts.emit(event)
 
     def give_skill(self, skill: Skill) -> None:
-        """Give the model a skill with the next message, unless it has it."""
+        """Give the model a skill with the next message, unless it has it already."""
         if skill.name in self._skills or skill in self.parts.skills.chosen:
             raise ConfigurationError(f"the model has the skill {skill.name} already")
         most = self.parts.skills.most_bytes or self.parts.profile.skill_bytes
@@ -256,7 +256,7 @@ class Conversation:
 
     @property
     def first_run(self) -> str:
-        """The run in which it began."""
+        """The id of the run in which the conversation began."""
         return self._begun.runs[-1] if self._begun else self.parts.run
 
     async def describe(self, diff: str) -> tuple[str, str]:
@@ -276,7 +276,7 @@ class Conversation:
         return title, "\n".join(lines[1:]).strip()
 
     def proposed(self, url: str, refusal: str) -> None:
-        """Tell the model with the next message what came of the proposal of its changes."""
+        """Tell the model with the next message whether its changes were proposed."""
         self.tell(render("agent/proposed", url=url, refusal=refusal))
 
     def tell(self, words: str) -> None:
@@ -285,7 +285,7 @@ class Conversation:
         self.session.steer(words)
 
     def _revive(self) -> None:
-        """Put a new session in the place of one that an error has closed."""
+        """Replace a session that was closed by an error."""
         if self.session.is_closed:
             old = self.session
             self.session = self._open(tuple(old.history.turns))
@@ -293,7 +293,7 @@ class Conversation:
             self.session.model, self.session.price, self.session.config = old.model, old.price, old.config
 
     async def close(self) -> None:
-        """Stop what still runs."""
+        """Stop everything that still runs."""
         await self.session.close()
         if self.parts.owns_environment:
             await self.parts.environment.cleanup()
@@ -303,20 +303,20 @@ class Conversation:
             self.parts.emit(Warned(f"the folder of the checkpoints could not be removed: {error}"))
 
     def files_changed(self, paths: Iterable[str]) -> None:
-        """A person changed these files back or forth: the model has not seen them as they are."""
+        """Record that a person undid or redid changes of these files, so the model has not seen them as they are."""
         changed = [self._sanitizer.words(path) for path in paths]
         self.ledger.shown.difference_update(paths)
         if changed:
             self.tell(render("agent/files_changed", paths=changed))
 
     def mentioned(self, path: str, data: bytes) -> str:
-        """A file that the person mentioned, as the model is shown it. It counts as read."""
+        """Return a file that the person mentioned, in the form for the model. It counts as read."""
         self.ledger.shown.add(path)
         text = self._sanitizer.text(path, data.decode("utf-8", "replace"))
         return render("agent/mentioned_file", path=path, block=fenced(text))
 
     def as_markdown(self) -> str:
-        """What was said, for a person to read."""
+        """Return the conversation as Markdown for a person."""
         said = []
         for turn in self.session.history.turns:
             if turn.kind is TurnKind.ASSISTANT and turn.content.strip():
@@ -327,7 +327,7 @@ class Conversation:
 
     @property
     def spent(self) -> Spent:
-        """What it has cost in this run."""
+        """The cost of this run."""
         budget = self.session.budget
         minutes = (self.parts.clock.monotonic() - self._started) / _SECONDS_A_MINUTE
         tokens = budget.usage.total_tokens + budget.uncertain_tokens
@@ -335,11 +335,11 @@ class Conversation:
 
     @property
     def spent_in_all(self) -> Spent:
-        """What it has cost since it began, in earlier runs too."""
+        """The cost of the whole conversation, including earlier runs."""
         return self.spent + self._begun.spent if self._begun else self.spent
 
     def result(self, end: SessionEnd | None, error: BaseException | None) -> CycleResult:
-        """How it ended, as the journal tells it."""
+        """Return the conversation's result for the journal."""
         budget, spent = self.session.budget, self.spent
         result = CycleResult(
             self.parts.run,
@@ -398,13 +398,13 @@ _OUTCOMES = {
 
 
 def begun_in(home: Home, name: str) -> EarlierConversation:
-    """Read what a conversation left, with those that it went on with itself.
+    """Read an earlier conversation, including those that it continued.
 
     Args:
-        name: of its last run, as `find_run` takes it; `last` is the last one in which something was said.
+        name: its last run, as accepted by `find_run`; `last` is the newest run with a message.
 
     Raises:
-        JournalError: there is no such run, it is damaged, or nothing was said in it.
+        JournalError: the run does not exist, is damaged, or has no message.
     """
     folder = find_run(home, name)
     if name == LAST:
@@ -430,7 +430,7 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
 
 
 def _was_said(folder: Path) -> bool:
-    """Whether something was said in a run: in one that only proposed a folder's changes, nothing was."""
+    """Return whether a run contains a message. A run that only proposed a folder's changes does not."""
     with suppress(JournalError):
         return any(isinstance(event, MessageAdded) for event in read_run(folder).events)
     return False
@@ -438,10 +438,10 @@ def _was_said(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListedConversation:
-    """A conversation that can be taken up.
+    """A conversation that can be continued.
 
     Attributes:
-        first: what the person said first in it.
+        first: the person's first message.
     """
 
     run: str
@@ -450,7 +450,7 @@ class ListedConversation:
 
 
 def conversations(home: Home, label: str, most: int) -> list[ListedConversation]:
-    """The newest conversations about a repository or folder, newest first. Damaged ones are left out."""
+    """Return the newest conversations about a repository or folder, newest first. Damaged ones are left out."""
     found: list[ListedConversation] = []
     for folder in runs(home)[:_MOST_LOOKED_AT]:
         if len(found) == most:

@@ -1,4 +1,4 @@
-"""People who work on a task in the place of the model's loop: see `Operator`."""
+"""People who work on a task in place of the model's loop: see `Operator`."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _REFUSAL_CHARS = 500
 
 @dataclass(slots=True)
 class FolderOperator:
-    """Proposes what a conversation changed in a person's folder, in the words that the person was shown.
+    """Proposes a conversation's changes in a person's folder, with the text that the person approved.
 
     Attributes:
-        run: of the conversation.
-        spent: what the conversation has cost.
-        is_whole: the change has all that the conversation changed since it began.
-        insists: the person saw what speaks against this change, and wants it proposed as it is.
-        events: of the conversation: what a pull request tells of commands is true of them.
-        refusal: why it was not proposed, for the model that can mend it; empty if it was.
+        run: id of the conversation's run.
+        spent: cost of the conversation.
+        is_whole: whether the change contains everything that the conversation changed since it began.
+        insists: whether the person saw the objections to this change and wants it proposed unchanged.
+        events: of the conversation, the evidence for commands in the pull request.
+        refusal: why it was not proposed, for a model that can repair it; empty if it was.
     """
 
     run: str
@@ -56,13 +56,13 @@ class FolderOperator:
 
     @property
     def brings(self) -> Earlier:
-        """The change."""
+        """The change to propose."""
         work = self.change.work
         state = UnfinishedState(self.run, "a person proposes it", "", "", "", attempts=0)
         return Earlier(state, work.work, "", None, work.base, objects=work)
 
     async def work(self, session: CycleSession, propose: ProposeChange) -> SessionEnd:
-        """Propose it."""
+        """Propose the change."""
         session.tell_resumed()
         for event in self.events:
             session.proposer.evidence(event)
@@ -77,7 +77,7 @@ class FolderOperator:
         return SessionEnd(EndKind.FINISH, "")
 
     def _require_whole(self, session: CycleSession) -> None:
-        """Raise `ToolError` where the pull request would lose what it has."""
+        """Raise `ToolError` if the update would remove earlier changes from the pull request."""
         if session.attempt.task.pull is not None and not self.is_whole:
             raise ToolError(
                 "the pull request has changes of this conversation that are not recorded here any more: "
@@ -89,12 +89,12 @@ class TaskOperator:
     """Lets a person talk with the model on a task's clone, and propose from it, until the person leaves.
 
     Args:
-        converse: makes the conversation, for the cycle's session.
-        before: the events of the run that is taken up.
+        converse: creates the conversation, for the cycle's session.
+        before: the events of the run that is continued.
 
     Attributes:
-        conversation: as soon as the person can talk.
-        session: the cycle's.
+        conversation: available once the person can talk.
+        session: the cycle's session.
     """
 
     brings = None
@@ -125,18 +125,18 @@ class TaskOperator:
         return SessionEnd(EndKind.FINISH if proposed else EndKind.INTERRUPTED, "the person left")
 
     async def ready(self) -> Conversation:
-        """Wait until the person can talk, which may never be."""
+        """Wait until the person can talk, which may never happen."""
         await self._is_ready.wait()
         if self.conversation is None:
             raise AssertionError("it was made ready")
         return self.conversation
 
     def leave(self) -> None:
-        """The person is done: the cycle comes to its end."""
+        """End the cycle, because the person is done."""
         self._has_left.set()
 
     def said(self, session: Session, words: str) -> None:
-        """The person has said something in this session."""
+        """Record that the person sent a message in this session."""
         if self.session is not None:
             earlier = self.session.earlier
             before = earlier.events if earlier and earlier.events else self._before
@@ -144,15 +144,15 @@ class TaskOperator:
 
     @property
     def question(self) -> str:
-        """What the run had asked, and nobody has answered yet; empty if there is nothing."""
+        """The run's question that nobody has answered yet; may be empty."""
         earlier = self.session.earlier if self.session else None
         return earlier.state.question if earlier and earlier.answer is None else ""
 
     def change(self, *, everything: bool) -> TaskChange:
-        """What would be proposed now.
+        """Return the change that would be proposed now.
 
         Args:
-            everything: also what the person changed in the clone.
+            everything: whether to include the person's own changes in the clone.
 
         Raises:
             WorkspaceError: git failed, or nothing is changed.
@@ -171,7 +171,7 @@ class TaskOperator:
         return TaskChange(tree, paths, text, tuple(sorted(left_out)), tree == self._refused)
 
     async def propose(self, title: str, body: str, change: TaskChange) -> CycleResult:
-        """Propose it as the task's pull request; the result so far.
+        """Propose the change as the task's pull request, and return the result so far.
 
         Raises:
             ToolError: it was refused.
@@ -191,7 +191,7 @@ class TaskOperator:
 
     @staticmethod
     def situation(session: CycleSession) -> str:
-        """What the model has to know of the task that was taken up, for its instructions."""
+        """Return the model's instructions about the task that was taken up."""
         brought, earlier = session.brought, session.earlier
         paths = session.attempt.sanitizer.paths
         answer = earlier.answer.text if earlier and earlier.answer else ""
@@ -209,13 +209,13 @@ class TaskOperator:
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """What is changed in a task's clone.
+    """The changes in a task's clone.
 
     Attributes:
-        tree: of all files, by which equal changes are known.
-        paths: what differs from the base, each with `A`, `M` or `D`.
+        tree: of all files; equal changes have equal trees.
+        paths: paths that differ from the base, each with `A`, `M` or `D`.
         left_out: changed files that the person did not ask for.
-        insists: it was refused before as it is.
+        insists: whether the same change was refused before.
     """
 
     tree: str
@@ -226,7 +226,7 @@ class TaskChange:
 
 
 def _require_merged(session: CycleSession) -> None:
-    """Raise `ToolError` where the branch that it goes to has changed the same lines."""
+    """Raise `ToolError` if the target branch has changed the same lines."""
     if conflicts := session.brought.conflicts:
         paths = ", ".join(map(shown_path, conflicts[:_MOST_NAMED]))
         base = session.clone.base_branch

@@ -1,1 +1,1 @@
-"""Claims, leases and records on hidden references of the remote."""
+"""Claims, leases and records on hidden refs of the remote."""

@@ -1,4 +1,4 @@
-"""What a cycle may spend, after what was spent before in its task, its day and, by all machines, its repository."""
+"""Budgets: what a cycle may spend, given earlier costs of its task, the day, and the repository on all machines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Form(BaseModel):
 
 
 class AmountForm(_Form):
-    """What was spent, or reserved; None is unknown, or not capped."""
+    """An amount that was spent or reserved; None means unknown, or without a cap."""
 
     usd: _Dollars | None
     tokens: _Count | None
@@ -50,14 +50,14 @@ class AmountForm(_Form):
 
 
 class DayForm(_Form):
-    """One UTC day: what ended runs have spent together, and what each of the others has reserved."""
+    """One UTC day: the total cost of completed runs, and the reservations of the others."""
 
     spent: AmountForm
     open: dict[_Run, AmountForm] = Field(max_length=1_000)
 
 
 class LedgerForm(_Form):
-    """The ledger."""
+    """The content of the ledger."""
 
     version: int = Field(ge=1, le=1)
     days: dict[date, DayForm] = Field(max_length=10)
@@ -69,7 +69,7 @@ _SECONDS_A_MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The most that may be spent; None is no cap. The fields mean what those of `Spent` mean."""
+    """Upper limits; None is no limit. The fields correspond to those of `Spent`."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -78,13 +78,13 @@ class Caps:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is no cap at all."""
+        """Whether there is no limit at all."""
         return self == Caps()
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeCaps:
-    """The caps of all scopes. `repository` is for all machines, `day` for this one; both for a UTC day."""
+    """The caps of all scopes. `repository` covers all machines, `day` this one; both per UTC day."""
 
     cycle: Caps = field(default_factory=Caps)
     task: Caps = field(default_factory=Caps)
@@ -94,16 +94,16 @@ class ScopeCaps:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What a cycle may spend at most."""
+    """The most that a cycle may spend."""
 
     caps: Caps
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing is left. `until` (UTC) is when there is again; None where waiting is of no use.
+    """Nothing is left. `until` (UTC) is when there is budget again; None if waiting is useless.
 
-    `scope` is `task`, `day` or `repository`. Where it is `task`, another task may be done.
+    `scope` is `task`, `day` or `repository`. If it is `task`, other tasks may be done.
     """
 
     reason: str
@@ -112,7 +112,7 @@ class Refused:
 
 
 def left(caps: Caps, spent: Spent) -> Caps:
-    """What is left of each cap, never below zero. Of a cap in USD nothing, where the cost so far is unknown."""
+    """Return what is left of each cap, never below zero. A USD cap with unknown costs has nothing left."""
     return Caps(
         None if caps.usd is None else 0.0 if spent.usd is None else max(caps.usd - spent.usd, 0.0),
         None if caps.tokens is None else max(caps.tokens - spent.tokens, 0),
@@ -122,7 +122,7 @@ def left(caps: Caps, spent: Spent) -> Caps:
 
 
 def least(*caps: Caps) -> Caps:
-    """The smallest of each cap."""
+    """Return the minimum of each cap."""
     return Caps(
         min((one.usd for one in caps if one.usd is not None), default=None),
         min((one.tokens for one in caps if one.tokens is not None), default=None),
@@ -132,11 +132,11 @@ def least(*caps: Caps) -> Caps:
 
 
 def nothing_left(caps: Caps, spent: Spent, needs: Caps, per: str) -> str | None:
-    """Why a cycle cannot begin, in words, or None if it can.
+    """Return why a cycle cannot start, in words; None if it can.
 
     Args:
-        needs: what a cycle needs at least to get anywhere; None is anything above zero.
-        per: ends the words: `a day`.
+        needs: the least that a cycle needs to make progress; None is anything above zero.
+        per: end of the message: `a day`.
     """
     rest = left(caps, spent)
     if caps.usd is not None and spent.usd is None:
@@ -159,23 +159,24 @@ _SAY: dict[str, Callable[[float, float], str]] = {
 
 
 def midnight(now: datetime) -> datetime:
-    """When the next UTC day begins."""
+    """Return the start of the next UTC day."""
     return datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
 
 
 def refused_for_today(words: str, scope: str, now: datetime) -> Refused:
-    """Nothing is left until the next UTC day."""
+    """Return a refusal until the next UTC day."""
     return Refused(f"{words}; free again at 00:00 UTC", scope, midnight(now))
 
 
 class CycleBudget:
-    """Says what a cycle may spend, and keeps it for the cycle until it ends.
+    """Grants a cycle its budget, and reserves it until the cycle ends.
 
-    What is not capped is not read: without caps of the day no journal, without those of the repository no remote.
+    Scopes without caps are not read: without caps of the day no journal, without those of the repository no
+    remote.
 
     Args:
-        home: whose runs count for the day.
-        ledger: what all machines spend on the repository; asked only where `caps.repository` has a cap.
+        home: the folder of the runs that count for the day.
+        ledger: costs of all machines on the repository; read only if `caps.repository` has a cap.
     """
 
     def __init__(
@@ -190,20 +191,21 @@ class CycleBudget:
     async def open(
         self, folder: Path, task: Spent, emit: Emit, needs: Caps | None = None
     ) -> Granted | Refused:
-        """Reserve what a cycle may spend. It is written down, by `emit`, before others can read what is left.
+        """Reserve what a cycle may spend. `emit` records it before others can read what is left.
 
         Args:
-            folder: the run's, which the caller holds (`open_runs.lock_run`) until after `close`, with its journal
-                in it; `emit` must write into that journal at once.
-            task: what the task has cost before, on any machine.
-            needs: what a first request may cost at most: with less left no cycle begins.
+            folder: the run's folder, which the caller has locked (`open_runs.lock_run`) until after `close`,
+                with its journal;
+                `emit` must write into that journal at once.
+            task: earlier cost of the task, on any machine.
+            needs: highest cost of a first request: with less left no cycle starts.
 
         Returns:
-            The least of what is left in all scopes; or why the cycle must not begin. However it ends,
-            `close` has to be called.
+            The minimum of what is left in all scopes, or why the cycle must not start. `close` has to be
+            called in both cases.
 
         Raises:
-            JournalError: what was spent today cannot be read, or another process reads it for longer than the
+            JournalError: today's costs cannot be read, or another process reads them for longer than the
                 cycle may last.
             RemoteUnavailableError: the repository's ledger cannot be reached.
             WorkspaceError: the repository's ledger cannot be read or written.
@@ -236,11 +238,11 @@ class CycleBudget:
         return answer
 
     def why_not(self, task: Spent, needs: Caps) -> str | None:
-        """Why a task is not begun that has cost this much, in words, or None if it may be."""
+        """Return why a task with this cost so far is not started, in words; None if it may be."""
         return nothing_left(self._caps.task, task, needs, "a task")
 
     async def close(self, run: str, spent: Spent) -> None:
-        """The cycle is over and has cost this. What it did not spend is free for others.
+        """Record the cost of the completed cycle, and release the rest of its reservation.
 
         Raises:
             RemoteUnavailableError: the ledger cannot be reached; the whole reservation counts for the day.
@@ -262,24 +264,25 @@ _MOST_LOOKS = 20
 
 @dataclass(frozen=True, slots=True)
 class _Day:
-    """What ended runs have spent, and what each of the others has reserved."""
+    """The cost of completed runs, and the reservations of the others."""
 
     spent: Spent = field(default_factory=Spent)
     open: Mapping[str, Caps] = field(default_factory=dict)
 
     def total(self, besides: str) -> Spent:
-        """All that counts, but for one run."""
+        """Return the total, without one run."""
         return sum((_charge(caps) for run, caps in self.open.items() if run != besides), self.spent)
 
 
 class RepositoryLedger:
     """Reserves and settles on `refs/pullwright/spend`. It blocks: call it in a thread.
 
-    A run that never settles counts with its whole reservation for the day of the reservation. Who
-    can push can write here, as he can delete it: it keeps honest machines within their caps.
+    A run that never settles counts with its whole reservation for the day of the reservation. Everyone with
+    push access
+    can change or delete the ledger: it keeps honest machines within their caps.
 
     Args:
-        nonce: makes a text that was never made before, on any machine.
+        nonce: creates a globally unique text.
     """
 
     def __init__(self, records: Records, clock: Clock, nonce: Callable[[], str]) -> None:
@@ -288,15 +291,15 @@ class RepositoryLedger:
         self._nonce = nonce
 
     def reserve(self, run: str, caps: Caps, wants: Caps, needs: Caps) -> Granted | Refused:
-        """Reserve for a run what it wants, as far as it is left. Again, it replaces what was reserved before.
+        """Reserve what a run wants, as far as it is left. A second call replaces the first reservation.
 
         Args:
-            run: who reserves; no other run anywhere has this name.
+            run: a globally unique run id.
             wants: the most that the run may spend for other reasons.
             needs: with less left nothing is reserved.
 
         Raises:
-            RemoteUnavailableError: no answer, after several tries; it may be reserved all the same.
+            RemoteUnavailableError: no answer, after several attempts; the reservation may exist all the same.
             WorkspaceError: the ledger cannot be read or written.
         """
         for _ in range(_MOST_LOOKS):
@@ -314,10 +317,10 @@ class RepositoryLedger:
         raise PushRejectedError(f"{REF} changes faster than it can be read")
 
     def settle(self, run: str, spent: Spent) -> None:
-        """Put what a run has spent in the place of what it reserved. Without a reservation nothing changes.
+        """Replace a run's reservation by its actual cost. Without a reservation nothing changes.
 
         Raises:
-            RemoteUnavailableError: no answer, after several tries.
+            RemoteUnavailableError: no answer, after several attempts.
             WorkspaceError: the ledger cannot be read or written.
         """
         for _ in range(_MOST_LOOKS):
@@ -346,7 +349,7 @@ class RepositoryLedger:
 
 
 def _charge(caps: Caps) -> Spent:
-    """A reservation as what it may cost. What it does not cap is not counted before it is settled."""
+    """Convert a reservation to a cost. Amounts without a cap count only after settling."""
     return Spent(caps.usd or 0.0, caps.tokens or 0, caps.minutes or 0.0, caps.rounds or 0)
 
 
@@ -355,7 +358,7 @@ def _fields(day: _Day) -> dict[str, Any]:
 
 
 def _parse(record: RemoteRecord) -> dict[date, _Day]:
-    """What a record says. One that cannot be read says nothing about what is left: nobody may spend."""
+    """Parse a record. If it cannot be parsed, nothing is known about the rest: nobody may spend."""
     from pydantic import ValidationError
 
     fault = record.fault

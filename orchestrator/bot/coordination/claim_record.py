@@ -1,4 +1,4 @@
-"""What a claim says, and the commit message that says it: a line for people, and JSON."""
+"""The content of a claim, and its commit message: a line for people, and JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _SpentForm(BaseModel):
 
 
 class ClaimForm(BaseModel):
-    """See `ClaimRecord`. Fields that it does not know are left alone: a later version may write more."""
+    """The JSON of a `ClaimRecord`. Unknown fields are kept: a later version may write more."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -73,15 +73,16 @@ _LISTED_AFTER = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """How long a claim holds.
+    """Durations of a claim.
 
     Attributes:
-        lease_seconds: from each renewal until it expires.
+        lease_seconds: from each renewal until the claim expires.
         renew_seconds: between renewals.
-        skew_seconds: how far a worker's clock may be from the true time, either way. Nobody takes over
-            before a claim is expired for that long. Two clocks may be twice as far apart, so `lease_seconds`
-            should be more than `skew_seconds + renew_seconds`.
-        longest_seconds: no claim holds longer after its last renewal, whatever it says.
+        skew_seconds: largest error of a worker's clock, either way. A claim is taken over only after it has
+            been expired
+            for that long. Two clocks may differ by twice as much, so `lease_seconds` should be more than
+            `skew_seconds + renew_seconds`.
+        longest_seconds: no claim holds for longer after its last renewal, whatever it states.
     """
 
     lease_seconds: float = 1200
@@ -92,21 +93,22 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
-    """Who works on a task, or what became of it.
+    """Who works on a task, or how it ended.
 
     Attributes:
-        state: `held`, or `released` by the one who held it or by a person.
+        state: `held`, or `released` by its holder or by a person.
         owner: the machine and person, as a word.
         run: the run on that machine.
-        number: each holder of the task has a higher one than the holder before.
+        number: the fencing number: each holder of the task has a higher one than the previous holder.
         taken_at: UTC, as all times here, by the owner's clock.
-        renewed_at: the last sign of life.
-        expires_at: the end of the lease, if there is no other sign.
-        outcome: of a release, a few words; else empty.
-        pull: the task's pull request, as far as it is known.
-        spent: what the task has cost in all its cycles so far, those of earlier holders included.
-        nonce: makes the commit differ from every other.
-        fault: why the record cannot be read, or None. Then it counts as held, and nothing else of it counts.
+        renewed_at: time of the last renewal.
+        expires_at: end of the lease without another renewal.
+        outcome: a few words about a released task; else empty.
+        pull: the task's pull request, if known.
+        spent: the cost of all cycles on the task so far, including those of earlier holders.
+        nonce: makes each commit unique.
+        fault: why the record cannot be read, or None. An unreadable record counts as held, and its other
+            fields are void.
     """
 
     task: str
@@ -124,11 +126,13 @@ class ClaimRecord:
     fault: str | None = None
 
     def is_free(self, now: datetime, times: LeaseTimes) -> bool:
-        """Whether another worker may take the task.
+        """Return whether another worker may take the task.
 
-        A claim that says absurd times must not block its task for ever. It holds no longer than
-        `longest_seconds` after its renewal, and one that was renewed further in the future than two
-        clocks may be apart is free: where its holder is alive after all, his next push is refused.
+        A claim with absurd times must not block its task for ever. It holds no longer than `longest_seconds`
+        after its renewal,
+        and a claim renewed further in the future than two clocks may differ is free: if its holder is alive
+        after all, the
+        holder's next push is refused.
         """
         if self.fault is not None:
             return False
@@ -139,25 +143,25 @@ class ClaimRecord:
         return now > end + skew or self.renewed_at > now + 2 * skew
 
     def new_pull(self, now: datetime) -> int | None:
-        """The pull request, where it is so new that the forge may not list it yet.
+        """Return the pull request if it is so new that the forge may not list it yet.
 
-        A forge lists what there is within minutes. Who waited longer for a number that somebody made up, or
-        whose pull request was deleted, would wait for ever.
+        A forge lists new pull requests within minutes. Waiting longer for an invented or deleted one would
+        never end.
         """
         return self.pull if abs(now - self.renewed_at) < _LISTED_AFTER else None
 
 
 def claim_ref(task: str) -> str:
-    """The reference of a task's claim.
+    """Return the ref of a task's claim.
 
     Raises:
-        WorkspaceError: the key is none.
+        WorkspaceError: the key is invalid.
     """
     return CLAIMS + plain_key(task)
 
 
 def claim_message(record: ClaimRecord) -> str:
-    """The commit message of a claim."""
+    """Return the commit message of a claim."""
     what = "held" if record.state == "held" else f"released ({record.outcome})"
     line = f"pullwright: {record.task} {what} by {record.owner}/{record.run}, number {record.number}"
     fields = {"version": _VERSION, **asdict(record)}
@@ -166,7 +170,7 @@ def claim_message(record: ClaimRecord) -> str:
 
 
 def parse_claim(task: str, record: RemoteRecord) -> ClaimRecord:
-    """What a record says of a task. One that cannot be read counts as held, until a person releases it."""
+    """Parse the claim of a task. An unreadable one counts as held, until a person releases it."""
     if record.fault is not None:
         return _unreadable(task, record.fault)
     try:

@@ -1,4 +1,4 @@
-"""Claims: of all workers anywhere one has a task, with nothing between them but the repository's git server."""
+"""Claims: each task has at most one worker anywhere, using only the repository's git server."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """A claim of ours. Safe for use by several threads: one of them renews it while another one pushes.
+    """A claim that this run holds. It is thread-safe: one thread renews it while another one pushes.
 
-    Every method may raise the errors of `Claims`, and `ClaimLostError` where it says so.
+    Every method may raise the errors of `Claims`, and `ClaimLostError` as documented.
 
     Attributes:
-        previous: the claim that this one followed, or None.
-        renew_seconds: how often it wants to be renewed.
+        previous: the claim before this one, or None.
+        renew_seconds: how often to renew it.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  made by `Claims` alone
@@ -69,7 +69,7 @@ class Lease:
 
     @property
     def record(self) -> ClaimRecord:
-        """What the claim says, as far as is known."""
+        """The content of the claim, as far as known."""
         return self._ours[self._commit]
 
     @property
@@ -78,10 +78,10 @@ class Lease:
         return self._lost
 
     def renew(self, spent: Spent | None = None) -> ClaimRecord:
-        """Say that the work goes on.
+        """Renew the claim.
 
         Args:
-            spent: what the task has cost so far, in all its cycles; None leaves what was said before.
+            spent: the cost of all cycles on the task so far; None keeps the recorded one.
 
         Raises:
             ClaimLostError: another worker, or a person, moved the claim.
@@ -91,10 +91,11 @@ class Lease:
             return self.record
 
     def make_sure(self) -> None:
-        """Check that the claim is ours: by renewing it, unless `push` moved it and read it back just now.
+        """Check that the claim is still held: by renewing it, unless `push` moved and verified it recently.
 
-        What moved together with the claim needs no second push to say so, for as long as is between two
-        renewals. That is measured by both clocks: one stands still while the machine sleeps, the other jumps.
+        A claim that moved together with the pushed ref needs no second push within the renewal interval. The
+        interval is
+        measured by both clocks: one stands still while the machine sleeps, the other may jump.
 
         Raises:
             ClaimLostError: another worker, or a person, moved the claim.
@@ -109,17 +110,17 @@ class Lease:
             self.renew()
 
     def release(self, outcome: str, pull: int | None = None, spent: Spent | None = None) -> bool:
-        """Let go of the task, and leave word of what became of it. May be called again.
+        """Release the task and record its outcome. It may be called again.
 
         Args:
             outcome: a few words, such as `proposed`.
-            pull: the task's pull request; None leaves what was said before.
+            pull: the task's pull request; None keeps the recorded one.
 
         Returns:
-            Whether the word is there. False: somebody else has moved the claim meanwhile, which is no error.
+            Whether the outcome was recorded. False: somebody else has moved the claim, which is not an error.
 
         Raises:
-            RemoteUnavailableError: no answer, after several tries; the claim expires by itself.
+            RemoteUnavailableError: no answer, after several attempts; the claim expires by itself.
         """
 
         def tombstone() -> ClaimRecord:
@@ -132,9 +133,9 @@ class Lease:
         return self._end(tombstone)
 
     def give_back(self) -> bool:
-        """Let go of the task as if it had not been taken: what was said of it stays said, with its time.
+        """Release the task as if it had not been claimed: the earlier record and its time are kept.
 
-        Returns and raises what `release` does.
+        It returns and raises what `release` does.
         """
         before = self.previous
         if before is None or before.state != "released":
@@ -144,24 +145,28 @@ class Lease:
         )
 
     def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
-        """The fence: move one more reference, in the same push as the claim, so that neither moves alone.
+        """Fence a push: move one more ref in the same push as the claim, so that neither moves alone.
 
-        Git checks no lease on a reference that stays where it is, therefore the claim is renewed. Where the
-        server has no atomic push the claim moves first, and is looked at again afterwards. An update that moves
-        nothing needs no push: both references are only looked at.
+        Git checks no lease on a ref that does not move, therefore the claim is renewed. If the server does
+        not support atomic
+        pushes, the claim moves first and is checked again afterwards. An update that moves nothing needs no
+        push: both refs are
+        only read.
 
         Args:
-            update: a branch, or work that is not finished; its name is checked.
+            update: a branch, or unfinished work; its name is checked.
 
         Returns:
-            What the remote holds there afterwards, read back.
+            The commit of the ref on the remote afterwards, read back.
 
         Raises:
-            ClaimLostError: somebody else moved the claim; the other reference was not touched, unless that
-                happened between the two pushes that a server without atomic push needs.
-            PushRejectedError: the other reference is not where it was expected, or the server does not want
-                it; the claim is still ours.
-            RemoteUnavailableError: no answer, after several tries; it may have arrived, or do so later.
+            ClaimLostError: somebody else moved the claim. The other ref was not touched, unless that happened
+                between the two
+                pushes that a server without atomic push needs.
+            PushRejectedError: the other ref is not where it was expected, or the server refused it; the claim
+                is still held.
+            RemoteUnavailableError: no answer, after several attempts; the push may have arrived, or may do so
+                later.
         """
         folders = [self._records.objects, *objects]
         with self._lock:
@@ -197,7 +202,7 @@ class Lease:
                     return update.new
 
     def _arrived(self, update: Update, pushed: Pushed, tries: Tries) -> bool:
-        """After a push without success: look at both references, and say whether ours is there."""
+        """Check both refs after a push without success. Return whether the update is there."""
         tries.before_looking(pushed.error)
         tips = self._records.tips([self._ref, update.ref], tries)
         self._see(tips.get(self._ref))
@@ -212,7 +217,7 @@ class Lease:
         return False
 
     def _end(self, make: Callable[[], ClaimRecord]) -> bool:
-        """Move the claim to what releases it; whether it is there."""
+        """Replace the claim by a released record. Return whether it is there."""
         with self._lock:
             if self.record.state == "released":
                 return True
@@ -223,7 +228,7 @@ class Lease:
             return True
 
     def _move(self, make: Callable[[], ClaimRecord]) -> None:
-        """Move the claim to what `make` says."""
+        """Replace the claim by the record that `make` returns."""
         for _ in range(_MOST_LOOKS):
             self._require_held()
             commit = self._write(make())
@@ -236,7 +241,7 @@ class Lease:
         raise PushRejectedError(message)
 
     def _see(self, tip: str | None) -> None:
-        """Take the commit that is there for the claim's, if we made it."""
+        """Accept a commit of the ref as the claim's, if this lease created it."""
         if tip is None or tip not in self._ours:
             self._lost = True
             self._over = self._holder(tip)
@@ -277,7 +282,7 @@ class Lease:
 
 
 RETRY = "retry"
-"""The outcome by which a person says that a task is to be taken again, whatever became of it."""
+"""The outcome that records a person's request to retry a task."""
 _MOST_LOOKS = 5
 _BY_A_PERSON = "a person"
 
@@ -285,12 +290,13 @@ _BY_A_PERSON = "a person"
 class Claims:
     """The claims on the tasks of one repository.
 
-    Every method may raise `RemoteUnavailableError`, where there is no answer after several tries,
-    `PushRejectedError`, where the server does not want it, and `WorkspaceError`.
+    Every method may raise `RemoteUnavailableError` (no answer after several attempts), `PushRejectedError`
+    (the server
+    refused), and `WorkspaceError`.
 
     Args:
-        owner: names this machine for people; one word.
-        nonce: makes a text that was never made before, on any machine.
+        owner: name of this machine for people; one word.
+        nonce: creates a globally unique text.
     """
 
     def __init__(
@@ -313,23 +319,26 @@ class Claims:
         *,
         seen: Mapping[str, str] | None = None,
     ) -> Lease | ClaimRecord | str:
-        """Take a task if it is free: never claimed, released, expired, or held by a run that is dead.
+        """Claim a task if it is free: never claimed, released, expired, or held by a dead run.
 
-        Of all who try at once one gets it. A claim that this run has already, because an answer was lost,
-        is taken up again.
+        Of simultaneous callers exactly one succeeds. A claim that this run already holds, because an answer
+        was lost, is
+        returned.
 
         Args:
-            run: who takes it; no other run anywhere has this name.
-            unless: asked of the claim before, where the task is free: why it is not taken all the same.
-            seen: what `Records.list` said of the claim's reference, among others. It may be old: the push
-                takes the claim only if it is still there. None: it is asked for.
+            run: a globally unique run id.
+            unless: called with the previous claim of a free task; returns why it is not taken all the same.
+            seen: result of `Records.list` for the claim's ref, among others. It may be outdated: the push
+                succeeds only if it
+                is still current. None reads it.
 
         Returns:
-            The lease; or the claim of the one who has it; or what `unless` said.
+            The lease; or the claim of its holder; or the text that `unless` returned.
 
         Raises:
-            RemoteUnavailableError: no answer, after several tries. If the claim arrived after all, the same
-                run gets it at the next call, and others when it has expired.
+            RemoteUnavailableError: no answer, after several attempts. If the claim arrived after all, the
+                same run receives it
+                at the next call, and others once it has expired.
         """
         ref = claim_ref(task)
         for _ in range(_MOST_LOOKS):
@@ -350,10 +359,10 @@ class Claims:
         raise PushRejectedError(message)
 
     def list(self, seen: Mapping[str, str] | None = None) -> Sequence[ClaimRecord]:
-        """All claims, held and released, by their keys. Names that are no task's are left out.
+        """Return all claims, held and released, by task key. Invalid names are left out.
 
         Args:
-            seen: what `Records.list` said just now of the claims, among others; None asks.
+            seen: result of a recent `Records.list` of the claims, among others; None reads it.
         """
         tips = self._records.list(CLAIMS) if seen is None else seen
         found = {task: commit for ref, commit in sorted(tips.items()) if (task := _task_of(ref)) is not None}
@@ -362,25 +371,25 @@ class Claims:
         return [claims[task] for task in found]
 
     def is_free(self, record: ClaimRecord) -> bool:
-        """Whether the task of such a claim may be taken now: it is released or expired."""
+        """Return whether the task may be claimed now: it is released or expired."""
         return record.is_free(self._clock.now(), self._times)
 
     def show(self, task: str, seen: Mapping[str, str] | None = None) -> ClaimRecord | None:
-        """The claim on one task, or None. Arguments and errors are those of `list`."""
+        """Return the claim on one task, or None. Arguments and errors are those of `list`."""
         return self._read(task, seen)[1]
 
     def release(self, task: str, reason: str, shown: ClaimRecord | None = None) -> ClaimRecord | None:
-        """A person takes the task away from whoever holds it; the holder's next push is refused.
+        """Release a task on behalf of a person, whoever holds it. The holder's next push is refused.
 
         Args:
             reason: becomes the outcome.
-            shown: what the person saw; where the claim has another holder by now, nothing is changed.
+            shown: the claim that the person saw; if it has another holder now, nothing is changed.
 
         Returns:
-            What was released; None where nobody held it.
+            The released claim; None if nobody held it.
 
         Raises:
-            PushRejectedError: somebody else moved it meanwhile, or the server does not want it.
+            PushRejectedError: somebody else moved it meanwhile, or the server refused.
         """
         for _ in range(_MOST_LOOKS):
             found, before = self._read(task)
@@ -396,15 +405,15 @@ class Claims:
         raise PushRejectedError(message)
 
     def ask_again(self, task: str, dead_runs: Collection[str] = ()) -> ClaimRecord | None:
-        """A person asks for another try: the next worker may take the task, whatever became of it before.
+        """Record a person's request to retry: the next worker may take the task, whatever its outcome was.
 
-        What the task has cost so far, and its pull request, stay on the record.
+        The task's cost so far and its pull request stay on the record.
 
         Returns:
-            The claim of whoever has the task now; None where it was written down.
+            The claim of the present holder; None if the request was recorded.
 
         Raises:
-            PushRejectedError: the claim changes faster than it can be read, or the server does not want it.
+            PushRejectedError: the claim changes faster than it can be read, or the server refused.
         """
         for _ in range(_MOST_LOOKS):
             found, before = self._read(task)
@@ -418,7 +427,7 @@ class Claims:
         raise PushRejectedError(message)
 
     def _write_released(self, task: str, found: str | None, record: ClaimRecord, outcome: str) -> bool:
-        """Write what a person says, if the claim is where it was. An unreadable record begins anew."""
+        """Write a person's record, if the claim is unchanged. An unreadable record is replaced."""
         now = self._clock.now()
         released = replace(
             record,
@@ -436,7 +445,7 @@ class Claims:
         )
 
     def _read_all(self, found: Mapping[str, str]) -> dict[str, ClaimRecord]:
-        """What the claims of some tasks say, each at its commit."""
+        """Read the claims of some tasks, each at its commit."""
         known = {
             task: said
             for task, commit in found.items()
@@ -452,7 +461,7 @@ class Claims:
     def _read(
         self, task: str, seen: Mapping[str, str] | None = None
     ) -> tuple[str | None, ClaimRecord | None]:
-        """The commit of a task's claim, and what it says."""
+        """Return the commit of a task's claim, and its content."""
         ref = claim_ref(task)
         for _ in range(_MOST_LOOKS):
             found = (self._records.list(ref) if seen is None else seen).get(ref)
@@ -492,7 +501,7 @@ def _is_dead(record: ClaimRecord, dead_runs: Collection[str]) -> bool:
 
 
 def _task_of(ref: str) -> str | None:
-    """The task of a claim's reference; None where it is none's."""
+    """Return the task of a claim's ref; None for other refs."""
     task = ref.removeprefix(CLAIMS)
     try:
         return task if claim_ref(task) == ref else None
@@ -501,11 +510,11 @@ def _task_of(ref: str) -> str | None:
 
 
 KEPT_DAYS = 90
-"""After its release. Until then it tells people what became of the task, and what it has cost counts on."""
+"""Days that a released claim is kept, to show the task's outcome and to count its cost."""
 
 
 def is_old(record: ClaimRecord, now: datetime) -> bool:
-    """Whether a record is a tombstone for so long that nobody waits for what it says."""
+    """Return whether a released record is so old that nobody needs it any more."""
     is_tombstone = record.fault is None and record.state == "released"
     return is_tombstone and now - record.renewed_at > timedelta(days=KEPT_DAYS)
 
@@ -513,22 +522,24 @@ def is_old(record: ClaimRecord, now: datetime) -> bool:
 def remove_tombstones(records: Records, found: Mapping[str, str]) -> bool:
     """Remove the claims of some tasks as `remove_records` does, by the commit of each task's claim.
 
-    With the tombstone goes the task's number, and the next claim begins with 1 again. That lets nobody in:
-    no push is accepted for a number, only for the commit that the claim has, which was made once. Who held
-    the task before expects a commit that is not there any more.
+    The task's number is removed with the tombstone, so the next claim begins with 1 again. This is safe: a
+    push is not
+    accepted for a number, only for the commit of the claim, which is unique. An earlier holder expects a
+    commit that is no
+    longer there.
     """
     doing = f"cannot remove old claims of {records.remote.shown}"
     return remove_records(records, {claim_ref(task): commit for task, commit in found.items()}, doing)
 
 
 def remove_records(records: Records, found: Mapping[str, str], doing: str) -> bool:
-    """Remove hidden references, in one push, if each is still where it was seen.
+    """Remove hidden refs in one push, if none of them has moved.
 
     Returns:
-        Whether all of them are gone. False: one has moved meanwhile, or there was no answer.
+        Whether all were removed. False: one has moved, or there was no answer.
 
     Raises:
-        WorkspaceError: git could not try.
+        WorkspaceError: git could not be run.
     """
     if not found:
         return True

@@ -1,6 +1,7 @@
-"""Small records on hidden references of a remote: the state that workers share, with no server of ours.
+"""Small records on hidden refs of a remote: the state that workers share, without a server of our own.
 
-The git objects of records are written by us, or fetched from anybody: bounded in size, never more than data.
+Their git objects are written here, or fetched from untrusted sources: limited in size, and treated as data
+only.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ _CONFIGURATIONS: dict[IdKind, str] = {
 
 
 class ScratchRepository:
-    """Safe for use by several threads. What a process that is killed leaves is swept as a clone is.
+    """A temporary bare repository. It is thread-safe. What a killed process leaves is swept as a clone is.
 
     Args:
-        parent: where the folder is made.
+        parent: the folder in which it is created.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -63,7 +64,7 @@ class ScratchRepository:
         self._gits: dict[IdKind, HostGit] = {}
 
     def git(self, kind: IdKind) -> HostGit:
-        """Git on objects with ids of a kind.
+        """Return git for objects with this kind of ids.
 
         Raises:
             WorkspaceError: git is missing or failed, or there is no space.
@@ -74,7 +75,7 @@ class ScratchRepository:
             return self._gits[kind]
 
     def close(self) -> None:
-        """Remove everything. May be called again, and used again.
+        """Remove everything. It may be called again, and the repository used again.
 
         Raises:
             WorkspaceError: something could not be removed.
@@ -98,9 +99,9 @@ class ScratchRepository:
 
 
 def _make(path: Path, kind: IdKind) -> None:
-    """A bare repository with nothing in it, by hand: `git init` takes longer than all that is done with it.
+    """Create an empty bare repository by hand: `git init` takes longer than all later work in it.
 
-    What it must have: https://git-scm.com/docs/gitrepository-layout
+    Required files: https://git-scm.com/docs/gitrepository-layout
     """
     for name in ("objects/pack", "refs/heads"):
         (path / name).mkdir(parents=True, exist_ok=True)
@@ -109,7 +110,7 @@ def _make(path: Path, kind: IdKind) -> None:
 
 
 def id_kind(commit: str) -> IdKind:
-    """What kind of id it is, by its length."""
+    """Return the kind of an id, by its length."""
     return "sha256" if len(commit) > _SHA1_CHARACTERS else "sha1"
 
 
@@ -124,8 +125,8 @@ def write_object(
     The format: "Object Storage" in https://git-scm.com/book/en/v2/Git-Internals-Git-Objects
 
     Args:
-        objects: the folder `objects` of a git directory that only this program writes.
-        content: what `git cat-file` would print of it; nothing is checked.
+        objects: the `objects` folder of a git directory that only this program writes.
+        content: the output that `git cat-file` would print; it is not checked.
 
     Raises:
         WorkspaceError: it cannot be written.
@@ -149,7 +150,7 @@ def write_object(
 
 
 def write_tree(objects: Path, blobs: Mapping[str, str], ids: IdKind, *, doing: str) -> str:
-    """Write a tree of plain files, by their names and the ids of what is in them. The rest is as in `write_object`."""
+    """Write a tree of plain files, given their names and blob ids. Otherwise it is like `write_object`."""
     entries = (
         b"100644 " + os.fsencode(name) + b"\0" + bytes.fromhex(blob) for name, blob in sorted(blobs.items())
     )
@@ -164,13 +165,13 @@ _WHO = "Pullwright <pullwright@invalid>"
 def write_record(  # noqa: PLR0913, PLR0917  one commit, fact by fact
     objects: Path, ids: IdKind, message: str, parent: str | None, pages: Mapping[str, bytes], now: datetime
 ) -> str:
-    """Make a commit, and return its id.
+    """Create a commit, and return its id.
 
     Args:
         message: see `Records.commit`, as for `parent` and `pages`.
 
     Raises:
-        WorkspaceError: a name is no page's, the parent is no commit's id, or there is no space.
+        WorkspaceError: a page's name or the parent's id is invalid, or there is no space.
     """
     if parent is not None and not is_commit_id(parent):
         refusal = f"{_WRITING}: {printable_line(parent)!r} is not a commit id"
@@ -196,7 +197,7 @@ _FETCHED_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class CommitText:
-    """A commit's first parent and its message; or why it cannot be read."""
+    """A commit's first parent and message, or why it cannot be read."""
 
     parent: str | None = None
     message: str = ""
@@ -206,10 +207,10 @@ class CommitText:
 def fetch_all(
     git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], Tries]
 ) -> dict[str, str]:
-    """Fetch many commits, and say of which of them that failed, and why. Network failures are tried again.
+    """Fetch many commits, and return the failed ones with reasons. Network failures are retried.
 
     Raises:
-        RemoteUnavailableError: no answer, after several tries.
+        RemoteUnavailableError: no answer, after several attempts.
         WorkspaceError: it was interrupted.
     """
     faults: dict[str, str] = {}
@@ -244,12 +245,12 @@ def _fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int
     """Fetch commits by their ids, without their history.
 
     Args:
-        git: where they go; no reference is made.
+        git: receives them; no ref is created.
         commits: at least one.
-        most_bytes: what may be written; the fetch is ended where it is more.
+        most_bytes: limit of what may be written; the fetch is stopped beyond it.
 
     Raises:
-        WorkspaceError: it failed, or was too much.
+        WorkspaceError: it failed, or exceeded the limit.
     """
     doing = f"cannot read the records of {remote.shown}"
     packs = git.git_dir / "objects" / "pack"
@@ -274,7 +275,7 @@ def _fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int
 
 
 def read_texts(git: HostGit, known: Mapping[str, Header], most_bytes: int) -> dict[str, CommitText]:
-    """The messages of the objects that are commits of at most that size; a fault for the others."""
+    """Read the messages of commits up to this size; other objects have a fault."""
     texts = {
         name: CommitText(fault=_fault(header, most_bytes))
         for name, header in known.items()
@@ -290,10 +291,10 @@ def read_texts(git: HostGit, known: Mapping[str, Header], most_bytes: int) -> di
 
 
 def read_record_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, bytes]:
-    """The plain files at the top of a commit's tree.
+    """Read the plain files at the top of a commit's tree.
 
     Raises:
-        WorkspaceError: there are too many, they are too large, or they are no plain files.
+        WorkspaceError: there are too many, they are too large, or they are not plain files.
     """
     tree = f"{commit}^{{tree}}"
     header = look_up(git, [tree], doing=_READING).get(tree)
@@ -321,7 +322,7 @@ def _fault(header: Header, most_bytes: int) -> str:
 
 
 class _Growth:
-    """Says to end a fetch when the person wants that, or when too much was written."""
+    """Stops a fetch if the user asks for it, or if too much was written."""
 
     def __init__(self, packs: Path, most_bytes: int, cancelled: Callable[[], bool]) -> None:
         self._packs = packs
@@ -333,10 +334,10 @@ class _Growth:
         return self._size() > self._most_bytes or self._cancelled()
 
     def require_bounds(self) -> None:
-        """Remove what was fetched if it is more than it may be.
+        """Remove what was fetched if it exceeds the limit.
 
         Raises:
-            WorkspaceError: it was.
+            WorkspaceError: it did.
         """
         if self._size() > self._most_bytes:
             for path in set(self._packs.iterdir()) - self._before:
@@ -363,14 +364,14 @@ _MOST_PAGES_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class RemoteRecord:
-    """A commit on a hidden reference. Anybody who can push may have written it.
+    """A commit on a hidden ref. Everyone with push access may have written it.
 
     Attributes:
         ref: where it was found; empty if it was read by its id.
-        parent: the first commit before it, or None.
-        message: all of it, at most 64 KiB, with U+FFFD for what is not UTF-8.
-        pages: the files at the top of its tree, where they were asked for.
-        fault: why it cannot be read, or None. Then there is nothing but `ref` and `commit`.
+        parent: the first parent, or None.
+        message: complete, at most 64 KiB, with U+FFFD for bytes that are not UTF-8.
+        pages: the files at the top of its tree, if requested.
+        fault: why it cannot be read, or None. Then only `ref` and `commit` are set.
     """
 
     ref: str
@@ -382,19 +383,19 @@ class RemoteRecord:
 
 
 class Records:
-    """The hidden references of one remote. Safe for use by several threads.
+    """The hidden refs of one remote. It is thread-safe.
 
-    Nothing is contacted and nothing written before the first use. Network failures are tried again a few
-    times; what is raised after that is `RemoteUnavailableError`. Other failures of git
-    are `WorkspaceError`.
+    Nothing is contacted or written before the first use. Network failures are retried a few times, and then
+    raise
+    `RemoteUnavailableError`. Other failures of git raise `WorkspaceError`.
 
     Args:
-        folder: where a scratch folder for git is made; only this user should be able to enter it.
+        folder: where a temporary git folder is created; only this user should be able to enter it.
         url: a URL without a password, `user@host:path`, or a local path.
-        sleep: waits that many seconds between tries; may be interrupted by raising.
+        sleep: waits that many seconds between attempts; may raise to interrupt.
 
     Attributes:
-        remote: the address, checked.
+        remote: the validated address.
 
     Raises:
         WorkspaceError: the address is not accepted.
@@ -425,7 +426,7 @@ class Records:
         self.close()
 
     def close(self) -> None:
-        """Remove the scratch folder. May be called again, and used again.
+        """Remove the temporary folder. It may be called again, and the object used again.
 
         Raises:
             WorkspaceError: something could not be removed.
@@ -438,15 +439,15 @@ class Records:
         return self._scratch().folder / GIT_DIR / "objects"
 
     def list(self, *prefixes: str) -> dict[str, str]:
-        """References and their commits: all below a prefix that ends in `/`, else the one of that name.
+        """Return refs and their commits: all below a prefix that ends in `/`, else the one with that name.
 
         Raises:
-            WorkspaceError: the remote refused, or a name is none of ours.
+            WorkspaceError: the remote refused, or a name is not one of ours.
         """
         return self.tips([_checked(prefix) for prefix in prefixes])
 
     def read(self, where: str, *, pages: bool = False) -> RemoteRecord | None:
-        """The record at a reference, or None where there is none; or a commit by its id."""
+        """Return the record at a ref, or None if there is none; or a commit by its id."""
         if is_commit_id(where):
             return self.read_all({"": where}, pages=pages)[""]
         found = self.list(where)
@@ -455,10 +456,10 @@ class Records:
     def read_all(
         self, found: Mapping[str, str], *, pages: bool = False, most_bytes: int = _MOST_PAGES_BYTES
     ) -> dict[str, RemoteRecord]:
-        """The records of what `list` gave, fetched together.
+        """Return the records of a result of `list`, fetched together.
 
         Args:
-            most_bytes: of all pages of a record together, and of what is fetched to read them.
+            most_bytes: limit for all pages of a record together, and for what is fetched to read them.
         """
         wanted = sorted(set(found.values()))
         if not wanted:
@@ -483,11 +484,11 @@ class Records:
         return records
 
     def commit(self, message: str, parent: str | None, pages: Mapping[str, bytes] | None = None) -> str:
-        """Make a commit here; nothing of it is on the remote before `swap`.
+        """Create a commit locally; `swap` brings it to the remote.
 
         Args:
-            message: must differ from that of every other commit, so that ours is known again.
-            parent: need not be here if `swap` is told where it is.
+            message: globally unique, so that our own commit can be recognized.
+            parent: need not exist locally if `swap` is told where it is.
             pages: files at the top of its tree, by plain names.
 
         Returns:
@@ -500,21 +501,21 @@ class Records:
         return write_record(objects, self._kind or "sha1", message, parent, pages or {}, self._clock.now())
 
     def swap(self, ref: str, old: str | None, new: str | None, *, objects: Iterable[Path] = ()) -> bool:
-        """Move a reference if it is where it is expected. A lost answer is found out by reading back.
+        """Move a ref if it is at the expected commit. If the answer is lost, the ref is read back.
 
         Args:
             ref: below `refs/pullwright/`.
-            old: the commit that it must have now, or None where it must not exist.
-            new: the commit that it gets, made by `commit`; None removes it.
-            objects: folders with more objects that the commit needs.
+            old: the commit that it must have now, or None if it must not exist.
+            new: its new commit, created by `commit`; None removes the ref.
+            objects: folders with further objects that the commit needs.
 
         Returns:
             Whether it moved. False: it is elsewhere, and nothing was changed.
 
         Raises:
-            RemoteUnavailableError: no answer, after several tries; it may have moved, or do so later.
-            PushRejectedError: the server does not want it; the message has its words.
-            WorkspaceError: anything else that goes wrong.
+            RemoteUnavailableError: no answer, after several attempts; it may have moved, or may do so later.
+            PushRejectedError: the server refused; the message contains its reason.
+            WorkspaceError: any other problem.
         """
         doing = f"cannot update {_checked(ref)} of {self.remote.shown}"
         if old == new:
@@ -537,19 +538,19 @@ class Records:
             tries.wait(pushed.error)
 
     def delete(self, ref: str, old: str) -> bool:
-        """Remove a reference if it is at this commit. See `swap`."""
+        """Remove a ref if it is at this commit. See `swap`."""
         return self.swap(ref, old, None)
 
     def tries(self) -> Tries:
-        """Pauses for a caller who pushes by himself."""
+        """Return the retry schedule for a caller that pushes by itself."""
         return Tries(self._sleep)
 
     def tips(self, patterns: Sequence[str], tries: Tries | None = None) -> dict[str, str]:
-        """As `list`, for references of any name; their names must be checked.
+        """Return refs and commits as `list` does, for refs of any name; the caller checks the names.
 
         Args:
-            patterns: whole names, and prefixes that end in `/`.
-            tries: the pauses that are left.
+            patterns: complete names, and prefixes that end in `/`.
+            tries: the remaining retry schedule.
         """
         wanted = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in patterns]
         # HEAD tells the kind of the repository's ids where nothing of ours is there yet.
@@ -575,10 +576,10 @@ class Records:
                 tries.wait(error)
 
     def _scratch(self, known: str | None = None) -> HostGit:
-        """Git on our objects, of the kind that the remote has.
+        """Return git for our objects, with the kind of ids of the remote.
 
         Args:
-            known: an id of the remote; empty where any kind will do; None to find the kind out first.
+            known: an id of the remote; empty if any kind will do; None to detect the kind first.
         """
         if known:
             self._kind = id_kind(known)
@@ -593,7 +594,7 @@ class Records:
 
 
 def _checked(ref: str) -> str:
-    """The name or prefix, if it is below ours and plain.
+    """Return the name or prefix, if it is below ours and plain.
 
     Raises:
         WorkspaceError: it is not.

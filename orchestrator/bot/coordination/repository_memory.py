@@ -1,7 +1,8 @@
-"""What people taught about a repository: facts on `refs/pullwright/memory`, which all machines share.
+"""Facts that people taught about a repository, on `refs/pullwright/memory`, shared by all machines.
 
-Whoever can push may write there. So a fact is only where to look: its words are read again where it cites them, each
-time it is used.
+Everyone with push access can write there. So a fact is only a pointer: its text is read again from the place
+that it
+cites, each time it is used.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ MEMORY = "refs/pullwright/memory"
 PAGE = "facts.json"
 MOST_FACTS = 300
 MOST_WORDS = 1_000
-"""Characters of one fact."""
+"""Most characters of one fact."""
 MOST_BYTES = 1 << 20
-"""Of all facts together."""
+"""Most bytes of all facts together."""
 MOST_LOOKED_AT = 1_000
 MOST_FORGOTTEN = 1_000
 MOST_CITED = 20
 LIFETIME = timedelta(days=90)
-"""Of a fact that no merged pull request has confirmed."""
+"""Lifetime of a fact that no merged pull request has confirmed."""
 
 _VERSION = 1
 _MOST_LOOKS = 20
@@ -43,14 +44,14 @@ _DIGITS = 16
 
 
 class FactKind(StrEnum):
-    """What a fact is."""
+    """The kinds of facts."""
 
     CORRECTION = "correction"
-    """What somebody who may write said about a pull request of ours."""
+    """A comment on our pull request by somebody with write permission."""
     CLOSED = "closed"
-    """The last words of such a person on a pull request of ours that was closed without being merged."""
+    """The last comment of such a person on our pull request that was closed without being merged."""
     NOTE = "note"
-    """What a model wrote, and a pull request showed. It counts once that is merged."""
+    """A note of a model that a pull request contains. It counts once that is merged."""
 
 
 _Words = Annotated[str, Field(min_length=1, max_length=MOST_WORDS)]
@@ -67,16 +68,16 @@ _Moment = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One fact, with what it cites.
+    """One fact, with its sources.
 
     Attributes:
-        content: the words as they were when the fact was stored, without secrets.
-        author: a person's login; of a note empty.
-        pull: the pull request on which it was said.
-        said: which words of the pull request it cites, as `kind-id`; of a note empty.
-        path: the file that the words are about; empty if they name none.
-        cited: of a note: files, each with its blob in the pull request.
-        confirmed: the pull request is merged. Then the fact does not expire.
+        content: the text when the fact was stored, without secrets.
+        author: a person's login; empty for a note.
+        pull: the pull request of the source.
+        said: the cited comment of the pull request, as `kind-id`; empty for a note.
+        path: the file that the text is about; empty if it names none.
+        cited: for a note: files, each with its blob in the pull request.
+        confirmed: whether the pull request is merged. Then the fact does not expire.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -96,26 +97,26 @@ class Fact:
 
     @property
     def key(self) -> str:
-        """The same for the same words at the same place, whichever machine stored them."""
+        """Identifies a fact by text and place, whichever machine stored it."""
         text = f"{self.pull}\0{self.said or self.content}"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Return whether the fact has expired."""
         return self.expires_at is not None and now > self.expires_at
 
     def confirm(self) -> Fact:
-        """The fact, now that its pull request is merged."""
+        """Return the fact as confirmed by the merge of its pull request."""
         return replace(self, confirmed=True, expires_at=None)
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFacts:
-    """All that is known.
+    """All facts about a repository.
 
     Attributes:
-        looked_at: pull requests that are over and whose words were read.
-        forgotten: keys of facts that a person took out: they are not learned again.
+        looked_at: closed or merged pull requests whose comments were read.
+        forgotten: keys of facts that a person removed: they are not learned again.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -131,7 +132,7 @@ class RepositoryFacts:
         return {fact.key: fact for fact in self.facts}
 
     def with_facts(self, fresh: Iterable[Fact], looked_at: Iterable[int] = ()) -> RepositoryFacts:
-        """These facts and others. Of two with one key the later one stays, confirmed if one of them is."""
+        """Add facts. Of two with one key the later one stays, confirmed if either is."""
         known = self.by_key
         gone = set(self.forgotten)
         for fact in fresh:
@@ -145,13 +146,13 @@ class RepositoryFacts:
         return replace(self, facts=tuple(known.values()), looked_at=(*self.looked_at, *looked_at))
 
     def without(self, keys: Collection[str]) -> RepositoryFacts:
-        """These facts without some, which are not learned again."""
+        """Remove facts, which are not learned again."""
         gone = [fact.key for fact in self.facts if fact.key in keys]
         kept = tuple(fact for fact in self.facts if fact.key not in keys)
         return replace(self, facts=kept, forgotten=(*self.forgotten, *gone))
 
     def bounded(self, now: datetime) -> RepositoryFacts:
-        """What there is room for: nothing that is expired; then confirmed and important facts, newest first."""
+        """Remove expired facts, and keep as many as fit: confirmed and important ones first, then the newest."""
         living = [fact for fact in self.facts if not fact.is_expired(now) and _is_fit(fact)]
         living.sort(
             key=lambda fact: (fact.confirmed, _WEIGHTS[fact.importance], fact.created_at), reverse=True
@@ -177,7 +178,7 @@ _FACT_FORM: TypeAdapter[Fact] = TypeAdapter(Fact)
 
 
 def _is_fit(fact: Fact) -> bool:
-    """Whether a fact can be read again once it is written."""
+    """Return whether a fact can be read back once it is written."""
     try:
         _FACT_FORM.validate_json(json.dumps(_fields(fact)))
     except ValidationError:
@@ -188,10 +189,10 @@ def _is_fit(fact: Fact) -> bool:
 class RepositoryMemory:
     """Reads and changes the facts of one repository. It blocks: call it in a thread.
 
-    A change is made to what is there now, and made again where another machine was faster. So none is lost.
+    A change is applied to the present facts, and again if another machine was faster. So no change is lost.
 
     Args:
-        nonce: makes a text that was never made before, on any machine.
+        nonce: creates a globally unique text.
     """
 
     def __init__(self, records: Records, clock: Clock, nonce: Callable[[], str]) -> None:
@@ -200,28 +201,29 @@ class RepositoryMemory:
         self._nonce = nonce
 
     def read(self, seen: Mapping[str, str] | None = None) -> RepositoryFacts:
-        """The facts that are not expired.
+        """Return the facts that are not expired.
 
         Args:
-            seen: what the remote was seen to have at `MEMORY`, if it has that; None asks.
+            seen: the remote's `MEMORY` ref as last seen; None reads it.
 
         Raises:
-            RemoteUnavailableError: no answer, after several tries.
-            WorkspaceError: what is there is no memory of this program's.
+            RemoteUnavailableError: no answer, after several attempts.
+            WorkspaceError: the ref contains something else.
         """
         return self._look(seen)[1]
 
     def change(
         self, change: Callable[[RepositoryFacts], RepositoryFacts], *, forgets: bool = False
     ) -> RepositoryFacts:
-        """Change the facts; what is there then.
+        """Change the facts, and return the result.
 
         Args:
-            forgets: what is taken out is not to be found in the history of the reference either.
+            forgets: whether removed facts are also removed from the history of the ref.
 
         Raises:
-            RemoteUnavailableError: no answer, after several tries; it may be changed all the same.
-            WorkspaceError: what is there is no memory of this program's, or cannot be replaced.
+            RemoteUnavailableError: no answer, after several attempts; the change may have arrived all the
+                same.
+            WorkspaceError: the ref contains something else, or cannot be replaced.
         """
         for _ in range(_MOST_LOOKS):
             commit, facts = self._look()
@@ -246,7 +248,7 @@ class RepositoryMemory:
         return self._records.delete(MEMORY, old) and self._records.swap(MEMORY, None, new)
 
     def _look(self, seen: Mapping[str, str] | None = None) -> tuple[str | None, RepositoryFacts]:
-        """The commit that is there, and what it says. What cannot be read may have been replaced meanwhile."""
+        """Return the present commit and its facts. An unreadable commit may have been replaced, and is read again."""
         found = self._records.list(MEMORY) if seen is None else seen
         for _ in range(_MOST_LOOKS):
             try:
@@ -297,7 +299,7 @@ def _plain(facts: RepositoryFacts) -> dict[str, Any]:
 
 
 def _fields(fact: Fact) -> dict[str, Any]:
-    """A fact as JSON, without what says nothing."""
+    """Encode a fact as JSON, without empty fields."""
     fields = asdict(fact)
     for name in ("created_at", "expires_at"):
         moment = fields[name]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WORK = "refs/pullwright/wip/"
 MOST_PAGES_BYTES = 20 * 1024 * 1024
-"""Of all pages of one piece of work together."""
+"""Most bytes of all pages of one piece of work together."""
 
 _VERSION = 1
 _SAVING = "cannot save unfinished work"
@@ -36,15 +36,15 @@ _YEARS = range(2020, 9000)
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedWork:
-    """Unfinished work as the remote has it. Anybody who can push may have written it.
+    """Unfinished work, as read from the remote. Everyone with push access may have written it.
 
     Attributes:
-        commit: what the reference has: what the next save or drop expects.
-        work: the commit for `Clone.adopt`, with `wip_ref(key)` as its reference; None if no file changed.
-        base: the commit that the work is on top of.
+        commit: the ref's commit, which the next save or drop expects.
+        work: the commit for `Clone.adopt`, with `wip_ref(key)` as its ref; None if no file changed.
+        base: the parent of the work.
         pages: at most 20 MiB together.
-        saved_at: UTC, by the clock of the one who saved it.
-        fault: why it cannot be read, or None. Then nothing but `key` and `commit` counts.
+        saved_at: UTC, by the saving machine's clock.
+        fault: why it cannot be read, or None. Then only `key` and `commit` are valid.
     """
 
     key: str
@@ -57,21 +57,21 @@ class UnfinishedWork:
 
 
 def wip_ref(key: str) -> str:
-    """The reference of a task's unfinished work.
+    """Return the ref of a task's unfinished work.
 
     Raises:
-        WorkspaceError: the key is none.
+        WorkspaceError: the key is invalid.
     """
     return WORK + plain_key(key)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedWork:
-    """Unfinished work as it was saved.
+    """The result of saving unfinished work.
 
     Attributes:
-        commit: its id there: what the next save or drop expects.
-        work: the commit with the changed files, or None where none was changed.
+        commit: its commit on the remote, which the next save or drop expects.
+        work: the commit with the changed files, or None if none was changed.
     """
 
     ref: str
@@ -93,24 +93,25 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
     lease: Fence,
     find_secrets: Callable[[str], list[str]] = lambda _diff: [],
 ) -> SavedWork:
-    """Push everything that was changed since the base, committed or not, to the task's hidden reference.
+    """Push all changes since the base, committed or not, to the task's hidden ref.
 
-    A file that adds a secret is left out and named. The clone does not change.
+    A file that adds a secret is left out and reported. The clone does not change.
 
     Args:
-        pages: what is to be known about the work, by plain names, at most 20 MiB together. They are
-            public where the repository is: the caller takes secrets out.
+        pages: information about the work, by plain names, at most 20 MiB together. They are public if the
+            repository is:
+            the caller removes secrets.
         touched: as for `Clone.commit`.
         include_commands: as for `Clone.commit`.
-        expected: the commit that the reference must have, or None where it must not exist.
-        stamp: a text that no other save has, such as the run and a number.
-        lease: ours on the task; it is moved in the same push.
-        find_secrets: names the places at which a diff adds secrets; see `Screen`.
+        expected: the commit that the ref must have, or None if it must not exist.
+        stamp: a unique text, such as the run and a number.
+        lease: our claim on the task, which moves in the same push.
+        find_secrets: returns the places at which a diff adds secrets; see `Screen`.
 
     Raises:
-        ClaimLostError: the task is somebody else's by now; nothing was pushed.
-        PushRejectedError: the reference is not where it was expected, or the server does not want it.
-        WorkspaceError: git failed, a page cannot be saved, or there is no such key.
+        ClaimLostError: somebody else holds the task; nothing was pushed.
+        PushRejectedError: the ref is not where it was expected, or the server refused.
+        WorkspaceError: git failed, a page cannot be saved, or the key is invalid.
     """
     ref, size = wip_ref(key), sum(map(len, pages.values()))
     if size > MOST_PAGES_BYTES:
@@ -151,7 +152,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
 
 
 def _push(git: HostGit, update: Update, lease: Fence, doing: str) -> None:
-    """Move the reference, and read back what is there."""
+    """Move the ref, and read it back."""
     try:
         found = lease.push(git, update, doing=doing)
     except PushRejectedError as error:
@@ -166,12 +167,12 @@ def _push(git: HostGit, update: Update, lease: Fence, doing: str) -> None:
 
 
 def wip_subject(key: str) -> str:
-    """The message of the commit with the changed files."""
+    """Return the message of the commit with the changed files."""
     return f"Unfinished work on {key}"
 
 
 def wip_message(key: str, work: str | None, base: str, saved_at: datetime, stamp: str) -> str:
-    """The commit message of a record: a line for people, and JSON. `stamp` makes it differ from every other."""
+    """Return the commit message of a record: a line for people, and JSON. `stamp` makes it unique."""
     fields = {
         "version": _VERSION,
         "key": key,
@@ -184,11 +185,12 @@ def wip_message(key: str, work: str | None, base: str, saved_at: datetime, stamp
 
 
 def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) -> UnfinishedWork | None:
-    """The unfinished work of a task, or None where there is none. Needs no clone.
+    """Return the unfinished work of a task, or None. It needs no clone.
 
     Args:
-        seen: what `Records.list` said of the reference, among others; None asks. Where what it names cannot
-            be read, it may have been replaced, and is asked for as well.
+        seen: result of `Records.list` for the ref, among others; None reads it. If it cannot be read, it may
+            have been
+            replaced, and is read as well.
     """
     ref = wip_ref(key)
     found = (records.list(ref) if seen is None else seen).get(ref)
@@ -201,23 +203,23 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
 
 
 def list_wip(records: Records) -> dict[str, str]:
-    """The keys of all tasks with unfinished work, each with the commit that its reference has."""
+    """Return the keys of all tasks with unfinished work, each with its ref's commit."""
     found = {ref.removeprefix(WORK): commit for ref, commit in records.list(WORK).items()}
     return {key: commit for key, commit in found.items() if is_key(key)}
 
 
 def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
-    """Remove the unfinished work of a task, if it is still what the caller knows.
+    """Remove the unfinished work of a task, if it has not changed.
 
     Args:
-        expected: the commit that its reference must have.
-        lease: ours on the task; it is moved in the same push.
+        expected: the commit that its ref must have.
+        lease: our claim on the task, which moves in the same push.
 
     Returns:
-        Whether it is gone. False: somebody saved other work meanwhile.
+        Whether it was removed. False: somebody saved other work meanwhile.
 
     Raises:
-        ClaimLostError: the task is somebody else's by now.
+        ClaimLostError: somebody else holds the task.
     """
     ref = wip_ref(key)
     found = records.list(ref).get(ref)
@@ -229,7 +231,7 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
 
 
 def parse_wip(key: str, record: RemoteRecord) -> UnfinishedWork:
-    """What a record says, as far as it agrees with its own commit; else why it is not believed."""
+    """Parse a record, and check it against its own commit; an invalid one has a fault."""
     try:
         return _read(key, record)
     except ValueError as error:
@@ -237,7 +239,7 @@ def parse_wip(key: str, record: RemoteRecord) -> UnfinishedWork:
 
 
 def _read(key: str, record: RemoteRecord) -> UnfinishedWork:
-    """As `parse_wip`. Raises ValueError, with the reason."""
+    """Parse as `parse_wip` does. Raise ValueError with the reason if the record is invalid."""
     if record.fault is not None:
         raise ValueError(record.fault)
     fields = _fields(record.message)
@@ -279,7 +281,7 @@ def _moment(value: object) -> datetime:
 
 
 def is_key(text: str) -> bool:
-    """Whether a text can be the key of a task."""
+    """Return whether a text can be the key of a task."""
     try:
         wip_ref(text)
     except WorkspaceError:

@@ -1,1 +1,1 @@
-"""Evidence about the program and about pull requests: verification of claims, and trials on a repository's past."""
+"""Evidence about the program and about pull requests: verification of claims, and backtests on past changes."""

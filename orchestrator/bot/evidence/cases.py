@@ -1,4 +1,4 @@
-"""Finds the cases of a trial in a repository's past: changes whose own tests tell whether another change does the same."""
+"""Finds cases for a backtest in a repository's history: changes whose tests can judge other changes."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadyCase:
-    """A case whose own tests tell."""
+    """A case whose tests can judge a change."""
 
     case: Case
     hidden: HiddenTests
 
     @property
     def digest(self) -> str:
-        """Of all that a try depends on: the code, the task's words and the tests that judge it."""
+        """Digest of everything that a try depends on: the code, the task's text and the tests that judge it."""
         return digest_of(self.case.base, self.case.tests, self.case.text.whole, self.hidden.must_pass)
 
 
 @dataclass(slots=True)
 class FoundCases:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        ready: newest first.
-        unfit: those that were looked at before the last of the ready ones, and left out.
+        ready: the usable cases, newest first.
+        unfit: changes that were examined before the last ready one, and rejected.
     """
 
     ready: list[ReadyCase] = field(default_factory=list)
@@ -54,8 +54,8 @@ class TestsOfChange:
     """How the tests of one change are run.
 
     Attributes:
-        files: what belongs to them.
-        open_runs: makes the runs.
+        files: recognizes files that belong to the tests.
+        open_runs: creates the test runs.
     """
 
     __test__ = False  # pytest takes every class of this name for tests
@@ -66,12 +66,12 @@ class TestsOfChange:
 
 
 class CaseSearch:
-    """Looks at changes of the past until enough of them are cases. What was found out is kept for the next search.
+    """Examines past changes until enough of them are usable cases. Results are kept for the next search.
 
     Args:
-        folder: gets a store for each case, and the record.
-        tests_of: how the tests of a change are run; a text says why they cannot be.
-        watch: is told of each change when it is looked at (None) and what was found.
+        folder: receives a store for each case, and the record.
+        tests_of: returns how the tests of a change are run, or a text why they cannot be.
+        watch: called for each change when its examination starts (with None) and with the result.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CaseSearch:
     async def find(
         self, changes: Iterator[PastChange | UnfitChange], wanted: int, jobs: int, stopped: Callable[[], bool]
     ) -> FoundCases:
-        """Look at changes in their order, several at once, until so many are cases.
+        """Examine changes in order, several in parallel, until the wanted number of cases is found.
 
         Raises:
             WorkspaceError: git failed, or the disk is full.

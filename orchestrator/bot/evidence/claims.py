@@ -1,4 +1,4 @@
-"""What a report block says of a change, field by field, and which of it holds. Nothing here runs or reads anything."""
+"""Compares the fields of a report block with what was found. It runs and reads nothing."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ if TYPE_CHECKING:
 
 
 class EvidenceLevel(StrEnum):
-    """How far a claim was followed, in this order."""
+    """How thoroughly a claim was checked, in ascending order."""
 
     BLOCK = "block"
-    """Whether there is a report, and it is whole."""
+    """There is a report, and it is complete."""
     FRESH = "fresh"
-    """Whether it is about the commits that are proposed now."""
+    """The report is about the commits that are proposed now."""
     DIGESTS = "digests"
-    """Whether its digests are those of the files and commands that it names."""
+    """Its digests match the files and commands that it names."""
     RERUN = "rerun"
-    """Whether the same runs give the same here."""
+    """The same runs give the same results here."""
     TESTS = "tests"
-    """What the runs that were made here say of the change, whatever the report says."""
+    """The results of the runs that were made here, independent of the report."""
 
 
 class Standing(StrEnum):
-    """What became of a claim."""
+    """The result of checking a claim."""
 
     HOLDS = "holds"
     REFUTED = "refuted"
     UNKNOWN = "unknown"
-    """It could not be told."""
+    """It could not be checked."""
     NOTED = "noted"
-    """It is no claim that could be wrong: said for whoever reads it."""
+    """Information for the reader, not a claim that could be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceLine:
-    """One thing that was looked at.
+    """One statement that was checked.
 
     Attributes:
-        subject: what it is about, in a few words of ours.
-        claimed: what the report says; empty where there is nothing to compare.
-        found: what is so. Both are one line and may hold other people's words.
-        note: what else to know, in a line of ours.
+        subject: what it is about, in a few words of the program.
+        claimed: what the report states; empty if there is nothing to compare.
+        found: the actual value. Both are one line and may contain untrusted text.
+        note: further explanation, in a line of the program.
     """
 
     level: EvidenceLevel
@@ -77,7 +77,7 @@ class EvidenceLine:
 
 
 class _Part(BaseModel):
-    """Fields without a name here are of a later version, and passed over."""
+    """Base of the report's parts. Unknown fields belong to later versions and are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -177,7 +177,7 @@ class _Statement(_Part):
 
 @dataclass(frozen=True, slots=True)
 class ReportClaims:
-    """What a report block says.
+    """The content of a report block.
 
     Attributes:
         head: the commit that it is about, with its files.
@@ -191,12 +191,12 @@ class ReportClaims:
 
     @property
     def named_tests(self) -> tuple[str, ...]:
-        """The tests that its task named and that fail. Whoever adds one makes the judgement stricter, never milder."""
+        """The failing tests that the report's task named. Adding tests can only make the judgement stricter."""
         return tuple(self.said.namedTests)
 
 
 def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
-    """Read a statement; why it is not whole, in one line, where it is not."""
+    """Parse a statement. Return why it is incomplete, in one line, if it is."""
     try:
         read = _Statement.model_validate(statement)
         base, commands = read.predicate.configuration
@@ -216,7 +216,7 @@ def read_claims(statement: dict[str, Any]) -> ReportClaims | str:
 
 
 def _lacking(claims: ReportClaims) -> str:
-    """A digest that a block of this format has and this one has not; empty if there is none."""
+    """Return the name of a digest that is missing although the block's format requires it; else empty."""
     runs = {kind: getattr(claims.said.runs, kind.value) for kind in RunKind}
     missing = {
         "the files of the head": claims.head.gitTree is None,
@@ -232,11 +232,11 @@ def _lacking(claims: ReportClaims) -> str:
 
 
 def lines_of_block(claims: ReportClaims | None, problem: str) -> Iterator[EvidenceLine]:
-    """Whether there is a report, and it is whole.
+    """Check whether there is a complete report.
 
     Args:
-        claims: those of the one block that was found and could be read.
-        problem: why there is none; empty where nothing looks like one.
+        claims: of the only block, if it could be parsed.
+        problem: why there is none; empty if nothing looks like a report.
     """
     if claims is not None:
         old = "made by an older version: it does not say which test ended how"
@@ -255,7 +255,7 @@ def lines_of_block(claims: ReportClaims | None, problem: str) -> Iterator[Eviden
 
 
 def lines_of_commits(claims: ReportClaims, commits: ProposedCommits) -> Iterator[EvidenceLine]:
-    """Whether a report is about the commits that are proposed now."""
+    """Check whether a report is about the commits that are proposed now."""
     stale = "it was made for another commit: the pull request changed since"
     yield _compared(EvidenceLevel.FRESH, "head", claims.head.gitCommit, commits.head, stale)
     moved = "it compares with another commit than the one where the change begins"
@@ -263,7 +263,7 @@ def lines_of_commits(claims: ReportClaims, commits: ProposedCommits) -> Iterator
 
 
 def lines_of_digests(claims: ReportClaims, head_tree: str, base_tree: str) -> Iterator[EvidenceLine]:
-    """Whether a report's digests are those of what it names; `head_tree` and `base_tree` are read from git."""
+    """Check a report's digests. `head_tree` and `base_tree` are read from git."""
     level, runs = EvidenceLevel.DIGESTS, claims.said.runs
     yield _compared(level, "files of the head", claims.head.gitTree or "", head_tree)
     if claims.base.gitTree is not None:
@@ -279,7 +279,7 @@ def lines_of_digests(claims: ReportClaims, head_tree: str, base_tree: str) -> It
 
 
 def lines_of_runs(claims: ReportClaims, verdict: ChangeVerdict) -> Iterator[EvidenceLine]:
-    """Whether the same runs give what a report says."""
+    """Check whether repeated runs give the results in a report."""
     said, runs = claims.said, verdict.runs
     yield from _lines_of_commands(claims.commands, runs.command, runs.setup)
     for kind in RunKind:
@@ -345,7 +345,7 @@ def _lines_of_run(
 
 
 def _of_problem(subject: str, claimed: str, found: str) -> Iterator[EvidenceLine]:
-    """Only whether there is one: its words may tell of a machine."""
+    """Compare only whether there is a problem: its text may depend on the machine."""
     if bool(claimed) is not bool(found):
         yield _compared(EvidenceLevel.RERUN, subject, claimed or "no", found or "no")
 
@@ -365,7 +365,7 @@ def _compared(level: EvidenceLevel, subject: str, claimed: str, found: str, note
 
 
 def _names(subject: str, listed: Sequence[str], more: int, found: Sequence[str]) -> EvidenceLine:
-    """Compare a list of tests, which may be cut: then those that it names have to be there, and the number has to be right."""
+    """Compare lists of tests. Of a cut list the named tests have to exist, and the number has to be right."""
     known = [name[:NAME_CHARS] for name in found]
     is_so = (
         len(listed) + more == len(known) and set(listed) <= set(known) and (more or set(listed) == set(known))
@@ -386,11 +386,11 @@ def _listed(names: Sequence[str], more: int) -> str:
 def confirm_refuted(
     first: Sequence[EvidenceLine], again: Callable[[str], EvidenceLine | None]
 ) -> list[EvidenceLine]:
-    """What is refuted once may be chance: it is refuted if a second rerun finds the same.
+    """Confirm refuted claims by a second rerun, because a single one may be chance.
 
     Args:
-        first: what the first rerun gave.
-        again: the line of the second one with a subject.
+        first: the lines of the first rerun.
+        again: returns the line of the second rerun with a given subject.
     """
     settled = []
     for line in first:

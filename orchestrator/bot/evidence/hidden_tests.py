@@ -1,4 +1,4 @@
-"""Judges a change by the tests of the change that people made, which whoever wrote it has never seen."""
+"""Judges a proposed change by the tests of the real change, which its author has not seen."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.runs import HostRuns
 
 OpenRuns: TypeAlias = "Callable[[Trees, str], AbstractAsyncContextManager[HostRuns]]"
-"""Makes the runs of tests in which one tree of a store is the base. They are closed at the end of the block."""
+"""A context manager that creates test runs with one tree of a store as the base."""
 _SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenTests:
-    """What the tests of a real change say of it: a change that does the same has to end alike.
+    """The tests of a real change and their results. An equivalent change has the same results.
 
     Attributes:
-        must_pass: they fail on the code before the change, and pass with it.
-        must_still_pass: they pass on both.
-        unstable: how many ended differently when the same code was run again; they say nothing.
+        must_pass: tests that fail on the code before the change, and pass with it.
+        must_still_pass: tests that pass on both.
+        unstable: number of tests that ended differently in repeated runs; they are ignored.
         exit: the command's exit code with the real change.
-        seconds: that one run of all tests takes.
+        seconds: duration of one run of all tests.
     """
 
     must_pass: tuple[str, ...]
@@ -44,27 +44,28 @@ class HiddenTests:
 
 
 class Judged(StrEnum):
-    """What became of a try."""
+    """The result of a try."""
 
     SOLVED = "solved"
     """Every test ended as with the real change."""
     WRONG = "wrong"
     """A test of the change does not pass."""
     BROKEN = "broken"
-    """The tests of the change pass, and one that passed before does not any more."""
+    """The tests of the change pass, and a test that passed before no longer does."""
     INVALID = "invalid"
-    """The run of the tests proves nothing: the code has a hand in what is reported, or ends the run."""
+    """The test run proves nothing: the code influences the report, or ends the run."""
     NOTHING = "nothing"
     """Nothing was proposed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the hidden tests say of a change.
+    """The result of the hidden tests for a change.
 
     Attributes:
-        failed: of the tests that must pass, how many do not; `broken` of those that must still pass.
-        detail: one line: the first of them, or why the run proves nothing. From the report; only ever shown as text.
+        failed: number of `must_pass` tests that do not pass; `broken` likewise for `must_still_pass`.
+        detail: one line: the first of them, or why the run proves nothing. From the report; only ever shown
+            as text.
     """
 
     judged: Judged
@@ -74,14 +75,14 @@ class Judgement:
 
 
 class UnfitTestsError(Exception):
-    """The tests of a real change do not tell whether another change does the same. The message says why."""
+    """The tests of a real change cannot judge other changes. The message says why."""
 
 
 async def learn_tests(case: Case, open_runs: OpenRuns) -> HiddenTests:
     """Run the tests of the real change on the code before it and with it, three times each.
 
     Raises:
-        UnfitTestsError: they do not tell.
+        UnfitTestsError: they cannot judge other changes.
     """
     trees = Trees(HostGit(case.store, case.store))
     async with open_runs(trees, case.tests) as runs:
@@ -127,11 +128,12 @@ def _compare(before: RunResult, kept: RunResult) -> HiddenTests:
 async def judge(case: Case, hidden: HiddenTests, tree: str, open_runs: OpenRuns) -> Judgement:
     """Run the hidden tests on a proposed tree.
 
-    Tests, settings and scripts are those of the real change, whatever the proposal did to them: what it changes there
-    is put back, and what it adds there is taken away.
+    Tests, settings and scripts are those of the real change: what the proposal changes there is restored, and
+    what it adds
+    there is removed.
 
     Raises:
-        ToolError: nothing can be run; nothing is known of the proposal.
+        ToolError: nothing can be run, so nothing is known about the proposal.
         WorkspaceError: git failed, or the disk is full: likewise.
     """
     trees = Trees(HostGit(case.store, case.store))
@@ -157,7 +159,7 @@ def _judged(hidden: HiddenTests, before: RunResult, kept: RunResult) -> Judgemen
 
 
 def _passes(run: RunResult, name: str) -> bool:
-    """Whether a test passed, each time. One that is missing or was skipped did not."""
+    """Return whether a test passed in each run. A missing or skipped test did not."""
     case = run.cases.get(name)
     return case is not None and case.status is CaseStatus.PASSED and name not in run.unsteady
 

@@ -1,4 +1,4 @@
-"""How far a mean over a few tasks may be from the truth: intervals by bootstrap over tasks, also of paired differences."""
+"""Confidence intervals for means over few tasks, and for paired differences, by bootstrap over tasks."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 RESAMPLES = 4_000
 _SEED = 17
-"""Fixed, so that the same results have the same intervals."""
+"""Fixed, so that equal results have equal intervals."""
 _LEVEL = 0.95
 _MOST_DRAWS = 2_000_000
-"""Of values for one interval; with many tasks fewer resamples give the same ends."""
+"""Most values drawn for one interval; with many tasks fewer resamples give the same ends."""
 _LEAST_RESAMPLES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over tasks, and the ends of its 95 % interval.
+    """A mean over tasks, with its 95 % confidence interval.
 
     Attributes:
-        low, high: None where nothing is known of an end: one task, or no task.
-        tasks: how many there were.
+        low, high: None if unknown: with one task or none.
+        tasks: number of tasks.
     """
 
     mean: float
@@ -35,20 +35,22 @@ class Estimate:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether chance alone does not explain that the mean is not zero."""
+        """Whether chance alone does not explain that the mean differs from zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 def estimate(values: Sequence[float], bounds: tuple[float, float] | None = None) -> Estimate | None:
-    """The mean of one value a task, with its interval; None without a task.
+    """Return the mean of one value per task, with its interval; None without a task.
 
-    The ends are percentiles of the means of samples drawn from the tasks with replacement (Efron, "Bootstrap methods",
-    1979). Where all tasks have one value, every such sample has it too, and the bootstrap would call it certain. What
-    is known then is that the other values are rarer than `1 - 0.025 ** (1 / n)` (Clopper and Pearson, 1934).
+    The ends are percentiles of the means of samples drawn from the tasks with replacement (Efron, "Bootstrap
+    methods",
+    1979). If all tasks have the same value, so does every sample, and the bootstrap would be certain. In that
+    case other
+    values are rarer than `1 - 0.025 ** (1 / n)` (Clopper and Pearson, 1934).
 
     Args:
-        values: each task's own mean over its tries.
-        bounds: the least and the most that a value can be, where that is known.
+        values: each task's mean over its tries.
+        bounds: least and greatest possible value, if known.
     """
     count = len(values)
     if not count:
@@ -67,11 +69,11 @@ def estimate(values: Sequence[float], bounds: tuple[float, float] | None = None)
 def paired_difference(
     one: Mapping[str, float], other: Mapping[str, float], bounds: tuple[float, float] | None = None
 ) -> Estimate | None:
-    """How much larger `one` is than `other`, over the tasks that both have; None where there is no such task.
+    """Return the mean difference `one - other` over the tasks that both have; None without such a task.
 
     Args:
         one: a value for each task, by the task's id.
-        other: the same of what is compared with it.
+        other: the values to compare with.
         bounds: of the values, not of their difference.
     """
     common = sorted(one.keys() & other.keys())
@@ -87,7 +89,7 @@ def _resampled(values: Sequence[float]) -> list[float]:
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float:
-    """The value below which this share lies, between its neighbours in proportion."""
+    """Return the percentile for this share, interpolated linearly."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

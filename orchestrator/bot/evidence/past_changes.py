@@ -1,4 +1,4 @@
-"""Changes of a repository's past that may become cases of a trial: what was asked for then, and what was done."""
+"""Past changes of a repository as candidates for a backtest: the task at that time, and the change."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.trees import TestFiles
 
 MOST_LOOKED_AT = 2_000
-"""Commits of the history; of those that change code and tests, each is a case until its own tests do not tell."""
+"""Most commits of the history that are examined."""
 _SHORT = 10
 _MOST_TEXT_BYTES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class PastChange:
-    """A change that people made, with what they were asked for.
+    """A change that people made, with its task.
 
     Attributes:
-        id: `commit-` and the beginning of its id, or `pull-` and its number.
-        base: the commit before it; `head` the one with it.
-        title, body: what was asked for, as it was when the change was begun. Other people's words.
-        removed: how many texts were left out because they are of a later time.
+        id: `commit-` with an abbreviated commit id, or `pull-` with a number.
+        base: the commit before the change; `head` the one with it.
+        title, body: the task's text when the change was begun; untrusted.
+        removed: number of texts left out because they are newer.
     """
 
     id: str
@@ -55,7 +55,7 @@ class PastChange:
 
 @dataclass(frozen=True, slots=True)
 class UnfitChange:
-    """A change that is no case, and why, in words that end a sentence."""
+    """A change that is not usable as a case, with the reason in words that end a sentence."""
 
     id: str
     title: str
@@ -63,7 +63,7 @@ class UnfitChange:
 
 
 def from_commits(history: RepositoryHistory, start: str, files: TestFiles) -> Iterator[PastChange]:
-    """The commits that change code and tests together, newest first.
+    """Yield the commits that change code and tests together, newest first.
 
     Raises:
         WorkspaceError: git failed.
@@ -88,13 +88,13 @@ def from_commits(history: RepositoryHistory, start: str, files: TestFiles) -> It
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A change of the past as a task, apart from the history in which it happened.
+    """A past change as a task, separated from its history.
 
     Attributes:
         store: a git directory with the trees below and no commit.
         base: the tree before the change; `head` the tree with it.
         tests: the tree before the change with the tests, settings and scripts of the change.
-        given: the paths that `tests` has from the change.
+        given: the paths that `tests` takes from the change.
     """
 
     change: PastChange
@@ -107,14 +107,14 @@ class Case:
 
     @property
     def id(self) -> str:
-        """The change's."""
+        """The id of the change."""
         return self.change.id
 
 
 def take_out(
     change: PastChange, history: RepositoryHistory, store: Path, files: TestFiles
 ) -> Case | UnfitChange:
-    """Copy the trees of a change out of the history into a store, and read its task.
+    """Copy the trees of a change from the history into a store, and build its task.
 
     Raises:
         WorkspaceError: git failed.
@@ -157,10 +157,10 @@ _ONLY_COMMIT = "The code as it is"
 
 
 def create_task_repository(case: Case, path: Path) -> HostGit:
-    """Make a repository with one commit: the code before the change. Nothing else of the past is in it.
+    """Create a repository with one commit: the code before the change. It contains nothing else of the history.
 
     Raises:
-        WorkspaceError: git failed, or something else than that commit is there.
+        WorkspaceError: git failed, or the repository contains something else.
     """
     store = RepositoryHistory(_git(case.store))
     made = create_store(path, store.object_format())
@@ -170,7 +170,7 @@ def create_task_repository(case: Case, path: Path) -> HostGit:
 
 
 def copy_proposal(repository: Path, commit: str, store: Path) -> str:
-    """Copy what a try proposes into a store; the tree's id.
+    """Copy the tree that a try proposes into a store, and return its id.
 
     Raises:
         WorkspaceError: git failed.
@@ -182,7 +182,7 @@ def copy_proposal(repository: Path, commit: str, store: Path) -> str:
 
 
 def patch_between(store: Path, old: str, new: str) -> str:
-    """What differs between two trees of a store, as git shows it.
+    """Return the diff of two trees of a store.
 
     Raises:
         WorkspaceError: git failed.

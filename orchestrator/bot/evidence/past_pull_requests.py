@@ -1,4 +1,4 @@
-"""Merged pull requests as changes of the past: which commits they are, and what their issues said when they were begun."""
+"""Merged pull requests as past changes: their commits, and the text of their issues when they were begun."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.history import RepositoryHistory
 
 _MOST_COMMITS = 50
-"""Of a pull request; more are not listed."""
+"""GitHub lists no more commits of a pull request."""
 _MOST_COMMENT_CHARS = 2_000
 
 
 class FetchCommits(Protocol):
-    """Gets commits of the repository into a history."""
+    """Fetches commits of the repository into a history."""
 
     def __call__(self, commit: str, depth: int) -> RepositoryHistory:
-        """Fetch a commit with so many before it.
+        """Fetch a commit and `depth` ancestors.
 
         Raises:
-            WorkspaceError: the server has it no more, or cannot be reached.
+            WorkspaceError: the server no longer has it, or cannot be reached.
         """
 
 
 def from_pull_requests(
     forge: PastForge, fetch: FetchCommits, *, with_comments: bool
 ) -> Iterator[PastChange | UnfitChange]:
-    """The merged pull requests that closed an issue, newest first.
+    """Yield the merged pull requests that closed an issue, newest first.
 
     Args:
-        with_comments: what people who may write said on the issue belongs to the task.
+        with_comments: whether the task includes comments on the issue by people with write permission.
 
     Raises:
-        ForgeError: the forge cannot be asked.
+        ForgeError: the forge cannot be reached.
         WorkspaceError: git failed.
     """
     for pull in forge.merged_pull_requests():
@@ -78,9 +78,10 @@ def _change(
 
 
 def _base_of(pull: MergedPullRequest, history: RepositoryHistory) -> str | None:
-    """The commit before a pull request on its base; None where it cannot be told.
+    """Return the commit before a pull request on its base branch; None if unknown.
 
-    A squash is one commit there, a rebase as many as the pull request has: the size of the change tells which.
+    A squash is one commit there, a rebase as many as the pull request has: the size of the change tells
+    which.
     """
     parents = history.parents(pull.merge_commit)
     if len(parents) != 1:
@@ -96,7 +97,7 @@ def _base_of(pull: MergedPullRequest, history: RepositoryHistory) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class IssueText:
-    """What an issue said at a moment. `left_out` is how many texts are of a later time, or may be."""
+    """The text of an issue at a moment. `left_out` counts texts that are newer, or may be."""
 
     title: str
     body: str
@@ -104,7 +105,7 @@ class IssueText:
 
 
 def text_at(issue: PastIssue, title: str, pull: MergedPullRequest, *, with_comments: bool) -> IssueText:
-    """What an issue said when its change was begun, without what was written or edited since."""
+    """Return the text of an issue when its change was begun, without later comments and edits."""
     left_out = int(title != issue.title)
     body = body_at(issue, pull.began_at)
     if body is None:
@@ -129,10 +130,11 @@ def text_at(issue: PastIssue, title: str, pull: MergedPullRequest, *, with_comme
 
 
 def body_at(issue: PastIssue, moment: datetime) -> str | None:
-    """The body that an issue had at a moment; None where that is not known.
+    """Return the body of an issue at a moment; None if unknown.
 
-    What GitHub tells of an edit is called a diff, and was the whole text wherever it was seen. It is taken for that only
-    if the newest of them is the body of now.
+    GitHub calls the record of an edit a diff, but it was the complete text in all samples. It is used as such
+    only if the
+    newest record equals the present body.
     """
     if issue.edited_at is None or issue.edited_at < moment:
         return issue.body

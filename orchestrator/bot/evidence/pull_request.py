@@ -1,6 +1,6 @@
-"""Verifies a pull request of anybody's: reads its report, makes the same runs on a fresh clone, says what holds.
+"""Verifies any pull request: reads its report, repeats the runs on a fresh clone, and reports which claims hold.
 
-Nothing of the pull request decides what is run, and nothing of it runs outside of the sandbox.
+The pull request does not influence which command is run, and its code runs only inside the sandbox.
 """
 
 from __future__ import annotations
@@ -54,33 +54,33 @@ _HEADS = "refs/heads/"
 CHECK_NAME = "Pullwright: claims and tests"
 CHECK_KEY = "pullwright:verify-pr"
 _LFS = b"version https://git-lfs.github.com/spec/"
-"""Begins a file that stands for another one: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md"""
+"""Beginning of a Git LFS pointer file: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md"""
 
 
 class EvidenceOutcome(StrEnum):
-    """What a verification comes to."""
+    """The overall result of a verification."""
 
     HOLDS = "holds"
-    """Everything that the pull request claims holds, and the tests that were run here speak for it."""
+    """All claims of the pull request hold, and the tests that were run here confirm the change."""
     REFUTED = "refuted"
-    """Something that it claims does not hold, or its tests fail."""
+    """A claim does not hold, or the tests fail."""
     UNKNOWN = "unknown"
-    """It could not be told."""
+    """It could not be decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProposedChange:
-    """What is to be verified, as it is at one moment. Title and text are other people's words.
+    """The change to verify, as it is at one moment. Title and text are untrusted.
 
     Attributes:
         name: `#7`, a branch, or a file.
-        reference: the full name of what leads to the head on the remote, or the head's id.
-        onto: the branch that it is to be merged into.
-        onto_commit: a commit of that branch to compare with, in the place of its head; empty for the head.
-        commit: the head as the forge has it; empty where only git knows.
-        text: empty where there is none.
-        state: empty for a branch and for a bundle.
-        bundle: a file that has the change, in the place of the remote.
+        reference: full name of the ref to the head on the remote, or the head's id.
+        onto: the branch that it will be merged into.
+        onto_commit: a commit of that branch to compare with; empty for the branch's head.
+        commit: the head according to the forge; empty if only git knows it.
+        text: the body; may be empty.
+        state: empty for a branch or a bundle.
+        bundle: a file with the change, used in place of the remote.
     """
 
     name: str
@@ -96,7 +96,7 @@ class ProposedChange:
 
     @classmethod
     def of(cls, pull: PullRequest) -> ProposedChange:
-        """A pull request of a forge's."""
+        """Create it from a pull request of a forge."""
         is_over = pull.state is not PullRequestState.OPEN
         return cls(
             f"#{pull.number}",
@@ -114,12 +114,12 @@ class ProposedChange:
 
 @dataclass(frozen=True, slots=True)
 class PullRequestEvidence:
-    """What was found.
+    """The result of verifying a pull request.
 
     Attributes:
-        commits: None where they could not be read.
-        verdict: of the runs that were made; None where none was.
-        is_stale: the pull request changed meanwhile, so that all of this is about what it was.
+        commits: None if they could not be read.
+        verdict: of the runs that were made; None if there were none.
+        is_stale: whether the pull request changed during the verification.
     """
 
     change: ProposedChange
@@ -130,7 +130,7 @@ class PullRequestEvidence:
 
     @property
     def outcome(self) -> EvidenceOutcome:
-        """All lines together: one that is refuted refutes, and then one that is unknown leaves it open."""
+        """The overall result: refuted if any line is refuted, else unknown if any line is unknown."""
         standings = {line.standing for line in self.lines}
         if Standing.REFUTED in standings:
             return EvidenceOutcome.REFUTED
@@ -138,7 +138,7 @@ class PullRequestEvidence:
         return EvidenceOutcome.HOLDS if known else EvidenceOutcome.UNKNOWN
 
     def to_json(self) -> dict[str, Any]:
-        """What `verify-pr --json` prints, without what was done with it."""
+        """Return the object that `verify-pr --json` prints, without later actions."""
         change, commits = self.change, self.commits
         return {
             "format": 1,
@@ -170,14 +170,14 @@ class PullRequestEvidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceParts:
-    """What a verification works with.
+    """The objects that a verification works with.
 
     Attributes:
-        read: what is to be verified, as it is now.
-        open_clone: a fresh clone of the default branch, whose files alone may say how tests are run.
-        verifier: runs the tests of a clone, compared with a commit; None where no command is known.
-        stop: makes what waits for the remote end.
-        minutes: for all of it; None without an end.
+        read: reads the present state of the change to verify.
+        open_clone: creates a fresh clone of the default branch, whose files alone may say how tests are run.
+        verifier: runs the tests of a clone, compared with a commit; None without a test command.
+        stop: interrupts waiting for the remote.
+        minutes: time limit of the whole verification; None without a limit.
     """
 
     read: Callable[[], ProposedChange]
@@ -189,10 +189,10 @@ class EvidenceParts:
 
 
 async def verify_pull_request(parts: EvidenceParts) -> PullRequestEvidence:
-    """Verify. What goes wrong once the pull request is known is a line that says so.
+    """Verify a pull request. Problems after it was read are reported as lines of the result.
 
     Raises:
-        ForgeError: there is no such pull request, or it cannot be read.
+        ForgeError: the pull request does not exist or cannot be read.
     """
     change = await asyncio.to_thread(parts.read)
     seconds = None if parts.minutes is None else parts.minutes * _SECONDS_A_MINUTE
@@ -279,7 +279,7 @@ class _PullRequestVerification:
         return clone.trees.tree_of(commits.start), clone.trees.tree_of(commits.head)
 
     async def _judge(self, clone: Clone, change: Change) -> ChangeVerdict | None:
-        """Make the runs, and say what they prove; None where no command is known."""
+        """Run the tests and return the verdict; None without a test command."""
         verifier = await asyncio.to_thread(self.parts.verifier, clone, change.base)
         if verifier is None:
             said = "no test command is set, so nothing was run: name it with --test-command, or try auto"
@@ -292,7 +292,7 @@ class _PullRequestVerification:
         return await asyncio.to_thread(judge_runs, runs, change)
 
     async def _compare(self, clone: Clone, change: Change, verdict: ChangeVerdict) -> None:
-        """What the report says of the runs, against the runs that were made here."""
+        """Compare the report with the runs that were made here."""
         claims, level = self.claims, EvidenceLevel.RERUN
         if claims is None:
             return
@@ -326,7 +326,7 @@ class _PullRequestVerification:
         self.parts.emit(Verified(verdict.runs.tree, verdict.is_red, reasons, to_json(verdict.runs)))
 
     async def finished(self) -> PullRequestEvidence:
-        """The result, which says if the pull request is another one by now."""
+        """Return the result, with a line that says whether the pull request changed meanwhile."""
         is_stale, level = False, EvidenceLevel.FRESH
         found = PullRequestEvidence(self.change, tuple(self.lines), self.commits, self.verdict)
         try:
@@ -354,7 +354,7 @@ class _PullRequestVerification:
 
 
 def _changed(before: ProposedChange, now: ProposedChange) -> EvidenceLine:
-    """Whether a pull request is what it was when its verification began."""
+    """Check whether a pull request is still what it was when its verification began."""
     if now == before:
         return EvidenceLine(
             EvidenceLevel.FRESH, "at the end", Standing.HOLDS, found="nothing changed meanwhile"
@@ -375,7 +375,7 @@ def _changed(before: ProposedChange, now: ProposedChange) -> EvidenceLine:
 
 
 def _open(line: EvidenceLine) -> EvidenceLine:
-    """A line of runs of which nothing is known here."""
+    """Return a line about runs as unknown."""
     return replace(line, standing=Standing.UNKNOWN) if line.standing is Standing.REFUTED else line
 
 
@@ -385,7 +385,7 @@ def _in_order(lines: Iterable[EvidenceLine]) -> list[EvidenceLine]:
 
 
 def _notes_on(files: Sequence[FileChange]) -> Iterator[EvidenceLine]:
-    """What of a change no run of its tests has."""
+    """Yield notes on the parts of a change that no test run covers."""
     modules = sum(any(one and one.mode == SUBMODULE_MODE for one in (file.old, file.new)) for file in files)
     pointers = sum(
         bool(file.new and file.new.content and file.new.content.startswith(_LFS)) for file in files
@@ -417,7 +417,7 @@ _COMMAND_CHARS = 300
 
 
 def outcome_in_words(found: PullRequestEvidence) -> str:
-    """The outcome as a sentence."""
+    """Return the overall result as a sentence."""
     refuted = {line.level for line in found.lines if line.standing is Standing.REFUTED}
     if refuted - {EvidenceLevel.TESTS}:
         return "What it says does not hold."
@@ -436,7 +436,7 @@ def outcome_in_words(found: PullRequestEvidence) -> str:
 
 
 def evidence_in_markdown(found: PullRequestEvidence) -> str:
-    """The report as Markdown in which nothing that others wrote is live: no link, no mention, no markup."""
+    """Return the report as Markdown in which untrusted text is inert: no link, no mention, no markup."""
 
     def cell(text: str) -> str:
         return in_markdown(text, _CELL_CHARS).replace("|", "/") or "-"
@@ -474,7 +474,7 @@ def evidence_in_markdown(found: PullRequestEvidence) -> str:
 
 
 def own_check(found: PullRequestEvidence) -> OwnCheck | None:
-    """What the check run of the head says; None where the head is not known."""
+    """Return the check run for the head; None if the head is unknown."""
     if found.commits is None:
         return None
     state = CheckState.OTHER if found.is_stale else _CHECK_STATES[found.outcome]

@@ -1,4 +1,4 @@
-"""What was found out, in a file to which lines are only added, so that a process that dies loses at most its last line."""
+"""A file of results that is only appended to, so that a dying process loses at most the last line."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 _DIGITS = 16
 _FORM = 1
-"""Of a line; those of another number are passed over."""
+"""Version of a line; lines of other versions are ignored."""
 
 
 def digest_of(*facts: object) -> str:
-    """A short name for values that are equal to these."""
+    """Return a short digest that is equal for equal values."""
     text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
 class JsonLines:
-    """A file of JSON objects, one a line.
+    """A file with one JSON object per line.
 
     Raises:
         JournalError: it cannot be read or written.
-        DiskFullError: there is no space.
+        DiskFullError: the disk is full.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def lines(self) -> list[dict[str, Any]]:
-        """All whole lines, in their order. What a dying process tore is left out."""
+        """Return all complete lines in order. A line that a dying process cut off is ignored."""
         try:
             raw = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:
@@ -49,7 +49,7 @@ class JsonLines:
         return [found for line in raw if (found := _object(line)) is not None]
 
     def add(self, values: Mapping[str, Any]) -> None:
-        """Add a line. It is on the disk when this returns."""
+        """Append a line. It is on the disk when this returns."""
         line = json.dumps({"form": _FORM, **values}).encode("ascii")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,10 +77,10 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[None]:
-    """Hold a folder, so that nothing in it is done twice at once.
+    """Lock a folder, so that no other process works in it.
 
     Raises:
-        ConfigurationError: another process has it.
+        ConfigurationError: another process holds the lock.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -1,4 +1,4 @@
-"""What tries come to: how many solved, at what cost, arms compared in pairs, which one to choose, what a month would cost."""
+"""Summarizes tries: solved share, cost, paired comparison of arms, the recommended arm, and the cost of a month."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 _SHARE = (0.0, 1.0)
 _FEW_TASKS = 20
-"""With fewer, only large differences can be seen."""
+"""With fewer tasks only large differences can be detected."""
 FORMAT = "pullwright-backtest/1"
 
 
 @dataclass(frozen=True, slots=True)
 class ArmSummary:
-    """What one arm's tries came to. Each estimate is over tasks: of each task, the mean of its tries.
+    """The summary of one arm's tries. Each estimate is over tasks, with the mean of each task's tries.
 
     Attributes:
-        done: tries with a result, of `planned`.
-        judged: how many ended how.
-        usd, minutes, rounds, tokens: a try.
-        usd_a_solution: dollars for each solved try; None where none was solved, or the price is not known.
+        done: number of tries with a result, of `planned`.
+        judged: number of tries by result.
+        usd, minutes, rounds, tokens: per try.
+        usd_a_solution: dollars per solved try; None if none was solved, or the price is unknown.
     """
 
     arm: Arm
@@ -47,7 +47,7 @@ class ArmSummary:
 
 @dataclass(frozen=True, slots=True)
 class ArmComparison:
-    """How much more `one` does than `other`, over the tasks that both have tried."""
+    """The difference `one - other` over the tasks that both arms have tried."""
 
     one: str
     other: str
@@ -58,11 +58,11 @@ class ArmComparison:
 
 @dataclass(frozen=True, slots=True)
 class OpenBacklog:
-    """How much there is to do; None where nobody knows.
+    """The size of the backlog; None if unknown.
 
     Attributes:
-        tasks: that are open now.
-        issues_a_month: how many issues were opened a month of late.
+        tasks: number of open tasks.
+        issues_a_month: number of issues recently opened per month.
     """
 
     tasks: int | None = None
@@ -71,12 +71,12 @@ class OpenBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BacktestSummary:
-    """All that is shown at the end.
+    """Everything that is shown at the end of a backtest.
 
     Attributes:
-        chosen: the arm to take; empty if none is worth it, or nothing is known.
-        reasons: why, in sentences.
-        outlook: what the backlog would cost with it, in sentences.
+        chosen: the recommended arm; empty if none is worth it, or nothing is known.
+        reasons: the reasons, as sentences.
+        outlook: what the backlog would cost with it, as sentences.
     """
 
     arms: Sequence[ArmSummary]
@@ -89,7 +89,7 @@ class BacktestSummary:
 def sum_up(
     arms: Sequence[Arm], wanted: Iterable[Try], done: Mapping[str, TryResult], backlog: OpenBacklog
 ) -> BacktestSummary:
-    """Sum up the tries that have a result."""
+    """Summarize the tries that have a result."""
     results: defaultdict[str, list[TryResult]] = defaultdict(list)
     planned: Counter[str] = Counter()
     for one in wanted:
@@ -103,7 +103,7 @@ def sum_up(
 
 
 def _by_task(results: Iterable[TryResult], value: Callable[[TryResult], float | None]) -> dict[str, float]:
-    """Of each task the mean over its tries; nothing of a task with a try of which it is not known."""
+    """Return the mean over each task's tries. Tasks with a try of unknown value are left out."""
     values: defaultdict[str, list[float | None]] = defaultdict(list)
     for one in results:
         values[one.case].append(value(one))
@@ -158,7 +158,7 @@ def _compared(one: Arm, other: Arm, results: Mapping[str, Sequence[TryResult]]) 
 
 
 def _choice(told: Sequence[ArmSummary], results: Mapping[str, Sequence[TryResult]]) -> tuple[str, list[str]]:
-    """Which arm to take, and why: of those that nothing shows to solve fewer than the best, the cheapest a solution."""
+    """Recommend an arm, with reasons: the cheapest per solution among those not shown to be worse than the best."""
     ranked = sorted((one for one in told if one.solved), key=_rank)
     if not ranked:
         return "", ["No try has a result, so nothing is known."]
@@ -212,7 +212,7 @@ def _price_of_solution(one: ArmSummary) -> tuple[float, float]:
 
 
 def _points(gap: Estimate) -> str:
-    """A difference of shares in percentage points, with its interval."""
+    """Return a difference of shares in percentage points, with its interval."""
     middle = f"{100 * gap.mean:+.0f} points"
     if gap.low is None or gap.high is None:
         return middle
@@ -256,11 +256,11 @@ def _counted(count: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BacktestResult:
-    """All of it.
+    """The complete result of a backtest.
 
     Attributes:
         ended: why it ended before all tries were made; empty if they were.
-        is_held: a sandbox held what ran.
+        is_held: whether commands ran in a sandbox.
     """
 
     repository: str
@@ -272,7 +272,7 @@ class BacktestResult:
     is_held: bool
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object. `docs/evidence.md` tells what is in it."""
+        """Return a JSON object. `docs/evidence.md` documents its fields."""
         told = self.summary
         return {
             "format": FORMAT,

@@ -1,4 +1,4 @@
-"""What a task of the past said, without what would give its solution away."""
+"""Builds the text of a past task, without hints at its solution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_TASK_CHARS = 12_000
 _LEAST_CODE_CHARS = 15
-"""Shorter lines of code, such as `return None`, may stand in any text."""
+"""Shorter lines of code, such as `return None`, may appear in any text."""
 _LEAST_ID_DIGITS = 7
 _MOST_LINES = 20_000
 _PROSE = (".md", ".rst", ".txt", ".adoc", ".org")
@@ -37,17 +37,17 @@ _TRAILER = re.compile(
 )
 _CLOSES = re.compile(r"(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)[ \t]*:?[ \t]+\S*#\d+[.,;]?", re.IGNORECASE)
 _MERGED = re.compile(r"\s*\(#\d+\)\s*$")
-"""What GitHub puts behind the title of a pull request that it squashes."""
+"""GitHub's suffix to the title of a squashed pull request."""
 _BULLET = re.compile(r"[ \t]*(?:[*+>-]|\d+[.)])?[ \t]*`*")
 
 
 def is_prose(path: str) -> bool:
-    """Whether a file is text for people by its name, and no code."""
+    """Return whether a file is text for people and not code, judged by its name."""
     return path.lower().endswith(_PROSE)
 
 
 class Hint(StrEnum):
-    """The kinds of what is removed from a text."""
+    """The kinds of hints that are removed from a text."""
 
     PATCH = "patch"
     LINK = "link"
@@ -59,13 +59,13 @@ class Hint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RealChange:
-    """What of a real change could stand in the text of its task.
+    """The parts of a real change that could appear in the text of its task.
 
     Attributes:
-        pull: the number of its pull request; None without.
-        commits: the ids of its commits.
-        code: the lines that it adds to code, without the space around them.
-        paths: the files of code that it changes.
+        pull: number of its pull request; None without one.
+        commits: ids of its commits.
+        code: lines of code that it adds, stripped.
+        paths: files of code that it changes.
     """
 
     pull: int | None
@@ -82,7 +82,7 @@ class RealChange:
         commits: Iterable[str],
         tests: Collection[str],
     ) -> RealChange:
-        """Read what a change adds. Lines of tests and of documentation are not its solution."""
+        """Collect what a change adds. Lines of tests and documentation are not its solution."""
         code: set[str] = set()
         paths: set[str] = set()
         for change in changes:
@@ -96,10 +96,10 @@ class RealChange:
 
 @dataclass(frozen=True, slots=True)
 class TaskText:
-    """A task as a person could have given it.
+    """A task as a person could have written it.
 
     Attributes:
-        removed: how many places were taken out, by the kind of hint.
+        removed: number of removed places, by kind of hint.
     """
 
     title: str
@@ -113,11 +113,12 @@ class TaskText:
 
 
 def task_text(title: str, body: str, real: RealChange, *, is_commit: bool = False) -> TaskText:
-    """The words of a task without patches, links to the real change, and lines that quote it.
+    """Return the text of a task without patches, links to the real change, and lines that quote it.
 
     Args:
-        is_commit: it is a commit's message, which tells what was done: its trailers go too, and the lines that begin
-            with a file that the change touches.
+        is_commit: whether it is a commit message, which describes the solution: its trailers, and lines that
+            begin with
+            a file of the change, are removed as well.
     """
     removed: Counter[str] = Counter()
     title, count = _MERGED.subn("", clean_name(title).text)
@@ -147,7 +148,7 @@ def _plain(line: str) -> str:
 
 
 def _hint_in(line: str, real: RealChange, *, is_commit: bool) -> str:
-    """Why a line of the text may not be shown; empty if it may."""
+    """Return why a line of the text must not be shown; empty if it may."""
     plain = _plain(line)
     if len(plain) >= _LEAST_CODE_CHARS and any(code in plain for code in real.code):
         return Hint.CODE
@@ -160,7 +161,7 @@ def _hint_in(line: str, real: RealChange, *, is_commit: bool) -> str:
 
 
 def _without_references(line: str, real: RealChange, removed: Counter[str]) -> str:
-    """The line without links to changes, and without the names of the real one."""
+    """Remove links to changes, and names of the real one, from a line."""
 
     def cut(pattern: re.Pattern[str], text: str, kind: str) -> str:
         text, count = pattern.subn(_REMOVED, text)
@@ -181,7 +182,7 @@ def _without_references(line: str, real: RealChange, removed: Counter[str]) -> s
 
 
 def _without_patches(text: str, removed: Counter[str]) -> str:
-    """The text without what `git apply` or `patch` would take, in blocks of code and outside of them."""
+    """Remove everything that `git apply` or `patch` would accept, inside and outside of code blocks."""
     kept: list[str] = []
     block: list[str] = []
     fence = ""
@@ -206,7 +207,7 @@ def _without_patches(text: str, removed: Counter[str]) -> str:
 
 
 def _unless_patch(block: list[str], removed: Counter[str]) -> list[str]:
-    """A block of code, or nothing if it is a patch."""
+    """Return a block of code, or nothing if it is a patch."""
     named = bool(block) and block[0].strip().lstrip("`~ ").lower() in {"diff", "patch"}
     if named or any(_HUNK.match(line.lstrip()) or _PATCH.match(line.lstrip()) for line in block):
         removed[Hint.PATCH] += 1

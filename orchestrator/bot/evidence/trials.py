@@ -1,4 +1,4 @@
-"""Tries of several settings on the same cases: which are left, what all of them may cost, and the record of those done."""
+"""Tries of several arms on the same cases: their order, their total cost, and the record of results."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 _MOST_FAILURES = 2
-"""Of one arm in a row, by which a server is down or a key is wrong: then its other tries would only fail likewise."""
+"""Most failures of one arm in a row. Then a server is down or a key is wrong, and its other tries would fail as well.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to do the tasks.
+    """One configuration that is compared with others.
 
     Attributes:
-        name: how tables call it, such as `anthropic:claude-sonnet-4-5, native`.
-        digest: of all settings that decide how a cycle goes.
-        model, contract: as they were chosen.
+        name: its name in tables, such as `anthropic:claude-sonnet-4-5, native`.
+        digest: of all settings that influence a cycle.
+        model, contract: as the user chose them.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One arm on one case, for the so-and-so-many-th time."""
+    """One of several tries of an arm on a case."""
 
     case: ReadyCase
     arm: Arm
@@ -49,22 +50,22 @@ class Try:
 
     @property
     def key(self) -> str:
-        """Names it in the record: another configuration, case or text is another try."""
+        """Identifies the try in the record. Another configuration, case or text is another try."""
         return digest_of(self.case.digest, self.arm.digest, self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class TryResult:
-    """What a try came to, as the record has it.
+    """The result of a try, as stored in the record.
 
     Attributes:
         key: see `Try.key`.
         outcome: how its cycle ended.
-        judged: what the hidden tests say.
-        detail: one line about that.
-        patch: what it changed, as a file's name in the folder of the record; empty if nothing was proposed.
-        run: the last run's id, in the try's own state folder.
-        usd: None where the price is not known.
+        judged: the result of the hidden tests.
+        detail: one line of explanation.
+        patch: file name of its change in the record's folder; empty if nothing was proposed.
+        run: id of the last run, in the try's own state folder.
+        usd: None if the price is unknown.
     """
 
     key: str
@@ -88,12 +89,12 @@ class TryResult:
 
     @property
     def spent(self) -> Spent:
-        """What it has cost."""
+        """The cost of the try."""
         return Spent(self.usd, self.tokens, self.minutes, self.rounds)
 
 
 class TryRecord:
-    """The tries that are done. It survives the death of the process.
+    """The completed tries, in a file that survives the death of the process.
 
     Raises:
         JournalError: the file cannot be read or written.
@@ -108,14 +109,14 @@ class TryRecord:
                 self.done[result.key] = result
 
     def add(self, result: TryResult) -> None:
-        """Write a result down. It is on the disk when this returns."""
+        """Append a result. It is on the disk when this returns."""
         self._file.add(asdict(result))
         self.done[result.key] = result
 
 
 @dataclass(frozen=True, slots=True)
 class TotalCaps:
-    """The most that all tries together may cost. `minutes` are those since the start of the command."""
+    """Limits for all tries together. `minutes` count from the start of the command."""
 
     usd: float | None = None
     minutes: float | None = None
@@ -123,13 +124,13 @@ class TotalCaps:
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """How a try ended: with a result, or without one.
+    """How a try ended: with or without a result.
 
     Attributes:
-        result: None where nothing can be said of the arm: a server was down, a cap of all tries cut it short.
-        spent: what the try has cost, also in processes that were killed.
+        result: None if it says nothing about the arm: a server was down, or a cap for all tries ended it.
+        spent: the cost of the try, including processes that were killed.
         why: why there is no result.
-        is_cut: a cap of all tries, or a person, ended it; the arm is not at fault.
+        is_cut: whether a cap for all tries, or a person, ended it; then the arm is not at fault.
     """
 
     result: TryResult | None
@@ -139,25 +140,25 @@ class Attempted:
 
 
 class Attempts(Protocol):
-    """Makes tries. What a process that was killed had begun is gone on with."""
+    """Makes tries, and continues those of a killed process."""
 
     def spent(self, wanted: Try) -> Spent:
-        """What an unfinished try has cost so far."""
+        """Return the cost of an unfinished try so far."""
 
     def least_usd(self, arm: Arm) -> float:
-        """The most that the first request of a try may cost."""
+        """Return the highest possible cost of the first request of a try."""
 
     async def make(self, wanted: Try, granted: Caps) -> Attempted:
-        """Make a try, or go on with it, within a cap."""
+        """Make or continue a try, within a cap."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """What all tries together have cost, and what those that run may still cost.
+    """The cost of all tries, and reservations for the running ones.
 
     Attributes:
-        spent: of tries that are done, and of all that was begun.
-        began: the monotonic time of the start, in seconds.
+        spent: cost of completed and of interrupted tries.
+        began: monotonic time of the start, in seconds.
     """
 
     caps: TotalCaps
@@ -171,9 +172,10 @@ class Totals:
         self.began = self.clock.monotonic()
 
     def grant(self, key: str, least_usd: float) -> Caps | str:
-        """Hold a part of what is left for one try; or say why nothing is left.
+        """Reserve a part of the remaining budget for one try, or return why nothing is left.
 
-        What is left is divided by the tries that may run at once, so that each request that they send has its money.
+        The rest is divided by the number of tries that may run at once, so that all their requests are
+        covered.
         """
         usd = None
         if self.caps.usd is not None:
@@ -191,20 +193,20 @@ class Totals:
         return Caps(usd=usd, minutes=minutes)
 
     def minutes_left(self) -> float | None:
-        """How many minutes there are until the end; None without a cap."""
+        """Return the minutes until the time limit; None without one."""
         if self.caps.minutes is None:
             return None
         return self.caps.minutes - (self.clock.monotonic() - self.began) / 60.0
 
     def settle(self, key: str, spent: Spent) -> None:
-        """Count what a try has cost, and give back what was held for it."""
+        """Add the cost of a try, and release its reservation."""
         self._held.pop(key, None)
         self.spent += spent
 
 
 @dataclass(slots=True)
 class Progress:
-    """What a person is told while tries are made. Every function may be called at any time."""
+    """Reports the progress of tries to a person. Its methods may be called at any time."""
 
     began: Callable[[Try], None] = lambda _wanted: None
     ended: Callable[[Try, Attempted], None] = lambda _wanted, _attempted: None
@@ -212,7 +214,7 @@ class Progress:
 
 
 def planned(cases: Sequence[ReadyCase], arms: Sequence[Arm], tries: int) -> list[Try]:
-    """All tries, in the order in which they are made: each arm on each case before any of them a second time."""
+    """Return all tries in the order in which they are made: each arm on each case before any repetition."""
     return [Try(case, arm, number) for number in range(1, tries + 1) for case in cases for arm in arms]
 
 
@@ -225,10 +227,10 @@ async def make_tries(  # noqa: PLR0913  what to do, by whom, and who looks on, g
     progress: Progress,
     stopped: Callable[[], bool],
 ) -> None:
-    """Make the tries that are not in the record, several at once, until they are done or a cap is reached.
+    """Make the tries that are not in the record, several in parallel, until all are done or a cap is reached.
 
     Raises:
-        PullwrightError: the record cannot be written, or this machine cannot go on.
+        PullwrightError: the record cannot be written, or this machine has a problem.
     """
     left = [one for one in wanted if one.key not in record.done]
     failures: dict[str, int] = {}
@@ -276,7 +278,7 @@ def _minus(one: Spent, other: Spent) -> Spent:
 
 
 def known_before(wanted: Iterable[Try], attempts: Attempts, record: TryRecord) -> Spent:
-    """What the tries have cost in earlier processes: those that are done, and those that were cut short."""
+    """Return the cost of the tries in earlier processes, both completed and interrupted ones."""
     total = Spent()
     for one in wanted:
         done = record.done.get(one.key)

@@ -1,1 +1,1 @@
-"""Running git safely: clone, commit, push, merge, mirror."""
+"""Runs git safely: clone, commit, push, merge, mirror."""

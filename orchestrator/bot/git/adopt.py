@@ -1,4 +1,4 @@
-"""Bring earlier work back onto the files of a clone, by a three-way merge that runs nothing of the clone's."""
+"""Restores earlier work onto the files of a clone, by a three-way merge that runs nothing of the clone's."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _READING = "cannot read what changed"
 
 
 def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str, remedy: str = "") -> None:
-    """Refuse trees that are worse than one which is on disk already.
+    """Raise an error if trees contain entries that no honest tree has, unless the present tree has them, too.
 
     Args:
-        old: the tree whose files are there.
-        new: the tree whose files are to be there, and others that it is made from: a merge may make what
-            is wrong with a tree look right.
-        doing: begins the message.
-        remedy: ends it.
+        old: the tree whose files are on disk.
+        new: the tree whose files will be on disk, and those that it is made from: a merge may hide an invalid
+            entry.
+        doing: beginning of the message.
+        remedy: end of the message.
 
     Raises:
-        WorkspaceError: it names the first entry that may not be there.
+        WorkspaceError: it names the first invalid entry.
     """
     trees = set(new) - {old}
     known = unsound(list_entries(git, old, doing=_READING)) if trees else set()
@@ -63,10 +63,10 @@ def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str, rem
 
 
 def unsound(entries: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Entries that no honest tree has, each with the reason.
+    """Return the entries that no honest tree has, each with the reason.
 
-    A link or a submodule is a wall: nothing may lie behind it, under any name that some file system takes
-    for its own.
+    Nothing may be located below a link or a submodule, under any name that some file system treats as the
+    same.
     """
     # A large repository has a hundred thousand paths, made of a few thousand names.
     key_of = cache(folded_name)
@@ -98,7 +98,7 @@ def unsound(entries: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
 
 
 def _reason_against(mode: str, path: str, is_git: Callable[[str], bool]) -> str | None:
-    """Why no honest tree has an entry, by itself."""
+    """Return why a single entry is invalid, or None."""
     parts = path.split("/")
     if any(part in {"", ".", ".."} for part in parts) or any(map(is_git, parts)):
         return "is not a path inside the repository"
@@ -108,7 +108,7 @@ def _reason_against(mode: str, path: str, is_git: Callable[[str], bool]) -> str 
 
 
 def leaving(tree: Path, links: Iterable[str]) -> set[str]:
-    """Those of the links on disk that lead out of the work tree, or into `.git`, in the end."""
+    """Return the links on disk that finally lead out of the working tree, or into `.git`."""
     root = Path(os.path.realpath(tree))
     found = set()
     for link in links:
@@ -141,7 +141,7 @@ _DEPTH_COMMITS = 3
 
 
 class Adopter:
-    """Brings changes onto the files, which nobody has changed yet."""
+    """Restores changes onto the files of a clone that nobody has changed yet."""
 
     def __init__(self, files: HostGit, committer: Committer, remote: Remote, base: str) -> None:
         self._files = files
@@ -156,7 +156,7 @@ class Adopter:
         self._index = committer.index
 
     def adopt(self, commit: str, reference: str | None, packed: Packed | None = None) -> Adopted:
-        """See `Clone.adopt`."""
+        """Restore a commit's change: see `Clone.adopt`."""
         self._require_fresh()
         if packed is not None:
             self._unpack(packed)
@@ -182,7 +182,7 @@ class Adopter:
         return Adopted(paths, conflicts, base_moved=old != ours)
 
     def adopt_branch(self, branch: str, branches: Branches) -> Adopted:
-        """See `Clone.adopt_branch`."""
+        """Continue a branch: see `Clone.adopt_branch`."""
         self._require_fresh()
         if self._shown is not None:
             message = f"{_DOING}: a branch is joined before other work is brought back"
@@ -214,10 +214,10 @@ class Adopter:
         return self._shown or tree_of(self._git, self._base)
 
     def _fetch(self, commit: str, reference: str | None) -> None:
-        """Get the commit and the one before it.
+        """Fetch the commit and its parent.
 
         Raises:
-            WorkspaceError: the reference does not lead to it.
+            WorkspaceError: the ref does not lead to it.
         """
         if not is_commit_id(commit):
             message = f"{_DOING}: {printable_line(commit)!r} is not a commit id"
@@ -239,10 +239,10 @@ class Adopter:
             raise WorkspaceError(message)
 
     def _unpack(self, packed: Packed) -> None:
-        """Take in the objects of earlier work, and the commit that it was begun on.
+        """Store the objects of earlier work, and fetch the commit that it is based on.
 
         Raises:
-            WorkspaceError: the server does not give that commit, or the pack is damaged.
+            WorkspaceError: the server does not serve that commit, or the pack is damaged.
         """
         if not is_here(self._git, packed.onto, doing=_DOING) and not self._fetch_as(packed.onto):
             message = (
@@ -252,7 +252,7 @@ class Adopter:
         self._git.run("unpack-objects", "-q", doing=_DOING, stdin=packed.pack)
 
     def _remedy(self, reference: str | None) -> str:
-        """What a person does about work that no honest run has saved."""
+        """Return what a person can do about work that no honest run has saved."""
         if reference is None:
             return ""
         if not reference.startswith(HIDDEN):
@@ -263,7 +263,7 @@ class Adopter:
         return fetch(self._git, self._remote, {wanted: _FETCHED}, _DEPTH_COMMITS, doing=_DOING)
 
     def _without_submodules(self, ours: str, tree: str) -> tuple[str, list[str]]:
-        """The tree with our submodules, and the paths where it had others: their files are not ours to place."""
+        """Return the tree with our submodules, and the paths at which it had others, whose files we cannot place."""
         other = [
             difference
             for difference in differences(self._git, ours, tree)
@@ -278,10 +278,10 @@ class Adopter:
         return self._stager.write_tree(index), [difference.path for difference in other]
 
     def _bring(self, tree: str, remedy: str) -> None:
-        """Make the files those of a tree.
+        """Replace the files by those of a tree.
 
         Raises:
-            WorkspaceError: the tree may not be on disk, or a file in the way was changed by somebody.
+            WorkspaceError: the tree is invalid, or somebody changed a file in the way.
         """
         old = self._shown_tree()
         require_sound(self._git, old, [tree], doing=_DOING, remedy=remedy)
@@ -301,7 +301,7 @@ class Adopter:
         self._index, self._shown = shown, tree
 
     def _replace(self, old: str, new: str, index: Path) -> None:
-        """Git itself writes no path that leaves the tree, and overwrites nothing that it does not know."""
+        """Replace the files with git itself, which writes no path outside of the tree and overwrites no unknown file."""
         self._files.run(
             *("read-tree", "-m", "-u", old, new), doing=_DOING, variables={"GIT_INDEX_FILE": str(index)}
         )
@@ -311,7 +311,7 @@ class Adopter:
 
 
 def _require_reference(git: HostGit, reference: str) -> None:
-    """Raise if the text is no full name of a reference."""
+    """Raise an error if the text is not the full name of a ref."""
     known = reference.startswith("refs/")
     if not known or git.attempt("check-ref-format", reference, doing=_DOING).status != 0:
         message = f"{_DOING}: {printable_line(reference)!r} cannot be the name of a reference"

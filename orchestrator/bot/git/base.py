@@ -1,4 +1,4 @@
-"""The nouns of the clone: who commits, what is tracked, what was committed and what was left out."""
+"""Data types of the clone: identity, tracked files, commits, and their outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Identity:
 class TrackedFile:
     """An entry of the base commit. `path` is relative, with `/`; `size` in bytes, 0 for a submodule.
 
-    A path that is not UTF-8 carries its bytes as surrogates, as `os.fsdecode` makes them.
+    Bytes of a path that are not UTF-8 are surrogates, as `os.fsdecode` makes them.
     """
 
     path: str
@@ -44,7 +44,7 @@ class CommitLine:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A changed path that was not committed, and why."""
+    """A changed path that was not committed, with the reason."""
 
     path: str
     reason: str
@@ -52,21 +52,22 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """What `Clone.commit` did.
+    """The result of `Clone.commit`.
 
     Attributes:
-        commit: the new head, or None where there was nothing to commit.
-        files: paths that differ between the head before and the new one, sorted.
-        left_out: what was changed and is not in the commit.
-        notes: what else a person should know, one line each.
-        held_back: places at which the change, or what is held of it, adds a secret; then nothing was
-            committed.
+        commit: the new head, or None if there was nothing to commit.
+        files: paths that differ between the previous head and the new one, sorted.
+        left_out: changed paths that are not in the commit.
+        notes: further remarks for a person, one line each.
+        held_back: places at which the change, or its held part, adds a secret; then nothing was committed.
         held: changed paths that wait for a person, with the reason; they are not in the commit.
-        held_patch: the held changes for `git apply` on top of the head; empty where there are none, where
-            the rest was not committed because of `held_back` or `refused`, or where a note says why.
-        changes: everything in which the head differs from the base, thus the whole pull request. With
-            `held_back` or `refused`: in which it would.
-        refused: why the whole change may not be committed; then nothing was.
+        held_patch: the held changes for `git apply` on top of the head; empty if there are none, if the rest
+            was not
+            committed because of `held_back` or `refused`, or if a note says why.
+        changes: all differences between head and base, which is the whole pull request. With `held_back` or
+            `refused`:
+            those that there would be.
+        refused: why the whole change must not be committed; then nothing was.
     """
 
     commit: str | None
@@ -82,7 +83,7 @@ class CommitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTip:
-    """The head of a branch on the remote, and who committed it."""
+    """The head of a branch on the remote, and its committer."""
 
     commit: str
     committer_email: str
@@ -91,15 +92,15 @@ class RemoteTip:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Earlier work that was brought onto the files of a clone.
+    """Earlier work that was restored onto the files of a clone.
 
     Attributes:
-        paths: what differs from the clone's head by now: what `Clone.commit` is to be given as touched.
-        conflicts: paths that need a decision. A text has git's conflict markers, labelled
-            `pullwright/...`, and is not committed before they are gone. Of a binary file or a submodule
-            the clone's own version is there.
-        base_moved: the work was made on top of something else than what the clone had.
-        tip: the branch's head that the next commit goes on top of; empty where none was joined.
+        paths: paths that now differ from the clone's head, to be passed to `Clone.commit` as touched.
+        conflicts: paths that need a decision. A text contains git's conflict markers, labelled
+            `pullwright/...`, and is
+            not committed until they are removed. A binary file or a submodule has the clone's own version.
+        base_moved: whether the work is based on another commit than the clone.
+        tip: the branch's head that the next commit continues; empty if no branch was joined.
     """
 
     paths: set[str]
@@ -110,7 +111,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class BranchCommit:
-    """A commit of a branch. Whoever pushed it could choose both names and addresses."""
+    """A commit of a branch. Its names and addresses are untrusted."""
 
     commit: str
     committer_name: str
@@ -120,14 +121,15 @@ class BranchCommit:
 
 @dataclass(frozen=True, slots=True)
 class BranchState:
-    """What a branch of the remote has on top of the base.
+    """The commits of a remote branch on top of the base.
 
     Attributes:
         tip: its head.
-        commits_since_base: newest first; not all of them where `complete` is False.
-        is_ours: exactly one commit, by the asked address, on top of a commit that is known as the base's.
-        base_moved: the branch does not begin at the commit that was cloned.
-        complete: everything down to the base's history was seen.
+        commits_since_base: newest first; incomplete if `complete` is False.
+        is_ours: whether there is exactly one commit, by the given address, on top of a known commit of the
+            base.
+        base_moved: whether the branch does not begin at the cloned commit.
+        complete: whether all commits down to the base's history were read.
     """
 
     tip: str
@@ -139,13 +141,14 @@ class BranchState:
 
 @dataclass(frozen=True, slots=True)
 class ProposedCommits:
-    """What somebody proposes to merge.
+    """The commits of a change that is proposed for a merge.
 
     Attributes:
-        onto: the head of the branch that it is to be merged into.
-        start: the last commit that both have in common: the change is what differs from it.
-        is_merged: the branch has the head already. Then `start` is where it stood before, as far as the history
-            tells: before the commit that merged the head, else the head's parent.
+        onto: the head of the target branch.
+        start: the merge base: the change is what differs from it.
+        is_merged: whether the target already contains the head. Then `start` is the commit before it was
+            merged, as far as
+            the history shows: before the merge commit, else the head's parent.
     """
 
     head: str
@@ -156,12 +159,12 @@ class ProposedCommits:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A commit of everything that was changed, which no branch has.
+    """A commit of all changes that belongs to no branch.
 
     Attributes:
-        commit: it, or None where nothing was changed.
-        start: the commit before it.
-        left_out: what was changed and is not in it, sorted by path.
+        commit: its id, or None if nothing was changed.
+        start: its parent.
+        left_out: changed paths that are not in it, sorted by path.
     """
 
     commit: str | None
@@ -171,13 +174,13 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Unfinished work outside of any repository, for a clone that is made later.
+    """Unfinished work outside of any repository, for a later clone.
 
     Attributes:
-        work: the commit with the changed files, or None where none was changed.
-        base: the commit that it is on top of.
-        onto: the commit that was cloned; `base`, unless a branch was continued.
-        pack: what a clone at `onto` lacks of `work`, as `git pack-objects` packs it.
+        work: the commit with the changed files, or None if none was changed.
+        base: its parent.
+        onto: the cloned commit; equal to `base`, unless a branch was continued.
+        pack: the objects of `work` that a clone at `onto` lacks, from `git pack-objects`.
     """
 
     work: str | None
@@ -188,12 +191,12 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What `Clone.commit_staged` would commit.
+    """The change that `Clone.commit_staged` would commit.
 
     Attributes:
-        tree: git's id of the files; they are among the clone's objects, committed or not.
-        outcome: as `Clone.commit` would return it, without a commit.
-        is_new: there is something to commit, and nothing that forbids it.
+        tree: git's tree id; its objects are in the clone, committed or not.
+        outcome: the result of `Clone.commit`, without a commit.
+        is_new: whether there is something to commit, and nothing forbids it.
     """
 
     tree: str
@@ -203,15 +206,15 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class CommitScreen:
-    """What every commit passes before it counts. By default all of it passes.
+    """The checks of every commit. By default everything passes.
 
     Attributes:
-        find_secrets: names the places at which a diff adds secrets. The diff shows binary files as text
-            too, and is decoded with U+FFFD for what is not UTF-8. With one place nothing is committed,
-            so that no history has it.
-        hold: why the change to one path waits for a person, or None. A renamed file is two changes.
-        refuse: why a whole change may not be committed, or None. It is given all that would differ from
-            the base.
+        find_secrets: returns the places at which a diff adds secrets. The diff shows binary files as text,
+            decoded with
+            U+FFFD for invalid UTF-8. With any place nothing is committed, so that no history contains it.
+        hold: returns why the change to one path waits for a person, or None. A rename is two changes.
+        refuse: returns why a whole change must not be committed, or None. Its argument are all differences
+            from the base.
     """
 
     find_secrets: Callable[[str], list[str]] = lambda _diff: []

@@ -1,4 +1,4 @@
-"""Branches of the remote: read what they have on top of the base, push, and read back. And changes that others propose."""
+"""Branches of the remote: reads their commits on top of the base, pushes and reads back. And fetches proposed changes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MISSING = re.compile(r"couldn't find remote ref|not our ref|unadvertised object
 
 
 def fetch(git: HostGit, remote: Remote, wanted: Mapping[str, str], depth: int, *, doing: str) -> bool:
-    """Fetch references with so many commits of their history.
+    """Fetch refs with this depth of history.
 
     Args:
-        wanted: full names there, each with the full name that it gets here.
+        wanted: full names on the remote, each with its full name here.
 
     Returns:
-        Whether all of them are there; else nothing was fetched.
+        Whether all of them exist; else nothing was fetched.
 
     Raises:
         WorkspaceError: git failed.
@@ -50,17 +50,17 @@ def fetch(git: HostGit, remote: Remote, wanted: Mapping[str, str], depth: int, *
 
 
 def shallow_commits(git: HostGit) -> set[str]:
-    """Commits whose parents are not here."""
+    """Return the commits whose parents were not fetched."""
     path = git.git_dir / "shallow"
     with storage_errors("cannot read the clone"):
         return set(path.read_text("ascii").split()) if path.exists() else set()
 
 
 def parents(git: HostGit, commit: str, *, doing: str) -> list[str]:
-    """The parents that a commit names, whether they are here or not.
+    """Return the parents that a commit names, whether they were fetched or not.
 
     Raises:
-        WorkspaceError: the commit is not here, or far too large.
+        WorkspaceError: the commit was not fetched, or is far too large.
     """
     size = git.run("cat-file", "-s", commit, doing=doing)
     if int(size) > _MOST_COMMIT_BYTES:
@@ -72,7 +72,7 @@ def parents(git: HostGit, commit: str, *, doing: str) -> list[str]:
 
 
 def is_here(git: HostGit, commit: str, *, doing: str) -> bool:
-    """Whether the clone has a commit."""
+    """Return whether the clone has a commit."""
     return git.attempt("cat-file", "-e", f"{commit}^{{commit}}", doing=doing).status == 0
 
 
@@ -103,7 +103,7 @@ _MOST_LISTED = 1000
 
 
 class Branches:
-    """Branches of the remote."""
+    """The branches of the remote."""
 
     def __init__(self, git: HostGit, remote: Remote, base: tuple[str, str]) -> None:
         self._git = git
@@ -112,7 +112,7 @@ class Branches:
         self._pushed: dict[str, str] = {}
 
     def state(self, branch: str, email: str, known_bases: Collection[str]) -> BranchState | None:
-        """See `Clone.branch_state`."""
+        """Read the state of a branch: see `Clone.branch_state`."""
         plain_branch(branch)
         doing = f"cannot read branch {branch} of {self._remote.shown}"
         tip = self._fetch(branch, _FIRST_DEPTH_COMMITS, doing)
@@ -138,10 +138,10 @@ class Branches:
         return _state(tip, listed, None, self._base, email, complete=False)
 
     def beginning(self, branch: str) -> tuple[str, str]:
-        """A branch's head, and the last commit that it has in common with the base.
+        """Return a branch's head, and its merge base with the base branch.
 
         Raises:
-            WorkspaceError: there is no such branch, or it begins too far away to be sure.
+            WorkspaceError: the branch does not exist, or begins too far back to be certain.
         """
         state = self.state(branch, "", ())
         doing = f"cannot continue branch {branch} of {self._remote.shown}"
@@ -155,7 +155,7 @@ class Branches:
         return state.tip, begins
 
     def message(self, commit: str) -> str:
-        """See `Clone.message_of`."""
+        """Return a commit's message: see `Clone.message_of`."""
         shown = self._git.run(
             *("log", "-1", "--no-walk", "--encoding=UTF-8", "--format=%B", commit, "--"),
             doing="cannot read a commit's message",
@@ -163,7 +163,7 @@ class Branches:
         return shown.decode("utf-8", "replace").strip()
 
     def remote_tip(self, branch: str) -> RemoteTip | None:
-        """See `Clone.remote_tip`."""
+        """Return a branch's head: see `Clone.remote_tip`."""
         plain_branch(branch)
         doing = f"cannot read branch {branch} of {self._remote.shown}"
         commit = self._remote_commit(f"refs/heads/{branch}", doing)
@@ -183,7 +183,7 @@ class Branches:
         return RemoteTip(commit, email, name)
 
     def push(self, branch: str, commit: str, *, expected: str | None, lease: Fence | None = None) -> str:
-        """See `Clone.push`."""
+        """Push a commit: see `Clone.push`."""
         plain_branch(branch)
         if branch == self._base_branch:
             message = f"the change goes to a branch of its own, never to {branch}, its base"
@@ -205,7 +205,7 @@ class Branches:
         return commit
 
     def _push_alone(self, update: Update, doing: str) -> str | None:
-        """Push, and read back: what failed may have arrived, by an earlier try or before the connection was cut."""
+        """Push, and read back: a failed push may have arrived by an earlier try, or before the connection was cut."""
         pushed = push_updates(self._git, self._remote, [update], doing=doing)
         try:
             found = self._remote_commit(update.ref, doing)
@@ -229,7 +229,7 @@ class Branches:
         return None
 
     def _fetch(self, branch: str, depth: int, doing: str, *, base: bool = False) -> str | None:
-        """The branch's head, or None where there is no such branch."""
+        """Fetch a branch and return its head; None if it does not exist."""
         wanted = {f"refs/heads/{branch}": _BRANCH}
         if base and branch != self._base_branch:
             wanted[f"refs/heads/{self._base_branch}"] = _BASE
@@ -257,7 +257,7 @@ class Branches:
 def _state(  # noqa: PLR0913  one finding, fact by fact
     tip: str, listed: tuple[BranchCommit, ...], begins: str | None, base: str, email: str, *, complete: bool
 ) -> BranchState:
-    """Both addresses must be ours: whoever amends our commit stays its committer."""
+    """Build the state of a branch. Author and committer must be ours: who amends our commit is its committer."""
     ours = (
         complete
         and len(listed) == 1
@@ -271,7 +271,7 @@ def _state(  # noqa: PLR0913  one finding, fact by fact
 _PROPOSED = "refs/pullwright/fetched/proposed"
 _ONTO = "refs/pullwright/fetched/onto"
 _WHOLE = 2**31 - 1
-"""The depth that stands for the whole history: https://git-scm.com/docs/git-fetch, `--unshallow`."""
+"""The depth that means the complete history: https://git-scm.com/docs/git-fetch, `--unshallow`."""
 _DEEPER_COMMITS = (10, 50, 250, 2_000, _WHOLE)
 _BUNDLE_LACKS = "lacks these prerequisite commits"
 
@@ -279,15 +279,15 @@ _BUNDLE_LACKS = "lacks these prerequisite commits"
 def fetch_proposed(
     git: HostGit, remote: Remote, reference: str, onto: str, bundle: Remote | None = None
 ) -> ProposedCommits:
-    """Fetch what somebody proposes, with as much of the history as it takes to know where it begins.
+    """Fetch a proposed change, with enough history to find its merge base.
 
     Args:
-        reference: the full name of what leads to the head, or the head's own id.
-        onto: the full name of the branch that it is to be merged into, or a commit of it.
-        bundle: a file that has the reference, in the place of the remote.
+        reference: full name of the ref to the head, or the head's id.
+        onto: full name of the target branch, or a commit of it.
+        bundle: a file that contains the ref, in place of the remote.
 
     Raises:
-        WorkspaceError: one of the two is not there, or they have no commit in common.
+        WorkspaceError: one of the two does not exist, or they have no common history.
     """
     doing = f"cannot read {printable_line(reference)} of {(bundle or remote).shown}"
     wanted = {onto: _ONTO} if bundle else {onto: _ONTO, reference: _PROPOSED}
@@ -307,10 +307,10 @@ def fetch_proposed(
 
 
 def bundle_reference(git: HostGit, bundle: Remote) -> str:
-    """The reference in a bundle that stands for what is proposed: its only branch, or else its HEAD.
+    """Return the ref of the proposed change in a bundle: its only branch, or else its HEAD.
 
     Raises:
-        WorkspaceError: it is no bundle, or it has several branches.
+        WorkspaceError: it is not a bundle, or it has several branches.
     """
     doing = f"cannot read {bundle.shown}"
     listed = git.attempt("bundle", "list-heads", str(bundle.folder), doing=doing)
@@ -329,7 +329,7 @@ def bundle_reference(git: HostGit, bundle: Remote) -> str:
 
 
 def _unbundle(git: HostGit, bundle: Remote, reference: str, doing: str, *, is_last: bool) -> bool:
-    """Whether the bundle could be read: it needs commits that it does not bring along."""
+    """Read the bundle. Return False if commits are missing that it depends on."""
     words = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--update-shallow")
     result = git.attempt(
         "fetch", *words, "--", bundle.url, f"+{reference}:{_PROPOSED}", doing=doing, remote=bundle
@@ -352,13 +352,13 @@ def _beginning_of(git: HostGit, head: str, base: str, doing: str) -> str | None:
 
 
 def _is_known(git: HostGit, ends: tuple[str, str], start: str, doing: str) -> bool:
-    """Whether the history was not cut off above the beginning: behind the cut there may be a later one."""
+    """Return whether the merge base is certain: a history cut off above it might hide a later one."""
     listed = git.run("rev-list", *ends, f"^{start}", "--", doing=doing).decode("ascii").split()
     return shallow_commits(git).isdisjoint(listed)
 
 
 def _as_merged(git: HostGit, head: str, base: str, doing: str) -> ProposedCommits:
-    """Where a head begins that the branch has already: before the commit that merged it, else at its parent."""
+    """Return the start of a head that was already merged: before its merge commit, else its parent."""
     words = ("rev-list", "--first-parent", "--ancestry-path", f"{head}..{base}", "--")
     above = git.run(*words, doing=doing).decode("ascii").split()
     merge = parents(git, above[-1], doing=doing) if above else []

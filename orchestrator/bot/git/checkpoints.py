@@ -1,8 +1,10 @@
-"""Checkpoints of a person's folder: what a turn of a model changed is taken back and done again, byte for byte.
+"""Checkpoints of a person's folder: undo and redo the changes of a model's turns, byte for byte.
 
-They are trees in a git directory of their own, which borrows what the folder's repository has. The folder's own
-repository, its index and its branches are never written. They stay when a conversation ends, for the one that goes
-on with it, as long as there is room.
+Checkpoints are trees in a separate git directory, which borrows the objects of the folder's repository. That
+repository,
+its index and its branches are never written. Checkpoints outlive a conversation, for the one that continues
+it, as long
+as there is room.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.folder_change import ChangeBase, FolderChange
 
 MOST_FILE_BYTES = 10_000_000
-"""A larger file is in no checkpoint."""
+"""Largest file in a checkpoint."""
 MOST_NEW_BYTES = 200_000_000
-"""Of all files together that one checkpoint would have to store."""
+"""Most bytes of all files that one checkpoint would have to store."""
 MOST_KEPT_BYTES = 200_000_000
-"""Of all checkpoints of conversations that are over."""
+"""Most bytes of all checkpoints of ended conversations."""
 
 _DOING = "cannot keep a checkpoint"
 _TURNS = "turns.json"
@@ -50,12 +52,12 @@ _ATTRIBUTES = "* -text -eol -filter -ident -working-tree-encoding\n"
 
 @dataclass(slots=True)
 class TurnChanges:
-    """What the tools of one turn changed, by path: what was there before the turn, and what is after it."""
+    """The changes that the tools of one turn made, by path: the entries before and after the turn."""
 
     changes: dict[str, Change] = field(default_factory=dict)
 
     def add(self, found: Iterable[Change]) -> None:
-        """Take in what a tool changed after what is known."""
+        """Add the changes of a later tool."""
         for change in found:
             earlier = self.changes.get(change.path)
             old = earlier.old if earlier else change.old
@@ -64,17 +66,17 @@ class TurnChanges:
                 del self.changes[change.path]
 
     def back(self) -> TurnChanges:
-        """The same the other way round."""
+        """Return the reversed changes."""
         return TurnChanges({path: Change(path, one.new, one.old) for path, one in self.changes.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was put back.
+    """The result of undo or redo.
 
     Attributes:
-        paths: that have what they are to have now.
-        kept: that somebody else has changed since, and that were left as they are.
+        paths: paths that were restored.
+        kept: paths that somebody else has changed since, and that were left unchanged.
     """
 
     paths: tuple[str, ...]
@@ -82,18 +84,18 @@ class Restored:
 
 
 class Checkpoints:
-    """Remembers what tools change in a folder, and puts it back.
+    """Records what tools change in a folder, and restores it.
 
     Args:
-        folder: the person's.
-        store: where the git directory is made; nobody else may have it.
-        warn: takes one line about what cannot be taken back.
-        earlier: stores of the conversation that this one goes on with, the newest first.
+        folder: the person's folder.
+        store: the place of the git directory, for exclusive use.
+        warn: receives one line about what cannot be undone.
+        earlier: stores of the conversation that this one continues, the newest first.
 
     Attributes:
-        done: the turns that changed something, oldest first.
-        undone: those that were taken back, the newest of them first taken back last.
-        is_whole: they reach back to the conversation's beginning.
+        done: turns with changes, oldest first.
+        undone: turns that were undone, in the order of undoing.
+        is_whole: whether they reach back to the beginning of the conversation.
     """
 
     def __init__(
@@ -111,12 +113,12 @@ class Checkpoints:
         self.is_whole = not earlier or any(map(self._take_over, earlier))
 
     def begin_turn(self) -> None:
-        """What tools change from now on belongs to another turn."""
+        """Start a turn, to which later changes of tools belong."""
         self.end_turn()
         self._turn = TurnChanges()
 
     def end_turn(self) -> None:
-        """The turn is over."""
+        """End the turn."""
         if self._turn.changes:
             self.done.append(self._turn)
             self.undone.clear()
@@ -125,7 +127,7 @@ class Checkpoints:
 
     @asynccontextmanager
     async def around(self) -> AsyncIterator[None]:
-        """Take a checkpoint before a tool runs and after it. Of tools that run at the same time, one around all."""
+        """Take a checkpoint before and after a tool. Simultaneous tools share one around all of them."""
         import asyncio
 
         if not self._running:
@@ -140,7 +142,7 @@ class Checkpoints:
                 await asyncio.shield(asyncio.to_thread(self._note, self._before))
 
     def undo(self) -> Restored:
-        """Take back the last turn.
+        """Undo the last turn.
 
         Raises:
             WorkspaceError: there is none, or git failed.
@@ -158,7 +160,7 @@ class Checkpoints:
         return restored
 
     def redo(self) -> Restored:
-        """Do again what was taken back last.
+        """Redo the turn that was undone last.
 
         Raises:
             WorkspaceError: there is none, or git failed.
@@ -173,7 +175,7 @@ class Checkpoints:
         return restored
 
     def preview(self, *, redo: bool = False) -> str:
-        """What `undo` or `redo` would change now, as a diff; empty where there is nothing.
+        """Return what `undo` or `redo` would change now, as a diff; empty if nothing.
 
         Raises:
             WorkspaceError: git failed.
@@ -186,7 +188,7 @@ class Checkpoints:
         return self._diff(self._fitting(turn)[0])
 
     def changed(self) -> str:
-        """What the model changed in the whole conversation and is still there, as a diff.
+        """Return the remaining changes of the model in the whole conversation, as a diff.
 
         Raises:
             WorkspaceError: git failed.
@@ -197,13 +199,14 @@ class Checkpoints:
         return self._diff(whole.changes.values())
 
     def proposal(self, base: ChangeBase, *, everything: bool = False) -> FolderChange:
-        """What the model changed in the whole conversation and is still there, as work for a clone.
+        """Return the remaining changes of the model in the whole conversation, as work for a clone.
 
         Args:
-            everything: also what other people changed in the folder since the base.
+            everything: whether to include other changes in the folder since the base.
 
         Raises:
-            WorkspaceError: there is nothing to propose, tools and people changed the same lines, or git failed.
+            WorkspaceError: there is nothing to propose, tools and people changed the same lines, or git
+                failed.
         """
         if self._is_off and not everything:
             raise WorkspaceError(
@@ -213,10 +216,10 @@ class Checkpoints:
         return ChangeMaker(self._store, self._opened().git_dir, base).make(turns, everything=everything)
 
     def close(self) -> None:
-        """End: what was changed stays known to the conversation that goes on, if something was.
+        """Close the checkpoints. They stay for a continued conversation if there are changes.
 
         Raises:
-            WorkspaceError: the git directory of a conversation that changed nothing cannot be removed.
+            WorkspaceError: the git directory of a conversation without changes cannot be removed.
         """
         self.end_turn()
         self._is_off, self._git = True, None
@@ -226,7 +229,7 @@ class Checkpoints:
     # -- from one conversation to the next -----------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Write down the turns. Where that fails, the next conversation cannot take them back, which is said."""
+        """Store the turns. If that fails, warn that the next conversation cannot undo them."""
         form = {
             "folder": str(self._folder.resolve()),
             "done": [_form(turn) for turn in self.done],
@@ -240,7 +243,7 @@ class Checkpoints:
             self._warn(f"after the end of this conversation nothing of it can be taken back: {error}")
 
     def _take_over(self, earlier: Path) -> bool:
-        """Go on with what an earlier conversation in this folder wrote down; whether there is something that can be read."""
+        """Continue the stored checkpoints of an earlier conversation in this folder. Return whether they are readable."""
         try:
             form = json.loads((earlier / _TURNS).read_text(encoding="ascii"))
             if form["folder"] != str(self._folder.resolve()):
@@ -274,7 +277,7 @@ class Checkpoints:
         return self._git
 
     def _try_snapshot(self) -> str:
-        """The tree of the folder as it is now; empty where none can be made, which is said once."""
+        """Return the tree of the folder as it is now; empty if that fails, with one warning."""
         if self._is_off:
             return ""
         try:
@@ -324,7 +327,7 @@ class Checkpoints:
         return git.run("write-tree", doing=_DOING, variables=index).decode("ascii").strip()
 
     def _size(self, path: str) -> int | None:
-        """The size of a file or link; None where there is none, or what no checkpoint has, such as a repository."""
+        """Return the size of a file or link; None for anything else, such as a repository, or if it is missing."""
         try:
             found = os.lstat(self._folder / path)
         except OSError:
@@ -338,7 +341,7 @@ class Checkpoints:
     # -- putting back --------------------------------------------------------------------------------------------
 
     def _fitting(self, wanted: TurnChanges) -> tuple[list[Change], list[str]]:
-        """The changes whose paths are as they were left, and the paths that somebody else has changed since."""
+        """Return the changes whose paths are as they were left, and the paths that somebody else has changed since."""
         if self._is_off or not wanted.changes:
             return [], sorted(wanted.changes)
         git = self._opened()
@@ -388,7 +391,7 @@ class Checkpoints:
         return Restored(tuple(one.path for one in fits), tuple(kept))
 
     def _prune(self, folder: Path) -> None:
-        """Remove folders that are empty now, as git does."""
+        """Remove folders that are now empty, as git does."""
         for one in (folder, *folder.parents):
             if one == Path():
                 return
@@ -416,10 +419,10 @@ class Checkpoints:
 
 
 def remove_old(folder: Path, is_alive: Callable[[str], bool]) -> None:
-    """Remove the oldest stores below a folder until those that are left have room, and those that say nothing.
+    """Remove the oldest stores below a folder until the rest fits, and stores without changes.
 
     Args:
-        is_alive: whether the run that a store is named like is at work.
+        is_alive: returns whether the run that a store is named after is active.
 
     Raises:
         WorkspaceError: one cannot be removed.
@@ -436,7 +439,7 @@ def remove_old(folder: Path, is_alive: Callable[[str], bool]) -> None:
 
 
 def _share(source: str, target: str) -> str:
-    """Copy a file; of one that never changes, as git's objects, the same one serves."""
+    """Copy a file; an immutable one, such as a git object, is linked instead."""
     if f"{os.sep}objects{os.sep}" in source and f"{os.sep}info{os.sep}" not in source:
         os.link(source, target)
         return target
@@ -451,7 +454,7 @@ def _form(turn: TurnChanges) -> dict[str, list[list[str] | None]]:
 
 
 def _turn(form: Any) -> TurnChanges:
-    """What `_form` made. Raises ValueError or its like where it is something else, or a path leaves the folder."""
+    """Decode what `_form` made. Raise ValueError or similar if it is invalid, or a path leaves the folder."""
     changes = {}
     for path, (old, new) in form.items():
         if any(part in {"", ".", ".."} or is_git_name(part) for part in path.split("/")):

@@ -62,9 +62,9 @@ _ENDS = re.compile(r"^(?=---\s|---$|# -+ >8 -+$)", re.MULTILINE)
 
 
 def clean_message(text: str) -> str:
-    """The message with a line feed at its end, without NUL, at most 20,000 characters.
+    """Return the message with a line feed at its end, without NUL, and at most 20,000 characters.
 
-    What is too long loses the end of its text, and keeps the trailers.
+    A longer one loses the end of its text, and keeps the trailers.
     """
     plain = text.replace("\0", "").replace("\r\n", "\n").strip() or _DEFAULT
     plain = _ENDS.sub(" ", plain)
@@ -82,20 +82,20 @@ _MOST_SEARCHED = 1000
 
 
 class Committer:
-    """The head of what is committed, and the ways to move it.
+    """The head of the commits made here, and the operations that move it.
 
-    Every method may raise `WorkspaceError`: git failed, or the work tree is gone.
+    Every method may raise `WorkspaceError`: git failed, or the working tree is gone.
 
     Attributes:
-        tip: the last commit made here, or the base, or the branch's head that was joined.
+        tip: the last commit made here, or the base, or the head of the joined branch.
         head: the commit or tree that the next commit's files are compared with.
-        start: the commit that all work here is on top of; of a joined branch, one that nobody made.
+        start: the commit that all work here is based on; for a joined branch an artificial one.
         joined: the head of the branch that is continued, or None.
         pushed: the last commit that was pushed, or None.
-        conflicts: paths that are not committed before they are free of conflict markers.
-        adopted: paths of earlier work that was brought back; what is saved has them, touched again or not.
-        index: the file with what the head has.
-        fresh: nothing was committed here yet.
+        conflicts: paths that are not committed until they are free of conflict markers.
+        adopted: paths of restored earlier work; they are saved again, touched or not.
+        index: the index file of the head.
+        fresh: whether nothing was committed here yet.
     """
 
     def __init__(
@@ -131,8 +131,8 @@ class Committer:
         """Continue a branch: the next commit has these parents, and is compared with this tree.
 
         Args:
-            tree: what the parents have together.
-            index: a file with that tree, which is taken.
+            tree: the merged tree of the parents.
+            index: an index file of that tree, which is taken over.
         """
         with storage_errors(COMMITTING):
             index.replace(self.index)
@@ -143,10 +143,10 @@ class Committer:
         self._screened = None
 
     def require_forward(self, expected: str | None) -> None:
-        """Refuse a push that would take others' commits off the branch that is continued.
+        """Refuse a push that would remove other people's commits from the continued branch.
 
         Raises:
-            PushRejectedError: what the remote is expected to have is not below what would be pushed.
+            PushRejectedError: the commit expected on the remote is not an ancestor of what would be pushed.
         """
         if self.joined is None or expected is None:
             return
@@ -156,9 +156,9 @@ class Committer:
             raise PushRejectedError(message)
 
     def take_equal(self, other: str) -> None:
-        """Let a commit that is here stand for the last one made here, if it has the same files and parents.
+        """Use a fetched commit in place of the last one made here, if both have the same files and parents.
 
-        Whoever made the same commit a second time then has nothing to push over the first.
+        A repeated cycle that made the same commit then has nothing to push over the first one.
         """
         of = ("rev-parse", "--verify", "--quiet")
         names = [
@@ -173,9 +173,9 @@ class Committer:
             self.parents = [other]
 
     def changed_paths(self) -> set[str]:
-        """What differs from the last commit made here: tracked files, and new ones that are not ignored.
+        """Return the paths that differ from the last commit made here, including new files that are not ignored.
 
-        Paths that were held or left out are among them as long as they differ.
+        Paths that were held or left out are included as long as they differ.
         """
         self._require_tree()
         return self._stager.changed(self.index)
@@ -188,13 +188,14 @@ class Committer:
         include_commands: bool,
         screen: CommitScreen | None = None,
     ) -> CommitOutcome:
-        """Commit exactly the touched paths, on top of what was committed before. All of it succeeds, or nothing.
+        """Commit exactly the touched paths, on top of the previous commit. It succeeds completely or not at all.
 
         Args:
             touched: paths that tools wrote or removed, relative, with `/`.
-            include_commands: commands ran, so commit too what the work tree shows as changed. Commits that
-                a command made in `tree/.git` are not looked at: their files are in the work tree.
-            screen: what every commit passes; None lets everything through.
+            include_commands: whether commands ran, so that all changes of the working tree are committed.
+                Commits that a
+                command made in `tree/.git` are ignored: their files are in the working tree.
+            screen: the checks of every commit; None lets everything pass.
         """
         staged = self.stage(touched, include_commands=include_commands, screen=screen)
         return self.commit_staged(staged, message)
@@ -202,7 +203,7 @@ class Committer:
     def stage(
         self, touched: set[str], *, include_commands: bool, screen: CommitScreen | None = None
     ) -> Staged:
-        """What `commit` would commit now; the arguments are its. For `commit_staged`; nothing is committed."""
+        """Stage what `commit` would commit now, with the same arguments, for `commit_staged`."""
         self._require_tree()
         index = self._scratch_index(_STAGED)
         wanted = touched | self.conflicts
@@ -225,7 +226,7 @@ class Committer:
         return staged
 
     def commit_staged(self, staged: Staged, message: str) -> CommitOutcome:
-        """Commit what was staged last, whatever the files are by now."""
+        """Commit what was staged last, even if files have changed since."""
         if not staged.is_new:
             return replace(staged.outcome, files=[])
         if self._staged is None or self._staged[0] is not staged:
@@ -244,7 +245,7 @@ class Committer:
         return replace(staged.outcome, commit=tip)
 
     def diff(self) -> str:
-        """What is committed since the base, as a unified diff. Bytes that are not UTF-8 become U+FFFD."""
+        """Return the commits since the base as a unified diff. Invalid UTF-8 becomes U+FFFD."""
         if self._shown is not None and self._shown[0] == self.head:
             return self._shown[1].decode("utf-8", "replace")
         return diff(self.git, self._base, self.head).decode("utf-8", "replace")
@@ -257,16 +258,17 @@ class Committer:
         pushed: bool = True,
         changed: set[str] | None = None,
     ) -> bytes:
-        """Everything changed since the last push (or the base, or the branch that is continued), for `git apply`.
+        """Return all changes since the last push (or the base, or the continued branch), for `git apply`.
 
-        Takes the paths that `commit` would take, committed or not. What is left out is named in lines before
-        the patch, which `git apply` skips. Empty where nothing changed.
+        It covers the paths that `commit` would take, committed or not. What is left out is listed in lines
+        before the patch,
+        which `git apply` skips. It is empty if nothing changed.
 
         Args:
             touched: as for `commit`.
             include_commands: as for `commit`.
-            pushed: what was pushed counts as kept; if not, it is in the patch as well.
-            changed: what `changed_paths` has just found; None to look now.
+            pushed: whether pushed changes count as saved; if not, they are in the patch as well.
+            changed: a recent result of `changed_paths`; None to compute it.
         """
         since = (self.pushed if pushed else None) or self.joined or self._base
         self._require_tree()
@@ -283,11 +285,11 @@ class Committer:
         return names.encode() + binary_patch(self.git, since, tree)
 
     def changed_tree(self, touched: set[str], *, include_commands: bool) -> str:
-        """Git's id of the files as they are now, screened by nothing. Takes the paths that `commit` would take."""
+        """Return the tree id of the present files, without checks. It covers the paths that `commit` would take."""
         return self._staged_tree(touched, include_commands=include_commands)[0]
 
     def _staged_tree(self, touched: set[str], *, include_commands: bool) -> tuple[str, list[LeftOut]]:
-        """The tree that the head and the changes make, screened by nothing, and what is left out of it."""
+        """Return the tree of head and changes, without checks, and the paths left out of it."""
         self._require_tree()
         index = self._scratch_index("index.patch")
         left_out = self._stager.stage(
@@ -306,15 +308,16 @@ class Committer:
         find_secrets: Callable[[str], list[str]] = lambda _diff: [],
         leave_out: Callable[[str], str | None] | None = None,
     ) -> Snapshot:
-        """Make a commit of everything that was changed since the base, committed or not; nothing else changes.
+        """Create a commit of all changes since the base, committed or not. Nothing else changes.
 
-        It is no proposal: only secrets are looked for, and a file that adds one is left out and named.
+        It is not a proposal: it is searched only for secrets, and a file that adds one is left out and
+        reported.
 
         Args:
             touched: as for `commit`.
             include_commands: as for `commit`.
-            find_secrets: names the places at which a diff adds secrets; see `CommitScreen`.
-            leave_out: why a path is left out, or None.
+            find_secrets: returns the places at which a diff adds secrets; see `CommitScreen`.
+            leave_out: returns why a path is left out, or None.
         """
         tree, left_out = self._staged_tree(touched, include_commands=include_commands)
         tree, unwanted = self._without(tree, leave_out) if leave_out else (tree, [])
@@ -327,7 +330,7 @@ class Committer:
     def _without_secrets(
         self, tree: str, find_secrets: Callable[[str], list[str]]
     ) -> tuple[str, list[LeftOut]]:
-        """The tree without the files that add a secret. Nothing changed is left if that is not enough."""
+        """Return the tree without files that add a secret. If that is not enough, no change is left."""
 
         def adds_secrets(tree: str, *paths: str) -> bool:
             made = diff(self.git, self.start, tree, "--text", paths=paths)
@@ -347,7 +350,7 @@ class Committer:
         return empty, left_out + rest
 
     def _without(self, tree: str, reason: Callable[[str], str | None]) -> tuple[str, list[LeftOut]]:
-        """The tree with what the start has at the paths for which there is a reason."""
+        """Return the tree with the start's version of each path for which there is a reason."""
         changed = differences(self.git, self.start, tree)
         changes = [FileChange(difference.path, None, None) for difference in changed]
         out = held_paths(changes, lambda change: reason(change.path))
@@ -359,14 +362,14 @@ class Committer:
         return self._stager.write_tree(index), [LeftOut(path, why) for path, why in sorted(out.items())]
 
     def _require_resolved(self, screen: CommitScreen, index: Path) -> CommitScreen:
-        """The screen; one that refuses everything where a conflict is left."""
+        """Return the screen, or one that refuses everything if a conflict is left."""
         if not self.conflicts or not (left := self._unresolved(self._stager.write_tree(index))):
             return screen
         refused = f"conflict markers are left in {left}"
         return replace(screen, refuse=lambda _: refused)
 
     def _unresolved(self, tree: str) -> str:
-        """Names of files with conflict markers, for a person; empty if there are none."""
+        """Return names of files with conflict markers, for a person; empty if there are none."""
         left = with_markers(self.git, tree, self.conflicts)
         more = f" and {len(left) - _MOST_SHOWN_PATHS} more" if len(left) > _MOST_SHOWN_PATHS else ""
         return ", ".join(map(printable_line, left[:_MOST_SHOWN_PATHS])) + more
@@ -376,7 +379,7 @@ class Committer:
             raise WorkspaceError("the clone's files are gone: something removed or replaced their folder")
 
     def _scratch_index(self, name: str) -> Path:
-        """A copy of the index to work on, so that a failure leaves the index as it was."""
+        """Return a copy of the index to work on, so that a failure leaves the index unchanged."""
         scratch = self.index.with_name(name)
         with storage_errors(COMMITTING):
             scratch.with_name(f"{name}.lock").unlink(missing_ok=True)
@@ -394,13 +397,13 @@ class Committer:
 
 
 class Clone(Committer):
-    """A shallow clone in a temporary folder, removed when the `with` block ends.
+    """A shallow clone in a temporary folder, removed at the end of the `with` block.
 
-    The model's tools see `tree` and nothing else. Git is run by this program only, on a git directory
-    beside it. Not safe for use by several threads at once.
+    The model's tools see only `tree`. Git is run only by this program, on a git directory beside it. It is
+    not thread-safe.
 
     Attributes:
-        trees: the trees of its objects, for runs of tests.
+        trees: the trees of its objects, for test runs.
     """
 
     def __init__(
@@ -431,10 +434,11 @@ class Clone(Committer):
                 raise
 
     def keep(self) -> None:
-        """Leave the folder where it is: it holds the only copy of work that could not be saved.
+        """Leave the folder in place, because it contains the only copy of work that could not be saved.
 
-        A person may run git there, so every `.git` below `tree` is removed first, and what git would take
-        for a bare repository is made none.
+        A person may run git there, so every `.git` below `tree` is removed first, and folders that git would
+        treat as a bare
+        repository are disarmed.
 
         Raises:
             WorkspaceError: one of them could not be removed. The folder stays all the same.
@@ -446,11 +450,11 @@ class Clone(Committer):
             disarm(self.tree, self.folder)
 
     def leave(self) -> None:
-        """Let `close` leave the folder as it is, so that another process can open it again."""
+        """Make `close` leave the folder unchanged, so that another process can open it again."""
         self._kept = True
 
     def close(self) -> None:
-        """Remove the folder, unless it is kept. May be called again.
+        """Remove the folder, unless it is kept. It may be called again.
 
         Raises:
             WorkspaceError: something could not be removed.
@@ -466,11 +470,11 @@ class Clone(Committer):
         return self.tip
 
     def tracked_files(self) -> list[TrackedFile]:
-        """Every entry of the base commit, sorted by path."""
+        """Return every entry of the base commit, sorted by path."""
         return tracked_files(self.git, self.base_commit)
 
     def blobs(self, paths: Sequence[str], commit: str = "") -> dict[str, str]:
-        """The blobs of files by path, of those that are there.
+        """Return the blobs of existing files, by path.
 
         Args:
             commit: empty is the base commit.
@@ -478,28 +482,29 @@ class Clone(Committer):
         return blobs_of(self.git, commit or self.base_commit, paths)
 
     def recent_commits(self, count: int) -> list[CommitLine]:
-        """The last commits of the base branch, newest first; at most those that the shallow clone has."""
+        """Return the last commits of the base branch, newest first, as far as the shallow clone has them."""
         return recent_commits(self.git, self.base_commit, count)
 
     def remote_tip(self, branch: str) -> RemoteTip | None:
-        """The head of a branch on the remote, or None where there is no such branch."""
+        """Return the head of a branch on the remote; None if the branch does not exist."""
         return self._branches.remote_tip(branch)
 
     def push(self, branch: str, *, expected: str | None, lease: Fence | None = None) -> str:
-        """Push what is committed, and read the remote's id back.
+        """Push the commits, and read the remote's commit back.
 
         Args:
             branch: the branch's name on the remote; never the base branch.
-            expected: the commit that the remote branch must have now, or None where it must not exist.
-                After a push of this clone to the branch, None means what was pushed then.
+            expected: the commit that the remote branch must have now, or None if it must not exist. After a
+                push of this clone
+                to the branch, None means the commit pushed then.
             lease: the claim on the task, which moves in the same push: neither moves without the other.
 
         Returns:
-            The commit that the remote holds: `expected`, if that has the same files on the same parents.
+            The commit on the remote: `expected`, if that has the same files and parents.
 
         Raises:
             ClaimLostError: somebody else moved the claim; the branch was not touched.
-            PushRejectedError: the remote did not take it, or holds something else.
+            PushRejectedError: the remote refused it, or has another commit.
             RemoteUnavailableError: no answer; it may have arrived, and pushing again is harmless.
         """
         self.require_forward(expected)
@@ -509,58 +514,61 @@ class Clone(Committer):
         return self.pushed
 
     def adopt(self, commit: str, *, reference: str | None = None, packed: Packed | None = None) -> Adopted:
-        """Bring what a commit changed onto the files, by a three-way merge. Nothing is committed.
+        """Apply a commit's change to the files, by a three-way merge. Nothing is committed.
 
-        The files are as if tools had written the change: give `paths` to `commit`, which leaves out what it
-        leaves out of any change. To be called before anything is changed or committed here.
+        The files are as if tools had written the change: pass `paths` to `commit`, which applies its usual
+        rules. Call it before
+        anything is changed or committed here.
 
         Args:
             commit: has one parent, with which it is compared.
-            reference: the full name on the remote of what leads to the commit, itself or its child. None:
-                the server is asked for the commit by its id, which not every server gives.
-            packed: what `pack` made of it; then no reference is needed.
+            reference: full name of a remote ref to the commit or its child. None asks the server for the
+                commit by its id,
+                which not every server supports.
+            packed: the result of `pack`; then no ref is needed.
 
         Raises:
-            WorkspaceError: it cannot be read, or it has a path that leaves the work tree or enters `.git`.
+            WorkspaceError: it cannot be read, or it has a path that leaves the working tree or enters `.git`.
         """
         return self._adopter.adopt(commit, reference, packed)
 
     def adopt_branch(self, branch: str) -> Adopted:
-        """Continue a branch that has commits of others: the files become what it and the base make together.
+        """Continue a branch with commits of others: the files become the merge of the branch and the base.
 
         The next `commit` has the branch's head and the base as parents, so that its push rewrites nothing:
-        `push(branch, expected=adopted.tip)`. Checks of that commit look at what differs from the merge,
-        thus not at what people committed. Call it first; `adopt` may follow.
+        `push(branch, expected=adopted.tip)`. Checks of that commit cover the differences from the merge, so
+        not what people
+        committed. Call it first; `adopt` may follow.
 
         Raises:
-            WorkspaceError: there is no such branch, it left the base too far away to be sure, or it has a
-                path that leaves the work tree or enters `.git`.
+            WorkspaceError: the branch does not exist, left the base too far back to be certain, or has a path
+                that leaves the
+                working tree or enters `.git`.
         """
         return self._adopter.adopt_branch(branch, self._branches)
 
     def branch_state(
         self, branch: str, author_email: str, *, known_bases: Collection[str] = ()
     ) -> BranchState | None:
-        """What a branch of the remote has on top of the base; None where there is no such branch.
+        """Return the state of a remote branch relative to the base; None if the branch does not exist.
 
         Args:
-            author_email: ours. Author and committer of our own commit both have it.
-            known_bases: commits that the caller knows to have been the base's head, for a base that was
-                rewritten since.
+            author_email: our address. Author and committer of our own commits both have it.
+            known_bases: commits known to have been the base's head, for a base that was rewritten since.
         """
         return self._branches.state(branch, author_email, known_bases)
 
     def fetch_proposed(self, reference: str, onto: str, bundle: Path | None = None) -> ProposedCommits:
-        """Fetch what somebody proposes, and find where it begins. Nothing of it is checked out.
+        """Fetch a proposed change, and find its merge base. Nothing of it is checked out.
 
         Args:
-            reference: the full name of what leads to the head on the remote, or the head's id; of a bundle, its
-                only branch counts, and this is not read.
-            onto: the full name of the branch that it is to be merged into, or a commit of it.
-            bundle: a file of `git bundle` that has it.
+            reference: full name of a remote ref to the head, or the head's id; ignored for a bundle, whose
+                only branch counts.
+            onto: full name of the target branch, or a commit of it.
+            bundle: a file of `git bundle` with the change.
 
         Raises:
-            WorkspaceError: it cannot be read, or it has no commit in common with the branch.
+            WorkspaceError: it cannot be read, or has no common history with the branch.
         """
         if bundle is None:
             return fetch_proposed(self.git, self.remote, reference, onto)
@@ -570,11 +578,11 @@ class Clone(Committer):
         return fetch_proposed(self.git, self.remote, bundle_reference(self.git, source), onto, source)
 
     def message_of(self, commit: str) -> str:
-        """The message of a commit that is here, such as `BranchState.tip`."""
+        """Return the message of a fetched commit, such as `BranchState.tip`."""
         return self._branches.message(commit)
 
     def pack(self, snapshot: Snapshot) -> Packed:
-        """A snapshot without the remote, for `adopt` in a clone that is made later."""
+        """Pack a snapshot without the remote, for `adopt` in a later clone."""
         onto, pack = self.base_commit, b""
         if snapshot.commit is not None:
             wanted = f"{snapshot.commit}\n^{onto}\n".encode("ascii")

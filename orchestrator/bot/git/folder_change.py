@@ -1,4 +1,4 @@
-"""What a conversation changed in a folder, as work for a fresh clone: merged onto a commit that the remote has."""
+"""A conversation's changes in a folder as work for a fresh clone, merged onto a commit that the remote has."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class ChangeBase:
-    """The commit that a change is proposed on top of, and the files that it is compared with.
+    """The commit that a change is proposed on, and the files that it is compared with.
 
     Attributes:
-        commit: the remote has it.
-        head: the commit that the folder is at.
-        top: of the work tree.
-        folder: the folder of the conversation, below `top` as git writes it: empty, or with `/` at its end.
+        commit: a commit that the remote has.
+        head: the commit checked out in the folder.
+        top: the top of the working tree.
+        folder: the conversation's folder below `top` in git's form: empty, or with a trailing `/`.
         git_dir: of the repository. It is only read.
-        index: the folder's own, of which a copy is used.
+        index: the folder's own index, of which a copy is used.
     """
 
     commit: str
@@ -64,10 +64,10 @@ class FolderChange:
 
     Attributes:
         work: for `Clone.adopt`.
-        paths: what it changes, from the top of the repository, each with `A`, `M` or `D`.
-        left_out: where the folder's files differ from it: somebody else's edits.
-        diff: it as a unified diff.
-        tree: names it: the files and what they are compared with.
+        paths: changed paths from the top of the repository, each with `A`, `M` or `D`.
+        left_out: paths at which the folder's files differ from it: other people's edits.
+        diff: the change as a unified diff.
+        tree: identifies the change: the files and what they are compared with.
     """
 
     work: Packed
@@ -78,14 +78,15 @@ class FolderChange:
 
 
 def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
-    """Find what a folder's change is proposed on: the newest commit of its history that the remote has.
+    """Find the base of a folder's change: the newest commit of its history that the remote has.
 
     Args:
-        branch: the one that it is proposed to.
-        is_here: the folder's own repository takes the proposal.
+        branch: the target branch.
+        is_here: whether the folder's own repository receives the proposal.
 
     Raises:
-        WorkspaceError: it is in no repository, or has no such commit; the message says what to do.
+        WorkspaceError: the folder is in no repository, or there is no such commit; the message says what to
+            do.
     """
     found, folder = locate(folder), folder.resolve()
     if not found.is_repository:
@@ -114,11 +115,11 @@ def find_base(folder: Path, branch: str, *, is_here: bool) -> ChangeBase:
 
 @dataclass(frozen=True, slots=True)
 class ChangeMaker:
-    """Makes changes in a git directory that only this program writes.
+    """Builds changes in a git directory that only this program writes.
 
     Args:
-        store: a folder of ours, for indices.
-        git_dir: in it; it has the objects of what tools changed.
+        store: a folder of ours, for index files.
+        git_dir: in it; it has the objects of the tools' changes.
     """
 
     store: Path
@@ -126,11 +127,11 @@ class ChangeMaker:
     base: ChangeBase
 
     def make(self, turns: Iterable[Mapping[str, Difference]], *, everything: bool) -> FolderChange:
-        """Make the change.
+        """Build the change.
 
         Args:
-            turns: what the tools of each turn changed, by path below the folder, oldest first.
-            everything: take the folder as it is, with what other people changed in it.
+            turns: the changes of each turn's tools, by path below the folder, oldest first.
+            everything: whether to take the folder as it is, with other people's edits.
 
         Raises:
             WorkspaceError: there is no change, tools and people changed the same lines, or git failed.
@@ -159,7 +160,7 @@ class ChangeMaker:
     def _by_tools(
         self, git: HostGit, start: str, whole: str, turns: Iterable[Mapping[str, Difference]]
     ) -> str:
-        """The base with what tools changed, and without what was changed before, between and after their turns."""
+        """Return the base with the tools' changes only, without other edits before, between and after their turns."""
         tree = start
         touched: set[str] = set()
         for turn in turns:
@@ -186,7 +187,7 @@ class ChangeMaker:
         return self._with(git, tree, gone) if gone else tree
 
     def _as_committed(self, git: HostGit, one: Difference, base: TreeEntry | None) -> Difference:
-        """A change of a file whose ends of lines git changed when it was checked out, as it would be committed."""
+        """Return a change in the form in which it would be committed, if git converted line ends at checkout."""
         if base is None or one.old is None or not self._ends_alone(git, Difference(one.path, base, one.old)):
             return one
         new = one.new
@@ -198,7 +199,7 @@ class ChangeMaker:
         return Difference(one.path, TreeEntry(one.old.mode, base.object_id), new)
 
     def _ends_alone(self, git: HostGit, one: Difference) -> bool:
-        """Whether the new file differs from the old one by the ends of its lines, CR LF, and by nothing else."""
+        """Return whether the new file differs from the old one only by CRLF line ends."""
         if one.old is None or one.new is None or one.old.object_id == one.new.object_id:
             return False
         if any(entry.mode == SUBMODULE_MODE for entry in (one.old, one.new)):
@@ -209,7 +210,7 @@ class ChangeMaker:
     def _with(
         self, git: HostGit, tree: str, wanted: Mapping[str, tuple[TreeEntry | None, TreeEntry | None]]
     ) -> str:
-        """A tree with other entries. Of each pair the first is there to name the object where the second is None."""
+        """Return a tree with changed entries. The first of each pair names the object if the second is None."""
         on = {"GIT_INDEX_FILE": str(self.store / "index.change")}
         git.run("read-tree", tree, doing=_DOING, variables=on)
         entries = [Difference(path, old, new) for path, (old, new) in wanted.items()]
@@ -218,7 +219,7 @@ class ChangeMaker:
         return git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
 
     def _files(self) -> str:
-        """The tree of all files as they are, but for what is ignored, and for submodules."""
+        """Return the tree of all present files, except ignored ones and submodules."""
         index, top = self.store / "index.files", self.base.top
         git, on = HostGit(self.store, self.git_dir, top), {"GIT_INDEX_FILE": str(index)}
         with storage_errors(_DOING):
@@ -240,7 +241,7 @@ class ChangeMaker:
         return git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
 
     def _borrow(self) -> None:
-        """Read the objects of the repository, and know where its history is cut off and what it ignores."""
+        """Give git access to the repository's objects, its shallow boundary and its ignore rules."""
         ours, theirs = self.git_dir, self.base.git_dir
         with storage_errors(_DOING):
             borrowed = ours / "objects" / "info" / "alternates"
@@ -254,7 +255,7 @@ class ChangeMaker:
 
 
 def _ignored_everywhere() -> str:
-    """The file with what the person wants ignored in every repository, as git finds it; it may not be there."""
+    """Return the person's global ignore file, as git finds it; it may not exist."""
     home = Path.home()
     settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "git"
     for file in (home / ".gitconfig", settings / "config"):
@@ -266,12 +267,12 @@ def _ignored_everywhere() -> str:
 
 
 def change_letter(found: Difference) -> str:
-    """What becomes of a path, as git's status names it."""
+    """Return the letter of a change, as in git's status."""
     return "A" if found.old is None else "D" if found.new is None else "M"
 
 
 def _some(paths: Sequence[str]) -> str:
-    """The first of the paths, in words."""
+    """Return the first of the paths, in words."""
     more = len(paths) - _MOST_NAMED
     named = ", ".join(map(printable_line, paths[:_MOST_NAMED]))
     return f"{named} and {more} more" if more > 0 else named

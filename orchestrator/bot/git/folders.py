@@ -1,4 +1,4 @@
-"""The folder of a clone: locked by the process that owns it, removed at the end, swept after a death."""
+"""The folder of a clone: locked by its process, removed at the end, swept after the process died."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_PATH_LEVELS = 12
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder and all below it. Links are removed, never followed. A missing folder is no error.
+    """Remove a folder and its content. Links are removed, never followed. A missing folder is not an error.
 
     Raises:
         WorkspaceError: something could not be removed; the message names the folder.
@@ -54,9 +54,9 @@ def remove_folder(folder: Path) -> None:
 
 
 def _loosen(folder: Path) -> None:
-    """Give the owner all rights on every folder, and move those that lie deep to the top.
+    """Give the owner all permissions on every folder, and move deep ones to the top.
 
-    Removing an entry needs rights on its folder only; `rmtree` calls itself once a level.
+    Removing an entry needs permissions on its folder only; `rmtree` recurses once per level.
     """
     number = 0
     pending = [(folder, 0)]
@@ -75,7 +75,7 @@ def _loosen(folder: Path) -> None:
 
 
 KEPT_FILE = "kept"
-"""What the owner's file is called once the folder is to stay. A new name needs no space on a full disk."""
+"""New name of the owner file of a folder that stays. Renaming needs no space on a full disk."""
 
 _OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_BYTES = 10_000
@@ -83,7 +83,7 @@ _MOST_BYTES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """What the owner's file says. `branch` and `commit` are empty until the clone is complete."""
+    """The content of the owner file. `branch` and `commit` are empty until the clone is complete."""
 
     run: str = ""
     address: str = ""
@@ -92,16 +92,16 @@ class OwnerFacts:
 
 
 def address_key(url: str) -> str:
-    """A repository's address as a name for files, which tells nobody the address."""
+    """Return a file name for a repository's address that does not reveal the address."""
     return hashlib.sha256(os.fsencode(url)).hexdigest()
 
 
 class Owner:
-    """The hold of this process on a clone's folder.
+    """This process's lock on a clone's folder.
 
     Attributes:
-        facts: what the file said when it was opened.
-        kept: the folder is to stay.
+        facts: the content of the owner file when it was opened.
+        kept: whether the folder stays.
     """
 
     def __init__(self, folder: Path, handle: int, facts: OwnerFacts, *, kept: bool) -> None:
@@ -111,12 +111,12 @@ class Owner:
         self._handle: int | None = handle
 
     def complete(self, branch: str, commit: str) -> None:
-        """Write down that the clone is complete, and what was cloned."""
+        """Record that the clone is complete, and what was cloned."""
         if self._handle is not None:
             os.write(self._handle, _line({"branch": branch, "commit": commit}))
 
     def keep(self) -> None:
-        """Mark the folder as one that nobody sweeps.
+        """Mark the folder so that it is never swept.
 
         Raises:
             WorkspaceError: it cannot be marked.
@@ -127,9 +127,9 @@ class Owner:
             self.kept = True
 
     def remove(self) -> None:
-        """Remove the folder, then let go of it.
+        """Remove the folder, then release the lock.
 
-        The owner's file goes last: what a death in between leaves is still known as ours.
+        The owner file is removed last: if the process dies in between, the rest is still recognized as ours.
 
         Raises:
             WorkspaceError: something could not be removed.
@@ -146,17 +146,17 @@ class Owner:
             self.release()
 
     def release(self) -> None:
-        """Let go of the folder. May be called again."""
+        """Release the lock. It may be called again."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
 
 def new_owned_folder(parent: Path, run: str, address: str) -> Owner:
-    """Make a folder that nobody but this user can enter, and hold it.
+    """Create a folder that only this user can enter, and lock it.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     folder, handle = lock_new_folder(parent)
     try:
@@ -169,10 +169,10 @@ def new_owned_folder(parent: Path, run: str, address: str) -> Owner:
 
 
 def hold_again(folder: Path) -> Owner | None:
-    """Hold the folder of a process that is dead; None where one lives, or the folder is not marked as ours.
+    """Lock the folder of a dead process; return None if the process is alive, or the folder is not ours.
 
     Raises:
-        OSError: the folder cannot be looked at.
+        OSError: the folder cannot be read.
     """
     # Opened as a folder first: no link is followed, not even where somebody swaps the path for one.
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -200,7 +200,7 @@ def _held(folder: Path, opened: int, handle: int, name: str) -> Owner | None:
 
 
 def _is_still(name: Path | str, folder: int | None, handle: int) -> bool:
-    """Whether the name still leads to what was opened."""
+    """Return whether the name still refers to the opened file."""
     try:
         return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(handle))
     except FileNotFoundError:
@@ -212,7 +212,7 @@ def _line(fields: dict[str, str]) -> bytes:
 
 
 def _facts(text: bytes) -> OwnerFacts:
-    """What the lines say, those that are whole."""
+    """Parse the complete lines of an owner file."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         try:
@@ -248,21 +248,22 @@ def sweep(
     is_over: Callable[[str], bool] = lambda _run: True,
     clock: Clock | None = None,
 ) -> list[Path]:
-    """Remove the clones of dead processes, and their small leftovers. Several may sweep at once.
+    """Remove the clones of dead processes, and their small leftovers. Several processes may sweep at once.
 
-    A clone is removed only where its owner's file is ours and its lock is free. A folder without that file
-    is removed only if it is old and empty: it may be one that is being made, or somebody's. Folders that
-    `Clone.keep` marked stay.
+    A clone is removed only if its owner file is ours and not locked. A folder without that file is removed
+    only if it is old
+    and empty: it may be in the making, or somebody else's. Folders marked by `Clone.keep` stay.
 
     Args:
         parent: where the clones are made.
-        keep: folders that stay, because somebody goes on with them.
-        is_over: whether a run is known to have come to its end. The clone of any other run stays for a week:
-            another process may be about to save what is in it, or one with another state folder.
-        clock: tells how old an unmarked folder is; the machine's clock by default.
+        keep: folders that stay, because somebody continues with them.
+        is_over: returns whether a run is known to be complete. The clones of other runs stay for a week:
+            another process
+            may be about to save their content, or one with another state folder.
+        clock: determines the age of an unmarked folder; the machine's clock by default.
 
     Returns:
-        The folders that were removed. One that could not be is left for the next time.
+        The folders that were removed. Others are left for the next time.
     """
     now = (clock or SystemClock()).now().timestamp()
     parent = parent.resolve()
@@ -308,7 +309,7 @@ def _remove_clone(folder: Path, is_over: Callable[[str], bool], now: float) -> b
 
 
 def _remove_small(folder: Path, now: float) -> bool:
-    """Remove a folder of an environment: old, and with nothing in it but what they put there."""
+    """Remove an old folder of an environment that contains only files of ours."""
     found = list(folder.iterdir())
     if not _is_old(folder, now, _SMALL_SECONDS) or any(path.name not in _SMALL_CONTENT for path in found):
         return False
@@ -319,7 +320,7 @@ def _remove_small(folder: Path, now: float) -> bool:
 
 
 def _is_old(folder: Path, now: float, seconds: float) -> bool:
-    """Whether it is ours alone, and nothing was put into it or taken out for so long."""
+    """Return whether the folder is private, and nothing was added or removed for this time."""
     found = folder.lstat()
     ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     return ours and stat.S_IMODE(found.st_mode) == _PRIVATE_FOLDER and found.st_mtime < now - seconds
@@ -338,16 +339,17 @@ _DOING = "cannot make the kept clone safe for git"
 def disarm(tree: Path, beside: Path) -> None:
     """Remove every `.git` in `tree`, and rename what makes a folder a bare repository.
 
-    Anything whose name some file system takes for `.git` is removed, be it a folder, a file or a link.
-    `HEAD` beside what a repository has becomes `HEAD.disarmed`. What lies below 100 folders is removed:
-    it cannot be looked at.
+    Every folder, file or link whose name some file system treats as `.git` is removed. `HEAD` next to other
+    parts of a
+    repository becomes `HEAD.disarmed`. Content below 100 nested folders is removed, because it cannot be
+    examined.
 
     Args:
-        tree: the files; nothing is done where this is no folder.
-        beside: a folder of ours on the same file system, for what is being removed.
+        tree: the files; nothing happens if this is not a folder.
+        beside: a folder of ours on the same file system, for removed content.
 
     Raises:
-        WorkspaceError: something stayed.
+        WorkspaceError: something could not be removed.
     """
     if tree.is_symlink() or not tree.is_dir():
         return
@@ -395,7 +397,7 @@ class _Disarming:
 
 
 def _open(folder: int, name: str) -> int:
-    """Open a folder in a folder, with all rights for its owner."""
+    """Open a subfolder, with all permissions for its owner."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""Reads a repository's past, and takes trees of it into new repositories in which nothing else of it is."""
+"""Reads a repository's history, and copies single trees of it into new repositories."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BRANCH = "main"
 
 @dataclass(frozen=True, slots=True)
 class PastCommit:
-    """A commit of the history. `when` is ISO 8601; `message` is other people's words."""
+    """A commit of the history. `when` is in ISO 8601; `message` is untrusted."""
 
     commit: str
     parents: tuple[str, ...]
@@ -36,7 +36,7 @@ class PastCommit:
 
 
 class RepositoryHistory:
-    """The commits and trees of a repository that somebody else writes. Nothing is written there.
+    """The commits and trees of a foreign repository, which is only read.
 
     Raises:
         WorkspaceError: git failed, in every method.
@@ -46,17 +46,17 @@ class RepositoryHistory:
         self.git = git.without_tree()
 
     def is_shallow(self) -> bool:
-        """Whether the repository has only the newest part of its history."""
+        """Return whether the repository has only the newest part of its history."""
         answer = self.git.run("rev-parse", "--is-shallow-repository", doing=_READING)
         return answer.strip() == b"true"
 
     def resolve(self, name: str) -> str:
-        """The id of the commit that a branch, a tag or an id stands for."""
+        """Return the commit of a branch, a tag or an id."""
         words = ("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
         return self.git.run(*words, doing=_READING).decode("ascii").strip()
 
     def commits(self, start: str, most: int, *, with_merges: bool = False) -> Iterator[PastCommit]:
-        """A commit and those before it, newest first, at most so many. Merges are left out."""
+        """Yield a commit and its ancestors, newest first, at most so many. Merges are left out."""
         for skipped in range(0, most, _AT_ONCE):
             options = (f"--skip={skipped}", f"--max-count={min(_AT_ONCE, most - skipped)}")
             merges = () if with_merges else ("--no-merges",)
@@ -70,18 +70,18 @@ class RepositoryHistory:
                 return
 
     def parents(self, commit: str) -> tuple[str, ...]:
-        """The parents of a commit, as far as they are here."""
+        """Return the available parents of a commit."""
         found = self.git.run("rev-list", "--parents", "--max-count=1", commit, doing=_READING)
         return tuple(found.decode("ascii").split()[1:])
 
     def before(self, commit: str, count: int) -> str | None:
-        """The commit so many before another, along first parents; None where it is not here."""
+        """Return the ancestor so many first parents before a commit; None if it is not available."""
         words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}~{count}^{{commit}}")
         found = self.git.attempt(*words, doing=_READING)
         return found.stdout.decode("ascii").strip() if found.status == 0 else None
 
     def size_of_change(self, old: str, new: str) -> tuple[int, int, int]:
-        """How many files differ between two commits, and how many lines are new and gone, as forges count them."""
+        """Count the changed files and the added and removed lines between two commits, as forges do."""
         output = self.git.run("diff-tree", "-r", "-M", "--numstat", "-z", old, new, doing=_READING)
         # `<added>TAB<removed>TAB<path>NUL`, of a renamed file `<added>TAB<removed>TABNUL<old>NUL<new>NUL`
         counts = [line.split(b"\t") for line in output.split(b"\0") if line.count(b"\t") >= 2]  # noqa: PLR2004  the same
@@ -89,12 +89,12 @@ class RepositoryHistory:
         return len(counts), sums[0], sums[1]
 
     def object_folder(self) -> Path:
-        """Where the objects are, also where several work trees share them."""
+        """Return the folder of the objects, even if several working trees share it."""
         found = self.git.run("rev-parse", "--git-path", "objects", doing=_READING)
         return (self.git.folder / os.fsdecode(found.removesuffix(b"\n"))).resolve()
 
     def copy_tree(self, tree: str, target: HostGit) -> None:
-        """Copy a tree with all that is in it into another repository, and nothing besides: no commit, no name."""
+        """Copy a tree with its content into another repository, without commits or names."""
         named = self.git.run("rev-list", "--objects", "--no-object-names", tree, doing=_COPYING)
         if is_commit_id(tree) and not named:
             raise WorkspaceError(f"{_COPYING}: {tree} is empty")
@@ -106,7 +106,7 @@ class RepositoryHistory:
         )
 
     def object_format(self) -> str:
-        """The digest that names objects: `sha1` or `sha256`."""
+        """Return the hash algorithm of object ids: `sha1` or `sha256`."""
         return self.git.run("rev-parse", "--show-object-format", doing=_READING).decode("ascii").strip()
 
 
@@ -116,7 +116,7 @@ def _past_commit(entry: str) -> PastCommit:
 
 
 def create_store(path: Path, object_format: str = "sha1") -> HostGit:
-    """Make an empty bare repository without hooks, remotes or anything of the user's, or open the one that is there.
+    """Create or open an empty bare repository without hooks, remotes or the user's configuration.
 
     Raises:
         WorkspaceError: git is missing or failed, or there is no space.
@@ -131,17 +131,17 @@ def create_store(path: Path, object_format: str = "sha1") -> HostGit:
 
 
 def commit_tree(store: HostGit, tree: str, message: str) -> str:
-    """Make a tree the only commit of a store's only branch. By nobody, at no time: nothing tells when that was."""
+    """Make a tree the only commit of a store's only branch, with neutral author and time."""
     commit = commit_of(store, tree, (), message)
     store.run("update-ref", f"refs/heads/{BRANCH}", commit, doing=_COPYING)
     return commit
 
 
 def fetch_commits(store: HostGit, remote: Remote, wanted: Mapping[str, int]) -> None:
-    """Fetch commits by their ids into a store, each with so many before it.
+    """Fetch commits by their ids into a store, each with so many ancestors.
 
     Raises:
-        WorkspaceError: the server has one of them no more, or git failed.
+        WorkspaceError: the server no longer has one of them, or git failed.
     """
     for commit, depth in wanted.items():
         if not is_commit_id(commit):
@@ -150,10 +150,10 @@ def fetch_commits(store: HostGit, remote: Remote, wanted: Mapping[str, int]) -> 
 
 
 def fetch_branch(store: HostGit, remote: Remote, branch: str, most: int) -> str:
-    """Fetch the newest commits of a branch into a store; the last one's id.
+    """Fetch the newest commits of a branch into a store, and return the last one's id.
 
     Raises:
-        WorkspaceError: there is no such branch, or git failed.
+        WorkspaceError: the branch does not exist, or git failed.
     """
     wanted = f"+refs/heads/{plain_branch(branch)}:refs/heads/{BRANCH}"
     doing = f"cannot fetch the history of {remote.shown}"

@@ -1,4 +1,4 @@
-"""Runs git safely, with nothing that a repository or a user configured, and says what went wrong in one line."""
+"""Runs git safely, without configuration of a repository or a user, and reports errors in one line."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ _NETWORK = re.compile(
 
 
 def error_for(stderr: str, doing: str) -> WorkspaceError:
-    """The error for a git command that failed.
+    """Return the error for a failed git command.
 
     Args:
-        stderr: what git said, already without secrets.
-        doing: what was tried, such as `cannot clone https://...`.
+        stderr: git's output, already without secrets.
+        doing: what was attempted, such as `cannot clone https://...`.
     """
     if _DISK_FULL.search(stderr):
         return DiskFullError(f"{doing}: {_NO_SPACE}")
@@ -140,9 +140,10 @@ def error_for(stderr: str, doing: str) -> WorkspaceError:
 
 
 def without_trace(stderr: str) -> str:
-    """What git said, without what curl did (`GIT_TRACE_CURL`); the wait that the last reply asked for stays, as words.
+    """Remove curl's trace (`GIT_TRACE_CURL`) from git's output; a wait that the last reply asked for stays, in words.
 
-    Its form: `trace_strbuf` in https://github.com/git/git/blob/master/trace.c, `Retry-After` in RFC 9110, 10.2.3.
+    Format: `trace_strbuf` in https://github.com/git/git/blob/master/trace.c, `Retry-After` in RFC 9110,
+    10.2.3.
     """
     lines: list[str] = []
     headers: dict[str, str] = {}
@@ -158,7 +159,7 @@ def without_trace(stderr: str) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> int | None:
-    """Seconds, by the server's own clock where it names a moment."""
+    """Return the seconds to wait, by the server's own clock if the header has a date."""
     wanted = headers.get("retry-after", "")
     if wanted.isdecimal():
         return int(wanted)
@@ -170,7 +171,7 @@ def _retry_after(headers: Mapping[str, str]) -> int | None:
 
 
 def _wait_seconds(stderr: str) -> float:
-    """The pause that a server names, by its header or in words."""
+    """Return the wait that a server asks for, in its header or in words."""
     found = _ASKED_WAIT.search(stderr) or _NAMED_WAIT.search(stderr)
     if found is None:
         return _LIMIT_SECONDS
@@ -178,11 +179,12 @@ def _wait_seconds(stderr: str) -> float:
 
 
 def server_words(stderr: str) -> str:
-    """All that the server says, for the end of a message on one line; empty where it says nothing.
+    """Return the server's message, for the end of a message on one line; empty without one.
 
     Args:
-        stderr: what git said. Git puts `remote:` before a server's lines, and before the plain text that
-            comes with an HTTP error; over ssh they come as they are until the protocol begins.
+        stderr: git's output. Git prefixes a server's lines, and the plain text of an HTTP error, with
+            `remote:`; over ssh
+            they are unchanged until the protocol begins.
     """
     over_ssh = _SSH_ENDED in stderr
     said: list[str] = []
@@ -201,7 +203,7 @@ def server_words(stderr: str) -> str:
 
 
 def main_line(stderr: str) -> str:
-    """The line of git's output that says most: the first fatal one, else an error, else the last."""
+    """Return the most informative line of git's output: the first fatal one, else an error, else the last."""
     lines = [shown for line in stderr.splitlines() if (shown := printable_line(line))]
     lines = [line for line in lines if line != _SAYS_LITTLE] or lines
     for prefix in ("fatal: ", "error: "):
@@ -212,14 +214,14 @@ def main_line(stderr: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The text without what moves a terminal's cursor, and with undecodable bytes shown as `?`."""
+    """Remove terminal control characters from a text, and show undecodable bytes as `?`."""
     shown = text.encode("utf-8", "replace").decode("utf-8")
     return "".join(letter for letter in shown if letter.isprintable()).strip()
 
 
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
-    """Turn errors of the file system into `DiskFullError` or `WorkspaceError`."""
+    """Convert errors of the file system into `DiskFullError` or `WorkspaceError`."""
     try:
         yield
     except OSError as error:
@@ -307,11 +309,11 @@ _SETTINGS = (
     "tag.gpgSign=false",
 )
 OPTIONS = tuple(word for setting in _SETTINGS for word in ("-c", setting))
-"""Before the subcommand of every command."""
+"""Options before the subcommand of every command."""
 
 
 def environment_for(git_dir: Path | None, work_tree: Path | None) -> dict[str, str]:
-    """The environment of a command on a git directory, and on the files that belong to it."""
+    """Return the environment of a command on a git directory, and on the files that belong to it."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     environment = {**kept, **_VARIABLES, "PATH": _absolute_path()}
     if git_dir is not None:
@@ -322,7 +324,7 @@ def environment_for(git_dir: Path | None, work_tree: Path | None) -> dict[str, s
 
 
 def network_variables(remote: Remote) -> dict[str, str]:
-    """What a command needs besides that may contact one remote."""
+    """Return the additional variables of a command that may contact one remote."""
     variables = {"GIT_ALLOW_PROTOCOL": _ALLOWED_PROTOCOLS}
     if remote.scheme in {"http", "https"}:
         # Onto standard error, which stays in memory: git tells a server's headers in no other way. It leaves
@@ -336,7 +338,7 @@ def network_variables(remote: Remote) -> dict[str, str]:
 
 
 def _absolute_path() -> str:
-    """PATH without relative entries: in a clone they would find the clone's own programs."""
+    """Return PATH without relative entries, which in a clone would find the clone's own programs."""
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())
 
@@ -353,7 +355,7 @@ _LOADING = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class GitResult:
-    """How a command ended. `stderr` holds no secret."""
+    """The result of a command. `stderr` contains no secret."""
 
     status: int
     stdout: bytes
@@ -364,10 +366,10 @@ class HostGit:
     """Git on one git directory that only this program writes.
 
     Args:
-        folder: a folder that only this user can enter; git starts there, and the helper that hands over
-            the credential is written there.
-        git_dir: the git directory, or None while there is none yet.
-        work_tree: the files that belong to it, for the commands that look at them.
+        folder: a folder that only this user can enter; git starts there, and the credential helper is written
+            there.
+        git_dir: the git directory, or None if there is none yet.
+        work_tree: the files that belong to it, for commands that read them.
     """
 
     def __init__(self, folder: Path, git_dir: Path | None = None, work_tree: Path | None = None) -> None:
@@ -388,17 +390,17 @@ class HostGit:
 
     @property
     def work_tree(self) -> Path:
-        """The files.
+        """The working tree.
 
         Raises:
-            WorkspaceError: git is blind to them.
+            WorkspaceError: there is none.
         """
         if self._work_tree is None:
             raise WorkspaceError("git has no files here")
         return self._work_tree
 
     def without_tree(self) -> HostGit:
-        """Git on the same objects, blind to the work tree."""
+        """Return git for the same objects, without the working tree."""
         return HostGit(self.folder, self._git_dir)
 
     def run(
@@ -409,11 +411,11 @@ class HostGit:
         variables: Mapping[str, str] | None = None,
         remote: Remote | None = None,
     ) -> bytes:
-        """Run a command that must succeed, and return what it prints.
+        """Run a command that must succeed, and return its output.
 
         Args:
-            arguments: the subcommand and its arguments; text from elsewhere only after `--` or checked.
-            doing: begins the message if it fails, such as `cannot commit`.
+            arguments: the subcommand and its arguments; untrusted text only after `--` or validated.
+            doing: begins the error message, such as `cannot commit`.
             remote: the only place that the command may contact.
 
         Raises:
@@ -490,10 +492,11 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
 
 
 def _file_of(stdin: bytes, folder: Path) -> IO[bytes]:
-    """What git reads, as a file.
+    """Return git's input as a file.
 
-    A pipe would not do: `communicate` writes into one only in its first call, so that git would wait for ever for
-    the rest where that call was not given the processor within its time.
+    A pipe does not work: `communicate` writes into it only in its first call, so git would wait for the rest
+    for ever if that
+    call timed out.
     """
     if not stdin:
         return Path(os.devnull).open("rb")
@@ -520,7 +523,7 @@ def _wait(process: Git.AutoInterrupt, doing: str, cancelled: Callable[[], bool])
 
 @functools.cache
 def _gitpython() -> type[Git]:
-    """GitPython, loaded at the first use."""
+    """Return GitPython's class, imported at the first use."""
     with _LOADING:
         before = {name: os.environ.get(name) for name in _LOADING_VARIABLES}
         os.environ.update(_LOADING_VARIABLES)
@@ -536,7 +539,7 @@ def _gitpython() -> type[Git]:
 
 
 def _end(process: Git.AutoInterrupt) -> None:
-    """Nothing of git may write into a clone that is being removed, and no pipe stays open, however it ended."""
+    """End the process and close its pipes, so that git does not write into a clone that is being removed."""
     running = process.proc
     if running is None:
         return
@@ -548,7 +551,7 @@ def _end(process: Git.AutoInterrupt) -> None:
 
 
 def _stop(running: subprocess.Popen[bytes]) -> None:
-    """End git and the programs that it started."""
+    """Stop git and the programs that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(running.pid, number)
@@ -561,12 +564,12 @@ def _stop(running: subprocess.Popen[bytes]) -> None:
 
 
 def decode_paths(output: bytes) -> list[str]:
-    """Paths that git ended with NUL each. Bytes that are not UTF-8 become surrogates."""
+    """Decode NUL-terminated paths of git. Bytes that are not UTF-8 become surrogates."""
     return [os.fsdecode(path) for path in output.split(b"\0") if path]
 
 
 def encode_paths(paths: Iterable[str]) -> bytes:
-    """The reverse of `decode_paths`, for git's standard input."""
+    """Encode paths for git's standard input: the reverse of `decode_paths`."""
     return b"".join(os.fsencode(path) + b"\0" for path in paths)
 
 
@@ -585,7 +588,7 @@ esac
 
 
 def write_helper(folder: Path) -> Path:
-    """Write the helper into a folder that only this user can enter. It holds no secret."""
+    """Write the credential helper into a folder that only this user can enter. It contains no secret."""
     helper = folder / _HELPER_NAME
     if not helper.exists():
         helper.write_text(_HELPER, encoding="ascii")

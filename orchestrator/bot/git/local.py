@@ -1,4 +1,4 @@
-"""A repository in a folder of this machine: make a new one, or read one where it lies."""
+"""A repository in a folder of this machine: create a new one, or read an existing one in place."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _BRANCH = "main"
 
 
 def create_repository(path: Path, files: Mapping[str, str], message: str, identity: Identity) -> None:
-    """Make a bare repository at `path` whose branch `main` holds these files.
+    """Create a bare repository at `path` whose branch `main` contains these files.
 
     Args:
-        path: where; must not exist.
+        path: its place; must not exist.
         files: text by relative path.
 
     Raises:
@@ -56,13 +56,13 @@ _MOST_FILE_BYTES = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The repository that a folder belongs to.
+    """The repository that contains a folder.
 
     Attributes:
-        top: what is cloned: the top of the work tree, or the bare repository.
-        home: the repository itself. All of its work trees have the same, and no other repository has it.
+        top: what is cloned: the top of the working tree, or the bare repository.
+        home: the git directory, which all of its working trees share and no other repository has.
         origin: the address of its remote `origin`, without a credential; empty if there is none.
-        is_repository: whether git knows a repository for it at all.
+        is_repository: whether git found a repository.
     """
 
     top: Path
@@ -72,9 +72,9 @@ class Located:
 
 
 def locate(folder: Path) -> Located:
-    """Find the repository of a folder as git does, upwards if the folder lies in a work tree.
+    """Find the repository of a folder as git does, upwards from inside a working tree.
 
-    A folder that git knows no repository for, or does not trust, is returned as it is.
+    A folder without a repository, or with one that git does not trust, is returned unchanged.
     """
     start = folder.resolve()
     git, doing = HostGit(start), f"cannot read {folder}"
@@ -139,15 +139,15 @@ class LocalRepository:
         return (folder.parent if folder.name == ".git" else folder).name.removesuffix(".git")
 
     def is_empty(self) -> bool:
-        """Whether no branch has a commit."""
+        """Return whether no branch has a commit."""
         return not self._git.run("for-each-ref", "--count=1", "refs/heads", doing=self._doing)
 
     def default_branch(self) -> str | None:
-        """The branch that HEAD names, or None where HEAD is detached or the branch has no commit."""
+        """Return the branch that HEAD names; None if HEAD is detached or the branch has no commit."""
         return self.heads()[0]
 
     def heads(self) -> tuple[str | None, dict[str, str]]:
-        """The branch that HEAD names, as `default_branch`, and the commit of each branch."""
+        """Return the branch that HEAD names, like `default_branch`, and the commit of each branch."""
         form = "--format=%(HEAD)%(objectname) %(refname)"
         listed = os.fsdecode(self._git.run("for-each-ref", form, "refs/heads", doing=self._doing))
         default, commits = None, {}
@@ -160,9 +160,9 @@ class LocalRepository:
         return default, commits
 
     def reviewed_commit(self) -> str | None:
-        """The commit of the default branch, whatever branch is checked out; None where it cannot be told.
+        """Return the commit of the default branch, whatever branch is checked out; None if unknown.
 
-        It is what `origin` said is its default branch, else `main` or `master`, else the only branch.
+        The default branch is what `origin` declared, else `main` or `master`, else the only branch.
         """
         found = self._git.attempt(
             *("rev-parse", "--verify", "--quiet", "refs/remotes/origin/HEAD^{commit}"), doing=self._doing
@@ -174,18 +174,18 @@ class LocalRepository:
         return named or (next(iter(commits.values())) if len(commits) == 1 else None)
 
     def trees(self) -> Trees:
-        """The trees of its objects, to be read."""
+        """Return its trees, for reading."""
         return Trees(self._git)
 
     def history(self) -> RepositoryHistory:
-        """Its commits and trees, to be read and copied."""
+        """Return its commits and trees, for reading and copying."""
         return RepositoryHistory(self._git)
 
     def read_file(self, path: str, commit: str) -> str | None:
-        """A file's text in a commit, or None where there is no such file. Undecodable bytes become U+FFFD.
+        """Return a file's text in a commit; None if the file does not exist. Undecodable bytes become U+FFFD.
 
         Raises:
-            WorkspaceError: it is larger than 5 MB, there is no such commit, or git failed.
+            WorkspaceError: it is larger than 5 MB, the commit does not exist, or git failed.
         """
         if not is_commit_id(commit):
             message = f"{self._doing}: {commit!r} is not the id of a commit"
@@ -203,12 +203,12 @@ class LocalRepository:
         return self._git.run("cat-file", "blob", blob, doing=self._doing).decode("utf-8", "replace")
 
     def merged(self, commits: Collection[str], into: str) -> frozenset[str]:
-        """Those of the commits that are part of the history of another, which says that they were merged.
+        """Return the commits that are part of the history of another, so that they were merged.
 
-        A commit that is not there is none of them: its branch was removed, and git cleaned up.
+        A missing commit is not returned: its branch was removed, and git cleaned up.
 
         Raises:
-            WorkspaceError: `into` is not there, or its history is damaged.
+            WorkspaceError: `into` does not exist, or its history is damaged.
         """
         asked = self._commits_of(commits)
         if not asked or not is_commit_id(into):
@@ -218,7 +218,7 @@ class LocalRepository:
         return frozenset(asked).difference(outside.decode("ascii").split())
 
     def _commits_of(self, names: Collection[str]) -> list[str]:
-        """Those of the names that are commits which are there."""
+        """Return the names that are existing commits."""
         asked = "".join(f"{name}\n" for name in names if is_commit_id(name)).encode("ascii")
         if not asked:
             return []

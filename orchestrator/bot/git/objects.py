@@ -1,4 +1,4 @@
-"""Read, compare and merge trees of our own git objects. No file of a clone is read, no attribute looked at."""
+"""Reads, compares and merges trees of our own git objects. No file of a clone is read, and no attribute applies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DIFFERENCES = ("--no-renames", "--ignore-submodules=none")
-"""Options of git's diffs. Without the second a `.gitmodules` with `ignore = all` hides what submodules become."""
+"""Options of git's diffs. Without the second a `.gitmodules` with `ignore = all` hides changes of submodules."""
 
 _MOST_CONTENT_BYTES = 1_000_000
 # Of all versions together; the smallest are read first.
@@ -29,7 +29,7 @@ _READING = "cannot read what changed"
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """What a tree has at a path: git's mode and the object's id."""
+    """A tree's entry at a path: git's mode and the object's id."""
 
     mode: str
     object_id: str
@@ -37,7 +37,7 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A path at which two trees differ. An entry that is not there is None."""
+    """A path at which two trees differ. A missing entry is None."""
 
     path: str
     old: TreeEntry | None
@@ -45,7 +45,7 @@ class Difference:
 
 
 def differences(git: HostGit, old: str, new: str) -> list[Difference]:
-    """Where two commits or trees differ, sorted by path. Renames are not looked for.
+    """Return the differences between two commits or trees, sorted by path, without rename detection.
 
     Raises:
         WorkspaceError: git failed.
@@ -66,11 +66,11 @@ def _entry(mode: str, object_id: str) -> TreeEntry | None:
 
 
 class Contents:
-    """What entries hold, read with two git processes however many they are.
+    """The contents of entries, read with two git processes, however many there are.
 
     Args:
-        listed: the differences whose entries may be asked for.
-        links: ids of links whose targets may be asked for as well.
+        listed: the differences whose entries may be requested.
+        links: ids of links whose targets may be requested as well.
 
     Raises:
         WorkspaceError: an object is missing, or git failed.
@@ -88,11 +88,11 @@ class Contents:
         self._contents = dict(zip(wanted, read_objects(git, wanted, doing=_READING), strict=True))
 
     def change(self, difference: Difference) -> FileChange:
-        """The difference with what both versions hold; None for what is over 1 MB, or over 100 MB together."""
+        """Return the difference with both contents; None for contents over 1 MB, or over 100 MB together."""
         return FileChange(difference.path, self._version(difference.old), self._version(difference.new))
 
     def target(self, link: str) -> bytes:
-        """What a link says; empty where it is too long for any system."""
+        """Return a link's target; empty if it is too long for any system."""
         return self._contents.get(link) or b""
 
     def _version(self, entry: TreeEntry | None) -> FileVersion | None:
@@ -116,14 +116,14 @@ def _affordable(sizes: dict[str, int]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What is known of an object before it is read. `size` in bytes."""
+    """The kind and size of an object. `size` in bytes."""
 
     kind: str
     size: int
 
 
 def look_up(git: HostGit, names: Sequence[str], *, doing: str) -> dict[str, Header]:
-    """Kind and size of those objects that are here, by the names that were asked for."""
+    """Return kind and size of those objects that exist, by the requested names."""
     if not names:
         return {}
     output = git.run("cat-file", "--batch-check", doing=doing, stdin=_lines(names)).decode("ascii", "replace")
@@ -136,7 +136,7 @@ def look_up(git: HostGit, names: Sequence[str], *, doing: str) -> dict[str, Head
 
 
 def read_objects(git: HostGit, names: Sequence[str], *, doing: str) -> list[bytes]:
-    """What is in objects that are all here, read with one program."""
+    """Return the contents of existing objects, read with one process."""
     output = git.run("cat-file", "--batch", doing=doing, stdin=_lines(names)) if names else b""
     contents = []
     position = 0
@@ -154,7 +154,7 @@ def _lines(names: Iterable[str]) -> bytes:
 
 
 def list_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]]:
-    """Git's mode and the path of every entry that is no folder, in git's order, as the tree has them."""
+    """Return mode and path of every entry that is not a folder, in git's order, unmodified."""
     output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=doing)
     # `<mode> <kind> <object>TAB<path>NUL`
     lines = (os.fsdecode(line).partition("\t") for line in output.split(b"\0")[:-1])
@@ -162,7 +162,7 @@ def list_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]
 
 
 def entries_at(git: HostGit, tree: str, paths: Collection[str]) -> dict[str, TreeEntry]:
-    """What a tree has at these paths, of those that are no folders."""
+    """Return a tree's entries at these paths that are not folders."""
     output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=_READING)
     found = {}
     for line in decode_paths(output):
@@ -174,10 +174,10 @@ def entries_at(git: HostGit, tree: str, paths: Collection[str]) -> dict[str, Tre
 
 
 def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doing: str) -> None:
-    """Give an index the new entry of each difference; where there is none, the path goes.
+    """Write the new entry of each difference into an index, or remove the path if there is none.
 
     Raises:
-        WorkspaceError: git does not take one of the paths, or it is a file and a folder at once.
+        WorkspaceError: git refuses one of the paths, or it is a file and a folder at once.
     """
     lines = []
     for found in wanted:
@@ -197,13 +197,13 @@ def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doi
 
 
 IGNORING = "Ignoring path"
-"""What `update-index` prints, without failing, about a name that some system takes for `.git`."""
+"""What `update-index` prints, without failing, about a name that some system treats as `.git`."""
 
 _KINDS: dict[bytes, FileKind] = {b"120000": "link", b"160000": "submodule"}
 
 
 def tracked_files(git: HostGit, commit: str) -> list[TrackedFile]:
-    """Every entry of a commit, sorted by path."""
+    """Return every entry of a commit, sorted by path."""
     output = git.run("ls-tree", "-r", "-z", "-l", "--full-tree", commit, doing="cannot list the files")
     found = []
     for line in output.split(b"\0")[:-1]:
@@ -216,7 +216,7 @@ def tracked_files(git: HostGit, commit: str) -> list[TrackedFile]:
 
 
 def blobs_of(git: HostGit, commit: str, paths: Sequence[str]) -> dict[str, str]:
-    """The blobs of files of a commit, by path; those that are no files there are left out."""
+    """Return the blobs of a commit's files, by path; other entries are left out."""
     if not paths:
         return {}
     output = git.run("ls-tree", "-z", "--full-tree", commit, "--", *paths, doing="cannot look up files")
@@ -230,7 +230,7 @@ def blobs_of(git: HostGit, commit: str, paths: Sequence[str]) -> dict[str, str]:
 
 
 def recent_commits(git: HostGit, commit: str, count: int) -> list[CommitLine]:
-    """A commit and those before it, newest first."""
+    """Return a commit and its ancestors, newest first."""
     if count < 1:
         return []
     output = git.run(
@@ -242,12 +242,12 @@ def recent_commits(git: HostGit, commit: str, count: int) -> list[CommitLine]:
 
 
 LABELS = "pullwright/"
-"""Begins the name of a side in a conflict marker; what follows it says which one."""
+"""Prefix of a side's name in a conflict marker."""
 
 LEAST_GIT = (2, 39)
-"""The first git that is known to merge trees as we ask it to; `merge-tree --write-tree` itself came with 2.38."""
+"""The oldest git known to merge trees as needed; `merge-tree --write-tree` itself appeared in 2.38."""
 INSTALL_GIT = f"install git {'.'.join(map(str, LEAST_GIT))} or newer"
-"""What a person does about an older one."""
+"""What a person can do about an older one."""
 
 _MERGING = "cannot merge"
 # https://git-scm.com/docs/git-merge-tree: an older git knows none of the options, and shows how it is used.
@@ -266,20 +266,20 @@ _NOBODY = {
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The tree that a merge gave; a text in conflict has markers in it, a binary file our version."""
+    """The tree of a merge. A text in conflict contains markers, a binary file in conflict has our version."""
 
     tree: str
     conflicts: list[str]
 
 
 def tree_of(git: HostGit, name: str) -> str:
-    """The id of a commit's or a tree's tree."""
+    """Return the tree id of a commit or tree."""
     words = ("rev-parse", "--verify", "--end-of-options", f"{name}^{{tree}}")
     return git.run(*words, doing=_READING).decode("ascii").strip()
 
 
 def commit_of(git: HostGit, tree: str, parents: Sequence[str], message: str) -> str:
-    """A commit by nobody, to give a tree a history. Equal arguments make an equal commit."""
+    """Create a commit with a neutral author, to give a tree a history. Equal arguments create equal commits."""
     named = [word for parent in parents for word in ("-p", parent)]
     stdin = f"{message}\n".encode()
     made = git.run("commit-tree", tree, *named, doing=_MERGING, stdin=stdin, variables=_NOBODY)
@@ -287,14 +287,14 @@ def commit_of(git: HostGit, tree: str, parents: Sequence[str], message: str) -> 
 
 
 def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[str, str]) -> Merged:
-    """Bring what changed from `old` to `theirs` onto `ours`.
+    """Apply the changes from `old` to `theirs` to `ours`.
 
     Args:
-        old: the tree that both sides come from.
-        labels: what a conflict marker calls our side and theirs, after `pullwright/`.
+        old: the common ancestor of both sides.
+        labels: names of our side and theirs in conflict markers, after `pullwright/`.
 
     Raises:
-        WorkspaceError: git does not take one of the trees, or is too old.
+        WorkspaceError: git refuses one of the trees, or is too old.
     """
     if ours in {old, theirs}:
         return Merged(theirs, [])
@@ -322,7 +322,7 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
 
 
 def with_markers(git: HostGit, tree: str, paths: Iterable[str]) -> list[str]:
-    """Those of the paths that have markers of `merge_trees` in a tree, sorted.
+    """Return the paths that contain markers of `merge_trees` in a tree, sorted.
 
     Raises:
         WorkspaceError: git failed.
@@ -347,9 +347,9 @@ _DOING = "cannot make the files of a test run"
 
 
 class Trees:
-    """Reads and makes trees in a git directory that only this program writes. Runs nothing of the repository's.
+    """Reads and creates trees in a git directory that only this program writes. It runs nothing of the repository.
 
-    Not safe for use by several threads at once.
+    It is not thread-safe.
 
     Raises:
         WorkspaceError: git failed, in every method.
@@ -361,18 +361,18 @@ class Trees:
         self._listed: dict[str, Mapping[str, str]] = {}
 
     def tree_of(self, commit: str) -> str:
-        """The id of a commit's tree; of a tree, its own."""
+        """Return the id of a commit's tree; for a tree, its own id."""
         return tree_of(self._git, commit)
 
     def entries(self, tree: str) -> Mapping[str, str]:
-        """Git's mode of each path in a tree: `100644`, `100755`, `120000` for a link, `160000` for a submodule."""
+        """Return git's mode of each path in a tree: `100644`, `100755`, `120000` (link), `160000` (submodule)."""
         if tree not in self._listed:
             entries = list_entries(self._git, tree, doing=_DOING)
             self._listed[tree] = {path: mode for mode, path in entries}
         return self._listed[tree]
 
     def text(self, tree: str, path: str, *, most_bytes: int) -> str | None:
-        """A file's text in a tree; None where there is none, it is larger, or it is not UTF-8."""
+        """Return a file's text in a tree; None if it is missing, larger, or not UTF-8."""
         if not self.entries(tree).get(path, "").startswith("100"):
             return None
         name = f"{tree}:{path}"
@@ -384,18 +384,18 @@ class Trees:
             return None
 
     def changes(self, old: str, new: str) -> tuple[FileChange, ...]:
-        """Every path at which two commits or trees differ, with what it holds on both sides."""
+        """Return all differences between two commits or trees, with both contents."""
         found = differences(self._git, old, new)
         contents = Contents(self._git, found)
         return tuple(map(contents.change, found))
 
     def importing(self, tree: str, module: str) -> list[str]:
-        """The Python files of a tree that begin a line with the import of a module."""
+        """Return the Python files of a tree with a line that begins with the import of a module."""
         pattern = rf"^(import|from)[[:space:]]+{re.escape(module)}([^[:alnum:]_]|$)"
         return self.containing(tree, pattern, ("*.py",))
 
     def containing(self, tree: str, pattern: str, names: Iterable[str]) -> list[str]:
-        """The files of a tree with such names that have a line for a pattern, as in `grep -E`."""
+        """Return the files of a tree with these names and a line that matches a pattern, as in `grep -E`."""
         found = self._git.attempt(
             *("grep", "-l", "-z", "-I", "-E", "-e", pattern, tree, "--", *names),
             doing=_DOING,
@@ -406,9 +406,9 @@ class Trees:
         return [path.removeprefix(f"{tree}:") for path in decode_paths(found.stdout)]
 
     def mixed(self, onto: str, source: str, paths: Collection[str]) -> str:
-        """The tree `onto` with these paths as `source` has them; those that are not in it are gone.
+        """Return the tree `onto` with these paths taken from `source`; paths that it lacks are removed.
 
-        What is in the way of such a path, as a file is of a folder, is gone too.
+        Entries in the way of such a path, such as a file in place of a folder, are removed as well.
         """
         listed = differences(self._git, onto, source) if paths else ()
         taken = [found for found in listed if found.path in paths]
@@ -418,7 +418,7 @@ class Trees:
         return self._changed(onto, sorted(taken, key=lambda found: found.new is not None))
 
     def replaced(self, tree: str, contents: Mapping[str, bytes]) -> str:
-        """The tree with other content in some of its files."""
+        """Return the tree with new content of some of its files."""
         changed = []
         for path, content in contents.items():
             words = ("hash-object", "-w", "--no-filters", "--stdin")
@@ -427,7 +427,7 @@ class Trees:
         return self._changed(tree, changed) if changed else tree
 
     def _changed(self, tree: str, wanted: Iterable[Difference]) -> str:
-        """The tree with the new entries."""
+        """Return the tree with the new entries."""
         index = self._index()
         on = {"GIT_INDEX_FILE": str(index)}
         self._git.run("read-tree", tree, doing=_DOING, variables=on)
@@ -435,9 +435,10 @@ class Trees:
         return self._git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
 
     def export(self, tree: str, folder: Path) -> None:
-        """Write a tree's files into an empty folder, as a checkout has them.
+        """Write a tree's files into an empty folder, as a checkout does.
 
-        No filter runs, a submodule is an empty folder, and a symbolic link that leads out of the folder is left out.
+        No filter runs, a submodule is an empty folder, and a symbolic link that leads out of the folder is
+        left out.
         """
         git = HostGit(self._git.folder, self._git_dir, folder)
         index = self._index()
@@ -449,7 +450,7 @@ class Trees:
             )
 
     def _index(self) -> Path:
-        """A file for an index of our own; what a process that died left there is gone."""
+        """Return the path of a new index file of our own; leftovers of a dead process are removed."""
         index = self._git_dir / "index.tests"
         with storage_errors(_DOING):
             for path in (index, index.with_name(f"{index.name}.lock")):

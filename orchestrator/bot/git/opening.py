@@ -1,4 +1,4 @@
-"""Opens clones: made from the remote or from its mirror on this machine, or opened again after a crash."""
+"""Opens clones: made from the remote or from its mirror on this machine, or reopened after a crash."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 STATE = "pullwright-state"
-"""The file that a mirror has while it is in good order."""
+"""A file that a mirror has while it is in good order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """A branch of the remote, as the remote says it is now."""
+    """The present head of a branch on the remote."""
 
     branch: str
     commit: str
@@ -47,7 +47,7 @@ class Tip:
 
 
 def ask_remote(git: HostGit, remote: Remote, branch: str | None, doing: str) -> Tip | None:
-    """What the remote says about the branch; None where a clone will have something to say about it."""
+    """Return the head of the branch on the remote; None if cloning will report a problem with it."""
     wanted = () if branch is None else (_HEADS + plain_branch(branch),)
     result = git.attempt(
         "ls-remote", "--symref", "--", remote.url, "HEAD", *wanted, doing=doing, remote=remote
@@ -70,7 +70,7 @@ def ask_remote(git: HostGit, remote: Remote, branch: str | None, doing: str) -> 
 
 
 def known_commit(path: Path, digits: int) -> str | None:
-    """The tip that the mirror was left with, or None where it was not left in good order."""
+    """Return the commit that the mirror was left with; None if it was not left in good order."""
     try:
         data = json.loads((path / STATE).read_bytes())
         commit = data["commit"]
@@ -82,7 +82,7 @@ def known_commit(path: Path, digits: int) -> str | None:
 
 
 def write_state(path: Path, commit: str, now: float) -> None:
-    """Say that the mirror is in good order, at which commit, and when it was used: seconds since 1970."""
+    """Record that the mirror is in good order, its commit, and the time of use in seconds since 1970."""
     state = path / STATE
     scratch = path / f"{STATE}.new"
     scratch.write_text(json.dumps({"commit": commit, "shallow": _shallow_digest(path)}), "ascii")
@@ -91,7 +91,7 @@ def write_state(path: Path, commit: str, now: float) -> None:
 
 
 def _shallow_digest(path: Path) -> str:
-    """Of the file in which git keeps where the history was cut off: a line lost there is a shorter history."""
+    """Return a digest of git's list of shallow boundaries: a lost line there would shorten the history."""
     try:
         return hashlib.sha256((path / "shallow").read_bytes()).hexdigest()
     except FileNotFoundError:
@@ -99,7 +99,7 @@ def _shallow_digest(path: Path) -> str:
 
 
 def used_at(path: Path) -> float:
-    """When a mirror was used last; one without a state goes first."""
+    """Return when a mirror was last used; one without a state counts as oldest."""
     try:
         return (path / STATE).stat().st_mtime
     except OSError:
@@ -107,9 +107,9 @@ def used_at(path: Path) -> float:
 
 
 CAP_BYTES = 5_000_000_000
-"""All mirrors together; those that were used last stay."""
+"""Most bytes of all mirrors together; the most recently used stay."""
 MOST_PACKS = 20
-"""Each fetch that brings something adds a pack. With more than these, what nobody refers to is dropped."""
+"""Each fetch with new objects adds a pack. With more than these, unreachable objects are dropped."""
 
 _TIP = "refs/pullwright/tip"
 _HEADS = "refs/heads/"
@@ -121,12 +121,12 @@ class Mirrors:
     """The mirrors below one folder, one for each remote.
 
     Args:
-        root: the folder; made if it is missing, for this user only.
-        clock: tells which mirror was used last.
-        depth: how many commits a clone has.
-        note: takes one line that a person may want to know.
-        cap_bytes: of all mirrors together.
-        most_packs: of one mirror, before it is cleaned up.
+        root: the folder; created if it is missing, for this user only.
+        clock: determines which mirror was used last.
+        depth: number of commits in a clone.
+        note: receives one line that a person may want to know.
+        cap_bytes: most bytes of all mirrors together.
+        most_packs: most packs of one mirror before it is cleaned up.
     """
 
     def __init__(  # noqa: PLR0913  each by name
@@ -154,19 +154,20 @@ class Mirrors:
         doing: str,
         clone_from: Callable[[Remote, str], tuple[str, str]],
     ) -> tuple[str, str] | None:
-        """Bring the mirror up to date, and make the clone from it.
+        """Update the mirror, and make the clone from it.
 
         Args:
-            folder: of the clone; `host.git` and `tree` are made in it.
+            folder: of the clone; `host.git` and `tree` are created in it.
             branch: the branch, or None for the remote's default.
             clone_from: clones a branch of a remote into the folder, and returns the branch and the commit.
 
         Returns:
-            The branch and the commit; or None, with the folder as it was, where the remote itself must be
-            cloned: it is on this machine, another process uses the mirror, or something about it is odd.
+            The branch and the commit; or None, with the folder unchanged, if the remote itself must be
+            cloned: it is on this
+            machine, another process uses the mirror, or something about it is wrong.
 
         Raises:
-            WorkspaceError: the remote cannot be asked, or the command was interrupted.
+            WorkspaceError: the remote cannot be reached, or the command was interrupted.
         """
         if remote.folder is not None:
             return None
@@ -198,7 +199,7 @@ class Mirrors:
         return base
 
     def _lock(self, remote: Remote, held: ExitStack) -> Path | None:
-        """The mirror's folder, which is now this process's alone."""
+        """Lock the mirror's folder and return it; None if another process holds it."""
         self._root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         if not _is_ours(self._root):
             self._note(f"cloned without the mirror: {self._root} is not a folder of this user alone")
@@ -215,7 +216,7 @@ class Mirrors:
         return path
 
     def _refresh(self, path: Path, folder: Path, remote: Remote, tip: Tip) -> None:
-        """Give the mirror the tip and the commits before it, and show it as the only branch."""
+        """Fetch the head and its ancestors into the mirror, as its only branch."""
         git = HostGit(folder, path)
         known = known_commit(path, len(tip.commit))
         if known != tip.commit:
@@ -278,7 +279,7 @@ def _as_remote(path: Path, remote: Remote) -> Remote:
 
 
 def _verify(folder: Path, base: tuple[str, str], tip: Tip) -> None:
-    """The clone is at the commit that the remote named, and nothing that belongs to it is missing."""
+    """Check that the clone is at the commit that the remote named, and complete."""
     if base != (tip.branch, tip.commit):
         message = f"it gave {base[1]} instead of {tip.commit}"
         raise WorkspaceError(message)
@@ -297,7 +298,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _flock(path: Path, held: ExitStack) -> bool:
-    """Lock a file until the stack is left. False, at once, where somebody else has it."""
+    """Lock a file until the stack is closed. Return False at once if another process holds the lock."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     held.callback(os.close, handle)
     return try_lock(handle)
@@ -344,11 +345,13 @@ _MODEL_CONFIGURATION = """[core]
 
 
 def create_model_repository(host: Path, tree: Path, branch: str, commit: str, identity: Identity) -> None:
-    """Make `tree/.git` with the history of the clone, and without any remote, URL or credential.
+    """Create `tree/.git` with the history of the clone, without any remote, URL or credential.
 
     It belongs to the model's commands, which may change all of it, so this program never runs git on it.
-    What they change in the files is committed from the files. A command that runs where theirs do asks for
-    the messages of their commits, which are a text like any other of theirs.
+    Their changes of
+    files are committed from the files. Messages of their commits are read by a command in the model's
+    environment, and are
+    untrusted text like any other.
     """
     own = tree / ".git"
     own.mkdir()
@@ -369,7 +372,7 @@ def create_model_repository(host: Path, tree: Path, branch: str, commit: str, id
 
 
 def _quoted(text: str) -> str:
-    """A value in git's configuration syntax."""
+    """Quote a value in git's configuration syntax."""
     plain = "".join(letter for letter in text if letter.isprintable())
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -390,10 +393,10 @@ _CONFIGURATION = """[core]
 
 
 def first_fetch(folder: Path, remote: Remote, branch: str | None, doing: str) -> tuple[str, str]:
-    """Fill both folders with one command.
+    """Clone with one command into both folders.
 
     Args:
-        folder: gets `host.git`, the git directory, and `tree`, the files.
+        folder: receives `host.git`, the git directory, and `tree`, the files.
         branch: the branch, or None for the remote's default.
 
     Returns:
@@ -401,7 +404,7 @@ def first_fetch(folder: Path, remote: Remote, branch: str | None, doing: str) ->
 
     Raises:
         EmptyRepositoryError: the repository has no commit.
-        WorkspaceError: there is no such branch, or git failed.
+        WorkspaceError: the branch does not exist, or git failed.
     """
     host, tree = folder / "host.git", folder / "tree"
     wanted = () if branch is None else ("--branch", plain_branch(branch))
@@ -478,19 +481,20 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
     Args:
         url: a URL without a password, `user@host:path`, or a local path.
         branch: the branch, or None for the remote's default.
-        credential: asked for whenever the remote is contacted.
-        parent: where the new folder is made.
-        with_git: give the files a repository of their own, for the model's commands.
+        credential: called whenever the remote is contacted.
+        parent: where the new folder is created.
+        with_git: whether to give the files a repository of their own, for the model's commands.
         clock: dates the commits; the machine's clock by default.
-        cancelled: asked while the remote is contacted; True ends that at once.
+        cancelled: polled while the remote is contacted; True ends that at once.
         mirror: a folder of this user for mirrors of remotes, which make the next clone cheaper; None for
-            none. With one or without, the clone is the same.
-        run: the run's id; it is written down beside the files.
-        note: takes one line that a person may want to know, such as why a mirror was not used.
+            none. The clone is
+            the same with and without.
+        run: the run's id, which is stored beside the files.
+        note: receives one line that a person may want to know, such as why a mirror was not used.
 
     Raises:
         EmptyRepositoryError: the repository has no commit.
-        WorkspaceError: anything else that goes wrong, said in one line.
+        WorkspaceError: any other problem, in one line.
     """
     if not identity.name.strip(" .,:;<>\"\\'") or not identity.email.strip():
         raise WorkspaceError("git needs a name and an e-mail address for commits")
@@ -516,7 +520,7 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
 
 
 async def open_in_thread(opener: Callable[[], Clone]) -> Clone:
-    """Clone in a thread; a cancelled clone is waited for, so that its folder can be removed.
+    """Clone in a thread. On cancellation wait for the clone, so that its folder can be removed.
 
     Raises:
         PullwrightError: as `opener` does.
@@ -542,18 +546,20 @@ def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
 ) -> Clone:
     """Open the clone that a dead process left.
 
-    What was cloned is the base again: commits that were made on it count as changes that are not committed
-    yet. What git was killed in the middle of is repaired. Nothing in `tree` is believed or run.
+    The cloned commit is the base again: commits made on it count as uncommitted changes. What git was doing
+    when it was killed
+    is repaired. Nothing in `tree` is trusted or run.
 
     Args:
         folder: the clone's folder, the parent of `tree`.
         url: the address that it was cloned from.
-        credential: asked for whenever the remote is contacted.
-        cancelled: asked while the remote is contacted; True ends that at once.
+        credential: called whenever the remote is contacted.
+        cancelled: polled while the remote is contacted; True ends that at once.
 
     Raises:
-        WorkspaceError: the folder is gone, not ours, used by a process that lives, a clone of another
-            repository, or beyond repair. It stays as it is.
+        WorkspaceError: the folder is gone, not ours, used by a live process, a clone of another repository,
+            or beyond
+            repair. It is left unchanged.
     """
     remote = replace(parse_remote(url, credential), cancelled=cancelled)
     doing = f"cannot open the clone in {folder} again"
@@ -582,7 +588,7 @@ def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
 
 
 def _repair(folder: Path, branch: str, commit: str, doing: str) -> None:
-    """Bring the git directory into the order in which it was after the clone, with all whole objects."""
+    """Restore the git directory to its state after the clone, with all undamaged objects."""
     host = folder / "host.git"
     for path in _leftovers(host):
         path.unlink(missing_ok=True)
@@ -605,7 +611,7 @@ def _repair(folder: Path, branch: str, commit: str, doing: str) -> None:
 
 
 def _leftovers(host: Path) -> Iterator[Path]:
-    """Locks and unfinished files of the programs that were killed with the run."""
+    """Yield locks and unfinished files of programs that were killed with the run."""
     for folder, _, names in os.walk(host):
         for name in names:
             unfinished = name.startswith(("tmp_", ".tmp-")) and "objects" in folder
@@ -614,7 +620,7 @@ def _leftovers(host: Path) -> Iterator[Path]:
 
 
 def _torn_objects(objects: Path, digits: int) -> Iterator[Path]:
-    """Loose objects whose bytes are not what their name says. Git would not write them a second time."""
+    """Yield loose objects whose content does not match their name, which git would not write again."""
     for folder in objects.iterdir():
         if _LOOSE_FOLDER.fullmatch(folder.name) and folder.is_dir():
             for path in folder.iterdir():

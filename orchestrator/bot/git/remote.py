@@ -1,4 +1,4 @@
-"""Remotes: which addresses are accepted, the credential of a server, and compare-and-swap pushes of references."""
+"""Remotes: accepted addresses, credentials of servers, and compare-and-swap pushes of refs."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 def is_commit_id(text: str) -> bool:
-    """Whether the text is a full object id, SHA-1 or SHA-256."""
+    """Return whether the text is a full object id, SHA-1 or SHA-256."""
     return _COMMIT.fullmatch(text) is not None
 
 
 def in_the_way(name: str, there: Collection[str], *, below: bool = True) -> str | None:
-    """The reference that keeps one of this name from being made, or None.
+    """Return the ref that prevents one of this name, or None.
 
-    Git keeps references as files, so `a` and `a/b` exclude each other; on some servers `A` and `a` do.
+    Git keeps refs as files, so `a` and `a/b` exclude each other; on some servers `A` and `a` do, too.
 
     Args:
         name: a full name.
-        there: the full names of those that exist. `name` itself is not in its own way.
-        below: whether those below `name` count too.
+        there: full names of the existing refs. `name` itself does not count.
+        below: whether refs below `name` count too.
     """
     folded = name.casefold()
     above = {folded[:at] for at, letter in enumerate(folded) if letter == "/"}
@@ -62,10 +62,10 @@ def in_the_way(name: str, there: Collection[str], *, below: bool = True) -> str 
 
 
 def plain_branch(text: str) -> str:
-    """The name, if it can be a branch's.
+    """Return the name if it is valid for a branch.
 
     Raises:
-        WorkspaceError: it cannot.
+        WorkspaceError: it is not.
     """
     if not is_branch_name(text):
         message = f"{printable_line(text)!r} cannot be the name of a branch"
@@ -74,10 +74,10 @@ def plain_branch(text: str) -> str:
 
 
 def plain_key(text: str) -> str:
-    """The text, if it can be the key of a task: the last part of its references' names.
+    """Return the text if it is a valid task key, which is the last part of its refs' names.
 
     Raises:
-        WorkspaceError: it cannot.
+        WorkspaceError: it is not.
     """
     if len(text) > _MOST_KEY_CHARACTERS or not _KEY.fullmatch(text) or text.endswith(".lock"):
         message = (
@@ -92,7 +92,7 @@ class GitCredential:
     """A user name and a password (or token) for one server.
 
     Attributes:
-        host: the server's name, with `:port` where only that port may have it.
+        host: the server's name, with `:port` if only that port may receive it.
     """
 
     host: str
@@ -103,13 +103,13 @@ class GitCredential:
         return f"GitCredential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
 
     def suits(self, authority: str) -> bool:
-        """Whether this is for the server `name` or `name:port` of a URL."""
+        """Return whether this is for the server `name` or `name:port` of a URL."""
         wanted = self.host.casefold()
         given = authority.casefold()
         return wanted in {given, given.rpartition(":")[0]}
 
     def variables(self, scheme: str, authority: str, helper: Path) -> dict[str, str]:
-        """The environment of one git command that may show this credential to that server.
+        """Return the environment of one git command that may send this credential to that server.
 
         Raises:
             WorkspaceError: the user name or the password has a control character.
@@ -128,7 +128,7 @@ class GitCredential:
         }
 
     def redact(self, text: str) -> str:
-        """The text without the password in the forms in which git or curl could print it."""
+        """Remove the password from a text in all forms in which git or curl may print it."""
         basic = base64.b64encode(f"{self.username}:{self.password}".encode()).decode("ascii")
         return without_secrets(text, self.password).replace(basic, REPLACEMENT)
 
@@ -141,16 +141,16 @@ _SHORT_SSH = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:)[^\0]+")
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A repository's address, checked.
+    """A validated address of a repository.
 
     Attributes:
-        url: what git is given; never holds a password.
-        shown: what a person is told.
+        url: the address for git; never contains a password.
+        shown: the address in messages.
         scheme: one of `file`, `http`, `https`, `ssh`.
         authority: `host` or `host:port` of an http(s) URL, else empty.
-        credential: asked for at each use.
-        folder: where a local repository lies, else None.
-        cancelled: asked while a command contacts the remote; True ends the command.
+        credential: called at each use.
+        folder: the path of a local repository, else None.
+        cancelled: polled while a command contacts the remote; True ends the command.
     """
 
     url: str
@@ -162,9 +162,9 @@ class Remote:
     cancelled: Callable[[], bool] = lambda: False
 
     def has_detached_head(self) -> bool:
-        """Whether a local repository's HEAD names a commit and no branch.
+        """Return whether a local repository's HEAD is a commit and not a branch.
 
-        `git clone` would take any branch at the same commit for it, and say nothing.
+        `git clone` would silently use any branch at the same commit instead.
         """
         if self.folder is None:
             return False
@@ -174,7 +174,7 @@ class Remote:
         return False
 
     def current_credential(self) -> GitCredential | None:
-        """The credential of this moment, if it is for this server."""
+        """Return the present credential, if it is for this server."""
         if self.scheme not in {"http", "https"}:
             return None
         credential = self.credential()
@@ -182,10 +182,10 @@ class Remote:
 
 
 def parse_remote(text: str, credential: Callable[[], GitCredential | None]) -> Remote:
-    """Check an address: a URL, `user@host:path`, or a local path.
+    """Validate an address: a URL, `user@host:path`, or a local path.
 
     Raises:
-        WorkspaceError: a scheme that is not accepted, a URL with a password, or a path that does not exist.
+        WorkspaceError: the scheme is not accepted, the URL has a password, or the path does not exist.
     """
     if not text or any(ord(letter) < 32 for letter in text):  # noqa: PLR2004  ASCII control characters
         message = f"{text!r} is not the address of a repository"
@@ -235,7 +235,7 @@ def _from_path(text: str, path: Path, credential: Callable[[], GitCredential | N
 
 
 HIDDEN = "refs/pullwright/"
-"""Begins the names of the references that only this program uses."""
+"""Prefix of the refs that only this program uses."""
 
 # What is waited after a failure that may pass: short, because a claim is held meanwhile or wanted by others.
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -269,24 +269,24 @@ _BROKE = re.compile(r"internal server error|failed to report status|time-?out|ti
 
 
 class PushAnswer(enum.Enum):
-    """What a push came to."""
+    """The result of a push."""
 
     MOVED = "moved"
     STALE = "stale"
-    """Some reference was not where it was expected: git saw that before it sent anything."""
+    """A ref was not where it was expected. Git noticed that before it sent anything."""
     RACED = "raced"
-    """The server says that a reference moved or is being moved: look again."""
+    """The server reports that a ref moved or is being moved: read it again."""
     REFUSED = "refused"
-    """The server does not want it, and will not want it later."""
+    """The server refuses the push, and will refuse it later."""
     NOT_ATOMIC = "not atomic"
-    """The server cannot move several references as one; it was asked for nothing."""
+    """The server does not support atomic pushes; nothing was changed."""
     UNKNOWN = "unknown"
-    """No answer: it may have arrived, or arrive later."""
+    """No answer: the push may have arrived, or may do so later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One reference of a remote: where it must be now, and where it goes. None means that it is not there."""
+    """A ref of a remote with its expected and its new commit. None means that it does not exist."""
 
     ref: str
     old: str | None
@@ -294,36 +294,36 @@ class Update:
 
 
 class Fence(Protocol):
-    """Moves a reference only while a claim is still held: a lease of `bot/coordination` is one."""
+    """Moves a ref only while a claim is held. The lease of `bot/coordination` implements it."""
 
     def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
-        """Move the reference in the same push as the claim, and read back what the remote holds.
+        """Move the ref in the same push as the claim, and read back the remote's commit.
 
         Raises:
             ClaimLostError: somebody else moved the claim.
-            PushRejectedError: the reference is not where it was expected, or the server does not want it.
-            RemoteUnavailableError: no answer, after several tries.
+            PushRejectedError: the ref is not where it was expected, or the server refused.
+            RemoteUnavailableError: no answer, after several attempts.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """An answer, and the error that tells it where it is none of MOVED."""
+    """The result of a push, with an error unless it is MOVED."""
 
     answer: PushAnswer
     error: WorkspaceError
 
     def require_possible(self) -> None:
-        """Raise the error if trying again is of no use."""
+        """Raise the error if another attempt is useless."""
         if self.answer is PushAnswer.REFUSED:
             raise self.error
 
 
 class Tries:
-    """Pauses between tries, longer and longer, until there were enough.
+    """A retry schedule with growing pauses and a limited number of attempts.
 
     Args:
-        sleep: waits that many seconds; may be interrupted by raising.
+        sleep: waits that many seconds; may raise to interrupt.
     """
 
     def __init__(self, sleep: Callable[[float], None]) -> None:
@@ -332,13 +332,13 @@ class Tries:
         self._waited_for: WorkspaceError | None = None
 
     def before_looking(self, error: WorkspaceError) -> None:
-        """Pause before the remote is asked what came of a push, where it wants that; `wait` then need not."""
+        """Pause before reading back the result of a push, if the remote asks for it. Then `wait` need not."""
         if isinstance(error, RemoteRateLimitError):
             self.wait(error)
             self._waited_for = error
 
     def wait(self, error: WorkspaceError) -> None:
-        """Pause before the next try, for as long as the server asks, or raise the error of the last one."""
+        """Pause before the next attempt, as long as the server asks, or raise the error of the last one."""
         if error is self._waited_for:
             return
         if not self._left:
@@ -354,16 +354,16 @@ class Tries:
 def push_updates(
     git: HostGit, remote: Remote, updates: Sequence[Update], *, doing: str, objects: Iterable[Path] = ()
 ) -> Pushed:
-    """Move references, all or none, each only if it is where it is expected.
+    """Move refs, all or none, each only if it is at the expected commit.
 
-    Git compares nothing for a reference that would stay where it is: each must move.
+    Git compares nothing for a ref that would stay where it is: each must move.
 
     Args:
-        updates: at least one, with checked names.
-        objects: folders with more objects, such as `Records.objects`.
+        updates: at least one, with validated names.
+        objects: folders with further objects, such as `Records.objects`.
 
     Raises:
-        WorkspaceError: git could not even try, for a reason that has nothing to do with the network.
+        WorkspaceError: git could not be run, for a reason unrelated to the network.
     """
     atomic = ("--atomic",) if len(updates) > 1 else ()
     result = git.attempt(
@@ -379,9 +379,9 @@ def push_updates(
 
 
 def alternates(objects: Iterable[Path]) -> Mapping[str, str]:
-    """The variable that lets git see the objects of other folders.
+    """Return the variable that gives git access to the objects of other folders.
 
-    Its format: GIT_ALTERNATE_OBJECT_DIRECTORIES in https://git-scm.com/docs/git#_the_git_repository
+    Format: GIT_ALTERNATE_OBJECT_DIRECTORIES in https://git-scm.com/docs/git#_the_git_repository
     """
     quoted = ['"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"' for path in objects]
     return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(quoted)} if quoted else {}
@@ -413,7 +413,7 @@ def _judge(result: GitResult, doing: str) -> Pushed:
 
 
 def push_error(result: GitResult, doing: str) -> WorkspaceError:
-    """The error of a push that failed."""
+    """Return the error of a failed push."""
     rejected = _REJECTED.search(result.stdout.decode("utf-8", "replace"))
     if rejected is None:
         return error_for(result.stderr, doing)

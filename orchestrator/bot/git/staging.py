@@ -1,4 +1,4 @@
-"""Which changes are committed: paths are selected and staged, then the change is screened."""
+"""Decides which changes are committed: selects and stages paths, then checks the change."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _MOST_NEW_FILES = 500
 
 @dataclass(slots=True)
 class Selection:
-    """What is to be done with paths.
+    """The decision about paths.
 
     Attributes:
-        add: to be staged as they are on disk.
-        remove: to be taken out of the index.
-        left_out: to be named and not touched.
+        add: paths to stage as they are on disk.
+        remove: paths to remove from the index.
+        left_out: paths to report and leave alone.
     """
 
     add: list[str] = field(default_factory=list)
@@ -62,14 +62,14 @@ class Selector:
     """Sorts changed paths into a `Selection`.
 
     Attributes:
-        index: what is tracked, path by path, with its mode.
+        index: modes of the tracked paths.
     """
 
     tree: Path
     index: Mapping[str, str]
 
     def select(self, touched: set[str], by_commands: set[str]) -> Selection:
-        """Judge every path once. Paths in both sets count as touched."""
+        """Decide about every path once. Paths in both sets count as touched."""
         selection = Selection()
         crowded = self._crowded_folders(by_commands - touched)
         selection.left_out += [
@@ -89,7 +89,7 @@ class Selector:
         return selection
 
     def _refusal(self, path: str) -> str | None:
-        """Why a path is out whatever is there, if it is."""
+        """Return why a path is left out whatever its content, or None."""
         parts = path.rstrip("/").split("/")
         if not path or "\0" in path or path.startswith("/") or any(part in {"", ".", ".."} for part in parts):
             return "not a path inside the repository"
@@ -101,7 +101,7 @@ class Selector:
         return None
 
     def _judge(self, path: str, selection: Selection, *, command_only: bool) -> str | None:
-        """Decide by what is on disk; a text says why the path is left out."""
+        """Decide by what is on disk; return why the path is left out, or None."""
         tracked = path in self.index
         obstacle = self._obstacle(path)
         status = _status(self.tree / path) if obstacle is None else None
@@ -118,7 +118,7 @@ class Selector:
         return reason
 
     def _obstacle(self, path: str) -> str | None:
-        """Why the folders above the path do not lead there, if so."""
+        """Return why the path's parent folders do not lead to it, or None."""
         for parent in reversed(folders_above(path)):
             if (self.tree / parent).is_symlink():
                 return f"behind the symbolic link {parent}"
@@ -152,7 +152,7 @@ class Selector:
         return "a symbolic link that leaves the repository"
 
     def _crowded_folders(self, paths: set[str]) -> dict[str, int]:
-        """The outermost new folders that hold too many new files, with how many."""
+        """Return the outermost new folders with too many new files, and their numbers."""
         new = [path for path in paths if path not in self.index]
         if len(new) <= _MOST_NEW_FILES:
             return {}
@@ -168,7 +168,7 @@ class Selector:
 
 
 def link_stays(path: str, target: str) -> bool:
-    """Whether a link's text leads to a place inside the repository and not into `.git`."""
+    """Return whether a link's target is inside the repository and not in `.git`."""
     if target.startswith("/"):
         return False
     parts = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)).split("/")
@@ -176,7 +176,7 @@ def link_stays(path: str, target: str) -> bool:
 
 
 def folders_above(path: str) -> list[str]:
-    """The folders above a path, the nearest first."""
+    """Return the parent folders of a path, the nearest first."""
     pieces = path.rstrip("/").split("/")
     return ["/".join(pieces[:count]) for count in range(len(pieces) - 1, 0, -1)]
 
@@ -191,16 +191,16 @@ def _status(path: Path) -> os.stat_result | None:
 # A link to a link to a link; further ones are nobody's habit, and a link to a folder above has no end.
 _MOST_HOPS = 3
 MOST_NAMES = 1000
-"""Of one path. Hundreds of packages may link to one licence; links can be made so that there is no end."""
+"""Most names of one path. Hundreds of packages may link to one licence, and links can form endless chains."""
 
 
 class Aliases:
-    """The names under which a file is found besides its own.
+    """The further names under which a file is reachable through links.
 
-    A file that an instruction file or a workflow is a link to steers as much as that.
+    A file behind a link with the name of an instruction file or a workflow has the same effect.
 
     Args:
-        targets: of the links, by path, as they are written.
+        targets: targets of the links as written, by path.
     """
 
     def __init__(self, targets: Mapping[str, bytes]) -> None:
@@ -211,7 +211,7 @@ class Aliases:
                 self._links.setdefault(place, []).append(link)
 
     def of(self, path: str) -> list[str]:
-        """The other names, the nearest first; at most `MOST_NAMES` and one, which says that there are more."""
+        """Return the further names, the nearest first; at most `MOST_NAMES`, and one more if there are others."""
         if not self._links:
             return []
         found: dict[str, None] = {}
@@ -232,11 +232,11 @@ COMMITTING = "cannot commit"
 
 
 class Stager:
-    """Brings changes of the work tree into an index file.
+    """Stages changes of the working tree into an index file.
 
     Attributes:
         links: the links of the index that was read last, with their objects.
-        taken: the paths that the index has which was staged into last.
+        taken: the paths in the index that was staged into last.
     """
 
     def __init__(self, files: HostGit, tree: Path) -> None:
@@ -247,7 +247,7 @@ class Stager:
         self._tree = tree
 
     def changed(self, index: Path) -> set[str]:
-        """Tracked paths that differ from the index, and new ones that no ignore file of the clone covers."""
+        """Return the tracked paths that differ from the index, and new ones that are not ignored."""
         output = self._files.run(
             *("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames"),
             "--ignore-submodules=all",
@@ -258,7 +258,7 @@ class Stager:
         return {entry[3:].rstrip("/") for entry in decode_paths(output) if entry[1] != " "}
 
     def stage(self, index: Path, touched: set[str], *, include_commands: bool) -> list[LeftOut]:
-        """Stage the touched paths, and with `include_commands` all that changed.
+        """Stage the touched paths, and with `include_commands` all changed ones.
 
         Returns:
             What was not staged, sorted by path.
@@ -277,15 +277,15 @@ class Stager:
         return sorted(selection.left_out + refused, key=lambda item: item.path)
 
     def write_tree(self, index: Path) -> str:
-        """The id of the tree that the index makes."""
+        """Return the tree id of the index."""
         output = self._git.run("write-tree", doing=COMMITTING, variables=_on(index))
         return output.decode("ascii").strip()
 
     def restore(self, listed: Sequence[Difference], index: Path) -> None:
-        """Give the index what each difference had before.
+        """Reset each difference in the index to its old entry.
 
         Raises:
-            WorkspaceError: git does not take one of the paths, or it is a file and a folder at once.
+            WorkspaceError: git refuses one of the paths, or it is a file and a folder at once.
         """
         # With the files, as all that writes an index: git looks again at those that changed in the moment in
         # which it was written.
@@ -293,7 +293,7 @@ class Stager:
         change_index(self._files, index, before, doing=COMMITTING)
 
     def _tracked(self, index: Path) -> dict[str, str]:
-        """Paths of the index with their modes, from lines `<mode> <object> <stage>TAB<path>`."""
+        """Return the modes of the index's paths, from lines `<mode> <object> <stage>TAB<path>`."""
         output = self._git.run("ls-files", "-z", "--stage", doing=COMMITTING, variables=_on(index))
         lines = (
             (path, *fields.split())
@@ -362,12 +362,12 @@ def _on(index: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What `Screening.run` found.
+    """The result of `Screening.run`.
 
     Attributes:
         tree: what may be committed.
-        outcome: as it is without a commit.
-        diff: what the tree changes since the base, where it was made and is the one that people are shown.
+        outcome: the outcome so far, without a commit.
+        diff: the tree's changes since the base, if it was computed and is the one that people see.
     """
 
     tree: str
@@ -384,7 +384,7 @@ class Screening:
         base: where the pull request begins.
         tip: what is committed already.
         screen: the checks.
-        known: the tree of the tip and all that it changes since the base, where an earlier run found that.
+        known: the tree of the tip and all its changes since the base, if an earlier run found them.
     """
 
     git: HostGit
@@ -395,10 +395,10 @@ class Screening:
     known: tuple[str, tuple[FileChange, ...]] | None = None
 
     def run(self, index: Path, left_out: list[LeftOut]) -> Screened:
-        """Judge what is staged, and take out of the index what is held.
+        """Check what is staged, and remove held changes from the index.
 
         Raises:
-            WorkspaceError: git failed, or the index still has what is held.
+            WorkspaceError: git failed, or the index still has held changes.
         """
         staged = tree = self.stager.write_tree(index)
         outcome = CommitOutcome(None, [], left_out, [])
@@ -432,7 +432,7 @@ class Screening:
         return self._search(tree, staged, outcome, size)
 
     def _search(self, tree: str, staged: str, outcome: CommitOutcome, held_bytes: int) -> Screened:
-        """Look for secrets in the change and in the patch of what is held, which is made here."""
+        """Search for secrets in the change and in the patch of held changes, which is created here."""
         patch = b""
         if held_bytes > _MOST_PATCH_BYTES:
             note = f"what waits for a person is {held_bytes:,} bytes, too many for a patch; none was made"
@@ -447,7 +447,7 @@ class Screening:
         return Screened(tree, outcome, searched if is_shown else None)
 
     def _hold(self, change: FileChange, aliases: Aliases) -> str | None:
-        """Why a change waits, under its own name or another that links of the repository give it."""
+        """Return why a change waits, under its own name or another that links of the repository give it."""
         if (reason := self.screen.hold(change)) is not None:
             return reason
         names = aliases.of(change.path)
@@ -464,10 +464,11 @@ class Screening:
 
 
 def held_paths(changes: list[FileChange], hold: Callable[[FileChange], str | None]) -> dict[str, str]:
-    """Which paths wait for a person, and why.
+    """Return the paths that wait for a person, with reasons.
 
-    Where a file makes way for a folder of its name, or a folder for a file, no tree can have one half of
-    that: with one path the others are held as well.
+    If a file is replaced by a folder of its name, or a folder by a file, no tree can contain only one half:
+    all paths are held
+    together.
     """
     held = {change.path: reason for change in changes if (reason := hold(change)) is not None}
     pending = list(held)
@@ -486,9 +487,10 @@ def held_paths(changes: list[FileChange], hold: Callable[[FileChange], str | Non
 
 
 def _is_text(changes: Iterable[FileChange]) -> bool:
-    """Whether git takes all of it for text, so that its diff is the same with and without `--text`.
+    """Return whether git treats all changes as text, so that the diff is the same with and without `--text`.
 
-    No attribute has a say in our diffs, and a NUL makes a file binary. What was not read may have one.
+    Attributes do not apply to our diffs, and a NUL makes a file binary. Content that was not read may contain
+    one.
     """
     versions = [version for change in changes for version in (change.old, change.new) if version is not None]
     return all(version.content is not None and b"\0" not in version.content for version in versions)
@@ -499,10 +501,10 @@ def _size(change: FileChange) -> int:
 
 
 def diff(git: HostGit, old: str, new: str, *options: str, paths: Iterable[str] = ()) -> bytes:
-    """A unified diff that nothing of the clone has a say in; of everything where no path is named."""
+    """Return a unified diff that the clone cannot influence; of everything if no path is given."""
     return git.run(*_DIFF, *options, old, new, "--", *paths, doing="cannot make the diff")
 
 
 def binary_patch(git: HostGit, old: str, new: str) -> bytes:
-    """A patch for `git apply`, with binary files."""
+    """Return a patch for `git apply`, with binary files."""
     return diff(git, old, new, "--binary", "--full-index")

@@ -1,1 +1,1 @@
-"""The append-only record of a run: written as it happens, read by everything else."""
+"""The append-only record of a run. It is written as the run proceeds, and read by everything else."""

@@ -1,4 +1,4 @@
-"""What happened since a time, from the journals: done, not done and why, kept, spent."""
+"""A digest of the journals since a time: what was done, what was not and why, what was saved, and what it cost."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _MOST_BYTES = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class PersonDecision:
-    """What a person decided about a task, by `retry`, `close` or `forget`.
+    """A person's decision about a task, by `retry`, `close` or `forget`.
 
     Attributes:
-        state: the task's state from then on, in the words of `worker.task_states`.
-        saved: the hidden ref that has its unfinished work; empty where there is none.
+        state: the task's new state, as named by `worker.task_states`.
+        saved: the hidden ref of its unfinished work; empty if there is none.
     """
 
     at: datetime
@@ -46,7 +46,7 @@ class PersonDecision:
 
 
 def note_decision(home: Home, decision: PersonDecision) -> None:
-    """Write a decision down, so that the digest tells what holds now and not what a run came to before.
+    """Store a decision, so that the digest shows it instead of the outcome of earlier runs.
 
     Raises:
         JournalError: it cannot be written.
@@ -74,7 +74,7 @@ def note_decision(home: Home, decision: PersonDecision) -> None:
 
 
 def decisions(home: Home) -> dict[tuple[str, str], PersonDecision]:
-    """The last decision about each task, by the repository's key and the task's. What cannot be read is left out."""
+    """Return the last decision about each task, by repository key and task key. Unreadable ones are left out."""
     try:
         with (home.root / DECISIONS_FILE).open("rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - _MOST_BYTES, 0))
@@ -104,7 +104,7 @@ _MORE = re.compile(r"and \d+ more")
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What did not come to its end: the newest run of it, and how many ended so."""
+    """Something that was not completed: its newest run, and the number of runs with the same end."""
 
     run: RunSummary
     times: int
@@ -112,7 +112,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The runs of a time, oldest first. Nothing in it was made harmless: these are other people's words."""
+    """The runs of a period, oldest first. Its texts are untrusted and not sanitized."""
 
     since: datetime
     now: datetime
@@ -120,7 +120,7 @@ class Digest:
     decided: Mapping[tuple[str, str], PersonDecision] = field(default_factory=dict)
     _newest: dict[tuple[str, str], RunSummary] = field(default_factory=dict, repr=False)
     _names: dict[str, str] = field(default_factory=dict, repr=False)
-    """What each repository was called last."""
+    """The last name of each repository."""
 
     def __post_init__(self) -> None:
         for run in self.runs:
@@ -139,12 +139,12 @@ class Digest:
 
     @property
     def questions(self) -> list[RunSummary]:
-        """Questions after which no later run took the same task on."""
+        """Questions of tasks that no later run continued."""
         return [run for run in self._newest.values() if run.outcome == "question"]
 
     @property
     def kept(self) -> list[RunSummary]:
-        """Runs that left work behind which no later run of the task took over."""
+        """Runs with saved work that no later run of the task took over."""
         return [run for run in self._newest.values() if run.patch or run.saved]
 
     @property
@@ -154,7 +154,7 @@ class Digest:
 
     @property
     def undone(self) -> list[Undone]:
-        """Tasks whose newest run did not come to its end, and failures without a task; the newest first."""
+        """Tasks whose newest run was not completed, and failures without a task; the newest first."""
         found: dict[tuple[str, str], Undone] = {}
         for run in reversed(self.runs):
             if run.outcome not in _UNDONE:
@@ -169,7 +169,7 @@ class Digest:
 
     @property
     def skipped(self) -> list[tuple[str, int]]:
-        """Why tasks were left alone, and in how many runs; the most frequent first."""
+        """Reasons why tasks were skipped, each with its number of runs; the most frequent first."""
         counts: Counter[str] = Counter()
         for run in self.runs:
             reasons = _NEXT_REASON.split(run.reason) if run.outcome == "no_task" and run.reason else []
@@ -179,7 +179,7 @@ class Digest:
 
     @property
     def costs(self) -> dict[tuple[str, str], Spent]:
-        """What each model has cost in each repository. Minutes count once a run, for its first model."""
+        """The cost of each model in each repository. Minutes of a run count for its first model."""
         costs: dict[tuple[str, str], Spent] = {}
         for run in self.runs:
             minutes = run.minutes
@@ -191,17 +191,17 @@ class Digest:
 
     @property
     def spent(self) -> Spent:
-        """Everything together."""
+        """The total cost."""
         return sum((run.spent for run in self.runs), Spent())
 
     @property
     def requests(self) -> int:
-        """To the forge."""
+        """The number of requests to the forge."""
         return sum(run.requests for run in self.runs)
 
     @property
     def waking(self) -> dict[str, Pause]:
-        """Until when each repository is left alone, as its newest run says, where that is not over."""
+        """The pause of each repository according to its newest run, if it is not over."""
         newest = {_key(run): run for run in self.runs}
         return {
             self._names[name]: run.pause
@@ -211,10 +211,10 @@ class Digest:
 
 
 def make_digest(home: Home, since: datetime, now: datetime, repository: str | None = None) -> Digest:
-    """What happened. Only journals of runs that may have worked within the time are opened.
+    """Create the digest. Only journals of runs that may have been active in the period are opened.
 
     Args:
-        repository: only runs on this one, under any of its names that are whole.
+        repository: only runs on this one, under any of its absolute names.
 
     Raises:
         JournalError: the folder of the runs cannot be read.
@@ -233,7 +233,7 @@ def _key(run: RunSummary) -> str:
 
 
 def _was_within(folder: Path, began: datetime, since: datetime) -> bool:
-    """Whether the run began within the time, or was still written to in it."""
+    """Return whether the run began in the period, or its journal was written in it."""
     if began < since - _LONGEST_RUN:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Where the state is kept: one home with the runs, the local forge, unfinished work and the cache in it."""
+"""The folders of the program's state: one home with the runs, the local forge, unfinished work and the cache."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 JOURNAL_FILE = "journal.jsonl"
 HOME_VARIABLE = "PULLWRIGHT_HOME"
 RUN_NAME = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6,7}")
-"""As `new_run_id` makes them. Before November 2026 the last part was a random number of six digits."""
+"""Matches ids of `new_run_id`. Before November 2026 the last part was a random number of six digits."""
 _PRIVATE = 0o700
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder of all state. Nothing is created by looking at it."""
+    """The folder of all state. Its properties create nothing."""
 
     root: Path
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Home:
-        """What `PULLWRIGHT_HOME` names, else the user's state folder as the platform has it."""
+        """Return the folder in `PULLWRIGHT_HOME`, else the platform's state folder of the user."""
         named = environ.get(HOME_VARIABLE)
         if named:
             return cls(Path(named).expanduser().absolute())
@@ -43,7 +43,7 @@ class Home:
 
     @property
     def runs(self) -> Path:
-        """One folder a run."""
+        """The folder with one subfolder per run."""
         return self.root / "runs"
 
     @property
@@ -53,45 +53,45 @@ class Home:
 
     @property
     def unfinished(self) -> Path:
-        """Work that the remote did not take, one folder a repository."""
+        """Unfinished work that the remote did not accept, one folder per repository."""
         return self.root / "unfinished"
 
     @property
     def memory(self) -> Path:
-        """What is remembered for later sessions that are about no repository, one file."""
+        """The memory file of sessions without a repository."""
         return self.root / "memory.db"
 
     @property
     def memories(self) -> Path:
-        """What is remembered for later sessions on repositories, one file each."""
+        """Memory files of sessions on repositories, one file each."""
         return self.root / "memories"
 
     @property
     def mcp(self) -> Path:
-        """What was approved of MCP servers, and a folder for each that is a program."""
+        """Approvals of MCP servers, and a folder for each server that is a program."""
         return self.root / "mcp"
 
     @property
     def fleets(self) -> Path:
-        """The queues of fleets that have no database of their own, one file each."""
+        """Queues of fleets without a database server, one file each."""
         return self.root / "fleets"
 
     @property
     def cache(self) -> Path:
-        """What may be deleted at any time."""
+        """Files that may be deleted at any time."""
         return self.root / "cache"
 
 
 def new_run_id(now: datetime, source: random.Random) -> str:
-    """A name such as `20261121-033112-7f3ab12`. Names sort by time, also those of one second.
+    """Create a run id such as `20261121-033112-7f3ab12`. Ids sort by time, even within a second.
 
-    The last part is the 4096th of the second (three digits) and a random number (four).
+    The last part is the 4096th of the second (three hex digits) and a random number (four).
     """
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond * 4096 // 1_000_000:03x}{source.getrandbits(16):04x}"
 
 
 def run_names(home: Home) -> list[str]:
-    """The names of all runs, newest first.
+    """Return the ids of all runs, newest first.
 
     Raises:
         JournalError: the folder of the runs cannot be read.
@@ -128,7 +128,7 @@ def create_run_folder(home: Home, run: str) -> Path:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk, the quota or the size that a file may have is used up."""
+    """Return whether the disk, the quota or the maximum file size is used up."""
     import errno
 
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -143,19 +143,19 @@ _PRIVATE_FILE = 0o600
 
 @dataclass(frozen=True, slots=True)
 class KeptWork:
-    """The unfinished work of one repository's tasks on this machine. Nothing is created by looking.
+    """Unfinished work of one repository's tasks on this machine. Reading creates nothing.
 
     Attributes:
-        folder: where it is; nobody else can read it.
+        folder: its folder, which only its owner can read.
     """
 
     folder: Path
 
     def write(self, key: str, files: Mapping[str, bytes]) -> Path:
-        """Keep the files of a task instead of those that were kept before.
+        """Store the files of a task in place of earlier ones.
 
         Raises:
-            DiskFullError: no space is left; what was kept before is as it was.
+            DiskFullError: no space is left; the earlier files are unchanged.
             JournalError: it cannot be written.
         """
         import zipfile
@@ -180,7 +180,7 @@ class KeptWork:
         return target
 
     def read(self, key: str) -> Mapping[str, bytes] | None:
-        """The files of a task, or None where there are none, or none that can be read."""
+        """Return the files of a task; None if there are none, or none that can be read."""
         import zipfile
         import zlib
 
@@ -191,7 +191,7 @@ class KeptWork:
             return None
 
     def keys(self) -> set[str]:
-        """The tasks of which something is kept."""
+        """Return the tasks with stored files."""
         try:
             names = [path.name.removesuffix(_SUFFIX) for path in self.folder.glob(f"*{_SUFFIX}")]
         except OSError:
@@ -199,12 +199,15 @@ class KeptWork:
         return {name for name in names if _KEY.fullmatch(name)}
 
     def remove(self, key: str) -> None:
-        """Keep nothing of a task any more: it is done, or the remote has it."""
+        """Delete the files of a task, because it is done or the remote has them."""
         with suppress(OSError):
             self._path(key).unlink(missing_ok=True)
 
     def set_aside(self, key: str) -> Path | None:
-        """Leave what is kept of a task to a person, because somebody went on without it; where it is now."""
+        """Move the files of a task out of the way for a person, because the task continued without them.
+
+        Return their new place.
+        """
         names = (self._path(key).with_suffix(f".{number}{_ASIDE}") for number in itertools.count(1))
         aside = next(path for path in names if not path.exists())
         try:

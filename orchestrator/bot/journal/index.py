@@ -1,4 +1,4 @@
-"""The index of runs: each journal is folded into one summary, and every question about many runs asks the summaries."""
+"""The index of runs: folds each journal into one summary, which answers all questions about many runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 SPEND_LOCK_FILE = "spend.lock"
 MOST_RUNS_FOR_PAUSES = 1_000
-"""So many are looked at. Every look at every repository is a run: a fleet has many in an hour."""
+"""Newest runs that are searched. Each look at a repository is a run: a fleet makes many in an hour."""
 MOST_RUNS_FOR_TASKS = 300
 _MOST_SUMMARIES = 2_048  # that a process remembers
 _BEGINNING_BYTES = 16 * 1024
@@ -88,43 +88,44 @@ _PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |(?:\+\+\+ b|--- 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing is begun until this time (UTC), for this reason, which is one line."""
+    """A time (UTC) until which nothing starts, with the reason in one line."""
 
     until: datetime
     reason: str
 
     @property
     def event(self) -> Paused:
-        """As it is written into a journal."""
+        """The event for a journal."""
         return Paused(self.until.isoformat(timespec="seconds"), self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a run came to. Text is empty where there is none.
+    """The summary of a run. Missing texts are empty.
 
     Attributes:
-        started: the time of its first record.
-        ended: the time of its end, or of its last record where it has none.
-        outcome: as `CycleResult.outcome` has it; `running` while its process is alive, `unfinished` where
-            that died, `damaged` where the journal does not even tell how it began.
-        is_running: its journal has no end, and its process is alive.
-        is_damaged: lines are missing or cannot be read, or a newer version wrote the journal.
-        fault: why there is a journal that nobody can read.
-        task_url: where a person reads the task.
-        said: of a conversation, what the person said first; of a verification, which pull request it is of.
-        plan: the last one.
-        verified: what the tests proved of the last change that was looked at.
-        refused: why what somebody asked for was not taken up.
-        patch: the file that holds work which was not proposed.
-        saved: the hidden ref that holds it.
-        changed: the files and lines of the pull request, or of what a dry run would have proposed.
-        touched: paths that tools of ours wrote, in order.
-        costs: of replies, by model.
-        costs_by_day: by UTC day, with what requests may have cost to which no reply came.
+        started: time of its first record.
+        ended: time of its end, or of its last record if it has none.
+        outcome: as in `CycleResult.outcome`; `running` if its process is alive, `unfinished` if that died,
+            `damaged` if
+            the journal does not even contain the start.
+        is_running: whether its journal has no end, and its process is alive.
+        is_damaged: whether lines are missing or unreadable, or a newer version wrote the journal.
+        fault: why an existing journal cannot be read.
+        task_url: where a person can read the task.
+        said: for a conversation the person's first message; for a verification the pull request.
+        plan: the last plan.
+        verified: what the tests proved about the last verified change.
+        refused: why a request was refused.
+        patch: file with work that was not proposed.
+        saved: hidden ref with that work.
+        changed: files and lines of the pull request, or of what a dry run would have proposed.
+        touched: paths that our tools wrote, in order.
+        costs: cost of replies, by model.
+        costs_by_day: by UTC day, including possible costs of requests without a reply.
         reserved: the last reservation.
-        pause: how long there is nothing to do after it.
-        noted_pause: the pause that a worker wrote down after it; a restart waits for its end.
+        pause: the time after it in which there is nothing to do.
+        noted_pause: the pause that a worker recorded after it, and that a restart waits for.
     """
 
     id: str
@@ -160,23 +161,23 @@ class RunSummary:
 
     @property
     def minutes(self) -> float:
-        """How long it was at work."""
+        """The duration of the run."""
         return _minutes(self.started, self.ended)
 
     @property
     def spent(self) -> Spent:
-        """What its replies cost, of all models together, and its time."""
+        """The cost of its replies, of all models together, and its duration."""
         return sum(self.costs.values(), Spent(minutes=self.minutes))
 
     def pause_at(self, now: datetime) -> Pause | None:
-        """The pause that a worker wrote down after it, if it is not over."""
+        """Return the pause that a worker recorded after it, if it is not over."""
         return self.noted_pause if self.noted_pause and self.noted_pause.until > now else None
 
 
 def summarise(folder: Path) -> RunSummary:
-    """Summarise a run from its journal. Lines that cannot be read are passed over.
+    """Summarize a run from its journal. Unreadable lines are skipped.
 
-    Of a journal that has grown only what is new is read.
+    Only the new part of a grown journal is read.
     """
     path = folder / JOURNAL_FILE
     try:
@@ -193,7 +194,7 @@ def summarise(folder: Path) -> RunSummary:
 
 @dataclass(slots=True)
 class _Fold:
-    """Collects what the records of one journal say. Only records that say something are parsed."""
+    """Folds the records of one journal. Only relevant records are parsed."""
 
     lines: int = 0
     first_broken: float = math.inf
@@ -219,7 +220,7 @@ class _Fold:
     touched: dict[str, None] = field(default_factory=dict)
 
     def add(self, line: bytes) -> None:
-        """Take in the next line."""
+        """Add the next line."""
         self.lines += 1
         head = _HEAD.match(line)
         at = _moment(head[2].decode("ascii")) if head else None
@@ -300,7 +301,7 @@ class _Fold:
                 pass
 
     def summary(self, run: str) -> RunSummary:
-        """What was collected, of a run whose process is dead."""
+        """Return the summary, for a run whose process is dead."""
         by_day = dict(self.costs_by_day)
         for at, cost in self.unanswered.all:
             by_day[at.date()] = by_day.get(at.date(), Spent()) + cost
@@ -341,7 +342,7 @@ class _Fold:
 
 @dataclass(slots=True)
 class _KnownJournal:
-    """What was read of a journal, up to the end of its last whole line."""
+    """The result of reading a journal up to the end of its last complete line."""
 
     file: tuple[int, int]
     size: int = -1
@@ -352,7 +353,7 @@ class _KnownJournal:
 
 
 class _Folds:
-    """Remembers the journals that were read last. May be asked from any thread."""
+    """Caches the summaries of recently read journals. It is thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -360,7 +361,7 @@ class _Folds:
         self._lock = threading.Lock()
 
     def summary(self, path: Path) -> tuple[RunSummary, bool]:
-        """The summary of a journal, and whether it has an end.
+        """Return the summary of a journal, and whether it has an end.
 
         Raises:
             OSError: it cannot be read.
@@ -380,7 +381,7 @@ class _Folds:
 
 
 def _read_on(known: _KnownJournal, file: BinaryIO, run: str) -> tuple[RunSummary, bool]:
-    """Take in what was appended. A line that has no end yet counts for now, and is read again."""
+    """Fold the appended lines. An incomplete last line counts for now, and is read again later."""
     fold = known.fold
     file.seek(known.read)
     for line in file:
@@ -403,12 +404,12 @@ def newest_run(
     model: str | None = None,
     most: int = MOST_RUNS_FOR_PAUSES,
 ) -> RunSummary | None:
-    """The newest run whose journal tells how it began.
+    """Return the newest run whose journal contains the start.
 
     Args:
-        repository: only runs on this one count, under any of its names that are whole.
+        repository: only runs on this one count, under any of its absolute names.
         model: only runs with this one count.
-        most: so many of the newest runs are looked at.
+        most: the number of newest runs to search.
     """
     return next(_newest_runs(home, most, repository, model), None)
 
@@ -416,7 +417,7 @@ def newest_run(
 def _newest_runs(
     home: Home, most: int, repository: str | None, model: str | None = None
 ) -> Iterator[RunSummary]:
-    """The newest runs on a repository with a model. Of others only the beginning is read."""
+    """Yield the newest runs on a repository with a model. Only the beginning of others is read."""
     wanted = None if repository is None else repository_key(repository)
     with suppress(JournalError):
         for name in run_names(home)[:most]:
@@ -428,7 +429,7 @@ def _newest_runs(
 
 
 def _beginning(path: Path) -> CycleStarted | None:
-    """The first record after the header: with what a run began."""
+    """Return the first record after the header, with the parameters of the run."""
     try:
         with path.open("rb") as file:
             file.readline(_BEGINNING_BYTES)
@@ -446,19 +447,19 @@ def last_pause(
     model: str | None = None,
     most: int = MOST_RUNS_FOR_PAUSES,
 ) -> Pause | None:
-    """The pause that the newest run ended with, if it is not over. What cannot be read is no pause.
+    """Return the pause after the newest run, if it is not over. Unreadable records are ignored.
 
     Args:
-        home: as the others, for `newest_run`: who restarts with another model need not wait.
+        home: as the others, for `newest_run`: a restart with another model need not wait.
     """
     run = newest_run(home, repository=repository, model=model, most=most)
     return None if run is None else run.pause_at(now)
 
 
 def note_pause(home: Home, run: str, pause: Pause, redact: Callable[[str], str], clock: Clock) -> None:
-    """Append a pause to the journal of a run that has ended, so that a restart knows.
+    """Append a pause to the journal of a completed run, so that a restart knows it.
 
-    What cannot be written is left out: the worker that waits knows the time anyway.
+    Write errors are ignored: the waiting worker knows the time anyway.
     """
     folder = home.runs / run
     with suppress(DiskFullError, JournalError, OSError):
@@ -468,7 +469,7 @@ def note_pause(home: Home, run: str, pause: Pause, redact: Callable[[str], str],
 
 
 def tasks_taken(home: Home, repository: str) -> dict[str, TaskTaken]:
-    """The tasks that the newest runs on a repository worked on, as they were last, by key; the newest first."""
+    """Return the tasks of the newest runs on a repository, in their latest form, by key; the newest first."""
     found = dict[str, TaskTaken]()
     for run in _newest_runs(home, MOST_RUNS_FOR_TASKS, repository):
         if run.task is not None:
@@ -478,13 +479,13 @@ def tasks_taken(home: Home, repository: str) -> dict[str, TaskTaken]:
 
 @asynccontextmanager
 async def spend_lock(home: Home, *, seconds: float = LONGEST_WAIT_SECONDS) -> AsyncIterator[None]:
-    """Be alone on this machine, from reading what is spent until what is reserved is written down.
+    """Lock the spending of this machine, from reading the costs until the reservation is recorded.
 
     Args:
-        seconds: how long to wait for another process, in real time.
+        seconds: longest wait for another process, in real time.
 
     Raises:
-        JournalError: another process keeps it for longer, or the file cannot be made.
+        JournalError: another process holds the lock for longer, or the file cannot be created.
     """
     path = home.root / SPEND_LOCK_FILE
     try:
@@ -504,17 +505,17 @@ async def spend_lock(home: Home, *, seconds: float = LONGEST_WAIT_SECONDS) -> As
 
 
 def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
-    """What this UTC day's runs have cost, or may still cost.
+    """Return what the runs of this UTC day have cost, or may still cost.
 
-    A run that has ended counts with what its journal shows; one whose process is dead with what the requests
-    may have cost, too, to which no reply came; one that is alive with what it has reserved. Only runs that
-    began today or yesterday are read.
+    A completed run counts with its journal's costs; one whose process is dead also with possible costs of
+    requests without
+    a reply; one that is alive with its reservation. Only runs that began today or yesterday are read.
 
     Args:
-        besides: a run that does not count: the one that asks.
+        besides: the run that asks, which does not count.
 
     Raises:
-        JournalError: a journal is there and cannot be read.
+        JournalError: an existing journal cannot be read.
     """
     today = now.astimezone(UTC).date()
     days = tuple(f"{day:%Y%m%d}-" for day in (today - timedelta(days=1), today))
@@ -529,7 +530,7 @@ def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
 
 
 def _charge(run: RunSummary, day: date, now: datetime) -> Spent:
-    """What a run counts for a day."""
+    """Return the cost of a run on a day."""
     start = datetime.combine(day, time(), UTC)
     end = max(now, run.ended) if run.is_running and run.ended else run.ended
     before = sum((cost for on, cost in run.costs_by_day.items() if on < day), Spent())
@@ -558,7 +559,7 @@ def _minutes(begin: datetime | None, end: datetime | None) -> float:
 
 
 def _is_header(line: bytes) -> bool:
-    """Whether a line begins a journal that this version can read."""
+    """Return whether a line is the header of a journal that this version can read."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
@@ -577,7 +578,7 @@ def _event(line: bytes) -> Event | None:
 
 
 def _told_unanswered(result: Mapping[str, Any]) -> Spent | None:
-    """What requests may have cost to which no reply came, if the end of a run tells it."""
+    """Return the possible cost of requests without a reply, if the end of a run reports it."""
     if "uncertain_tokens" not in result:
         return None
     usd, tokens = result.get("uncertain_usd", 0.0), result["uncertain_tokens"]
@@ -586,7 +587,7 @@ def _told_unanswered(result: Mapping[str, Any]) -> Spent | None:
 
 
 def _written(call: ToolCallStarted) -> tuple[str, ...]:
-    """The paths that a call is to write, as far as its arguments say so plainly."""
+    """Return the paths that a call will write, as far as its arguments name them plainly."""
     arguments = call.arguments
     if call.name in _WRITERS:
         path = arguments.get("path") or arguments.get("file_path")

@@ -1,4 +1,4 @@
-"""Runs whose process died: found at the next start, told by their journals, and closed when they are dealt with."""
+"""Runs whose process died: finds them at the next start by their journals, and closes them after recovery."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject, Message
 
 LOCK_FILE = "lock"
-"""Locked by the process whose run it is. The kernel releases the lock however the process ends."""
+"""Locked by the run's process. The kernel releases the lock however the process ends."""
 MOST_RUNS = 200
-"""So many of the newest folders are looked at."""
+"""Newest folders that are searched."""
 _LOCK_SECONDS = 1.0
 
 _Kind = TypeVar("_Kind")
@@ -55,26 +55,26 @@ _PATCHED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run that has no end, as its journal tells it. None or empty is what the run did not come to.
+    """A run without an end, as read from its journal. Fields are None or empty if the run did not get that far.
 
     Attributes:
-        folder: its folder; `lock_run` it before anything is done about the run.
-        started: the time of its first record.
-        start: with what it began.
-        clone_folder: where its clone is, or was.
-        claim: the last claim that it held; `number` is the fencing number.
+        folder: its folder; lock it by `lock_run` before any action.
+        started: time of its first record.
+        start: its parameters.
+        clone_folder: the place of its clone, which may be gone.
+        claim: its last claim; `number` is the fencing number.
         base_branch: the branch that was cloned.
         base_commit: the commit that was cloned.
-        proposed: the pull request, if it came to that.
-        conversation: in order, `message` for what the program said and `reply` for what the model said.
-        usage: tokens, those of subagents too.
-        usd: what replies cost, or None where the price of one is unknown.
-        saved: the work that was put away, in order.
-        touched: the paths in the last saved patch, as far as it can be read.
-        question: the last one that was asked.
-        resumed: the run that this one went on with.
-        torn: the last line was cut off.
-        uncertain: what requests may have cost to which no reply came, the last one's among them.
+        proposed: the pull request, if there is one.
+        conversation: in order, `message` for the program's messages and `reply` for the model's.
+        usage: tokens, including those of subagents.
+        usd: cost of replies, or None if a price is unknown.
+        saved: the work that was saved, in order.
+        touched: paths in the last saved patch, as far as it can be read.
+        question: the last question.
+        resumed: the run that this one continued.
+        torn: whether the last line was cut off.
+        uncertain: possible cost of requests without a reply, including the last one.
     """
 
     id: str
@@ -101,15 +101,15 @@ class OpenRun:
 
 @contextmanager
 def lock_run(folder: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
-    """Lock a run's folder while the block runs: before its journal is begun, or to recover a dead run.
+    """Lock a run's folder: before its journal is begun, or to recover a dead run.
 
-    Whoever has locked a dead run asks `is_open` once more: somebody else may have dealt with it meanwhile.
+    After locking a dead run, check `is_open` again: another process may have recovered it.
 
     Args:
-        seconds: how long to wait, in real time: who only asks whether a run is alive has its lock for a moment.
+        seconds: longest wait, in real time: a check whether the run is alive locks it for a moment.
 
     Raises:
-        JournalError: another process holds it, or there is no such folder.
+        JournalError: another process holds the lock, or the folder does not exist.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -125,7 +125,7 @@ def lock_run(folder: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
 
 
 def is_alive(folder: Path) -> bool:
-    """Whether some process holds this run. Without a lock file none does; where it cannot be told, it counts as held."""
+    """Return whether a process holds this run. Without a lock file none does; if unknown, it counts as held."""
     try:
         handle = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -139,7 +139,7 @@ def is_alive(folder: Path) -> bool:
 
 
 def is_open(folder: Path) -> bool:
-    """Whether the run has a journal that does not tell its end. Only the journal's end is read.
+    """Return whether the run has a journal without an end. Only the journal's end is read.
 
     Raises:
         JournalError: the journal cannot be read.
@@ -165,15 +165,15 @@ def is_open(folder: Path) -> bool:
 
 
 def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUNS) -> list[OpenRun]:
-    """The runs of dead processes that were not closed, newest first.
+    """Return the runs of dead processes that were not closed, newest first.
 
-    A run is dead if its lock is free. Without a lock file it belongs to a version that had none, or to a
-    process that is just beginning it: neither is looked at, nor is a journal that is damaged in the middle
-    or needs a newer version.
+    A run is dead if its lock is free. A run without a lock file was made by an old version, or is just
+    beginning: it is
+    skipped, and so is a journal that is damaged in the middle or needs a newer version.
 
     Args:
-        since: in UTC; older runs are not looked at.
-        most: so many of the newest folders are looked at.
+        since: in UTC; older runs are skipped.
+        most: the number of newest folders to search.
     """
     oldest = "" if since is None else f"{since:%Y%m%d-%H%M%S}"
     try:
@@ -192,7 +192,7 @@ def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUN
 
 
 def ended_runs(home: Home) -> list[str]:
-    """The names of the newest runs that came to their end. A claim that one of them could not release is nobody's."""
+    """Return the ids of the newest completed runs. A claim that one of them could not release is free."""
     ended = []
     with suppress(JournalError):
         for name in run_names(home)[:MOST_RUNS]:
@@ -203,13 +203,12 @@ def ended_runs(home: Home) -> list[str]:
 
 
 def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[str], str] = str) -> None:
-    """Write the end of a dead run into its journal, so that it is never looked at again.
+    """Write the end of a dead run into its journal, so that it is never recovered again.
 
-    The caller holds the run. A line that was cut off is taken away first. Nothing is done about a run that
-    has its end.
+    The caller holds the lock. A line that was cut off is removed first. A run with an end is left unchanged.
 
     Raises:
-        JournalError: the journal is missing or damaged, or cannot be written to.
+        JournalError: the journal is missing or damaged, or cannot be written.
         DiskFullError: no space is left.
     """
     if not is_open(folder) and (folder / JOURNAL_FILE).exists():
@@ -221,7 +220,7 @@ def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[
 
 
 def _told(run: Run) -> OpenRun | None:
-    """The run's story, or None where it has an end after all."""
+    """Build the open run from its journal; None if it has an end after all."""
     events = run.events
     if any(isinstance(event, CycleEnded) for event in events):
         return None
@@ -273,7 +272,7 @@ def _conversation(run: Run) -> Iterator[tuple[str, Message]]:
 
 
 def _touched(saved: WorkSaved) -> frozenset[str]:
-    """The names in a patch. They are hints: what really changed is in the clone or in the patch itself."""
+    """Return the names in a patch. They are hints: the clone or the patch itself has the actual changes."""
     try:
         with open(saved.path, "rb") as file:  # noqa: PTH123  the path is a text, and may be empty
             text = file.read(_MOST_PATCH_BYTES).decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Reads journals back: one run, all runs, and the replies of a run for its replay."""
+"""Reads journals: one run, all runs, and the replies of a run for its replay."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 LAST = "last"
-"""The name under which the newest run is found."""
+"""The name that refers to the newest run."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
-    """One entry of a journal. `at` is in UTC; `data` is the whole entry as it was written."""
+    """One entry of a journal. `at` is in UTC; `data` is the complete entry as written."""
 
     seq: int
     at: datetime
@@ -46,12 +46,12 @@ class JournalRecord:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as its journal tells it.
+    """A run, as read from its journal.
 
     Attributes:
-        id: the name of the run's folder.
-        version: the version of the program that wrote it; empty if not even that was written.
-        torn: the last line was cut off in the middle of writing, and is left out.
+        id: name of the run's folder.
+        version: version of the program that wrote it; empty if missing.
+        torn: whether the last line was cut off while it was written; it is left out.
     """
 
     id: str
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What happened, without what only a newer version understands."""
+        """The events, without those that only a newer version understands."""
         return tuple(record.event for record in self.records if not isinstance(record.event, UnknownRecord))
 
 
@@ -70,7 +70,7 @@ def read_run(folder: Path) -> Run:
     """Read the journal in a run's folder.
 
     Raises:
-        JournalError: there is none, it needs a newer version, or a line before the last is damaged.
+        JournalError: it does not exist, needs a newer version, or has a damaged line before the last.
     """
     path = folder / JOURNAL_FILE
     lines, torn = _lines(path)
@@ -88,16 +88,16 @@ def read_run(folder: Path) -> Run:
 
 
 def responses(run: Run) -> list[ReplyReceived]:
-    """The model's replies, those to subagents too, in the order in which they came."""
+    """Return the model's replies, including those to subagents, in the order of arrival."""
     inner = [event.event if isinstance(event, SubagentEvent) else event for event in run.events]
     return [event for event in inner if isinstance(event, ReplyReceived)]
 
 
 def replay_of(run: Run) -> list[ReplyReceived]:
-    """All that a replay needs. It has no summaries and no vectors: a prepared reply does not depend on what was said before it.
+    """Return the replies for a replay. Summaries and vectors are not needed: prepared replies depend on nothing.
 
     Raises:
-        JournalError: subagents took part, whose replies came at the same time as the session's own.
+        JournalError: subagents took part, whose replies arrived at the same time as the session's own.
     """
     agents = {event.agent for event in run.events if isinstance(event, SubagentEvent)}
     if agents - {SUMMARY_AGENT, EMBEDDING_AGENT}:
@@ -107,13 +107,13 @@ def replay_of(run: Run) -> list[ReplyReceived]:
 
 
 def runs(home: Home) -> list[Path]:
-    """The folders of all runs that have a journal, newest first."""
+    """Return the folders of all runs with a journal, newest first."""
     folders = (home.runs / name for name in run_names(home))
     return [folder for folder in folders if (folder / JOURNAL_FILE).is_file()]
 
 
 def find_run(home: Home, name: str) -> Path:
-    """The folder of the run with this id, the only one whose id begins so, or the `last` one.
+    """Return the folder of the run with this id or unambiguous prefix, or of the `last` run.
 
     Raises:
         JournalError: there is no such run, or more than one.
@@ -135,7 +135,7 @@ def find_run(home: Home, name: str) -> Path:
 
 
 def _lines(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """The JSON objects of a file, and whether its last line is torn."""
+    """Return the JSON objects of a file, and whether its last line is cut off."""
     try:
         pieces = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -191,20 +191,21 @@ def read_record(data: dict[str, Any], seq: int) -> JournalRecord:
 
 @dataclass(slots=True)
 class Unanswered:
-    """Follows the requests of a run, those of subagents too, and keeps what they were begun with until the reply.
+    """Tracks the requests of a run, including those of subagents, that received no reply.
 
-    A request that another one of its session came after without a reply between them counts as a whole: it
-    failed, and only the process knew whether it was billed. Where a run comes to its end it says so itself.
+    A request counts with its whole reservation if the next one of its session follows without a reply: it
+    failed, and only
+    the process knew whether it was billed. A run that comes to its end reports this itself.
 
     Attributes:
-        failed: what is certain to have had no reply, each with the time at which it was begun or had failed.
+        failed: requests that certainly received no reply, each with the time of its start or failure.
     """
 
     failed: list[tuple[datetime, Spent]] = field(default_factory=list)
     _open: dict[tuple[str, ...], tuple[datetime, Spent]] = field(default_factory=dict)
 
     def take(self, event: Event, at: datetime) -> None:
-        """The next event of the journal."""
+        """Add the next event of the journal."""
         session: tuple[str, ...] = ()
         while isinstance(event, SubagentEvent):
             session, event = (*session, event.agent), event.event
@@ -223,23 +224,23 @@ class Unanswered:
 
     @property
     def all(self) -> list[tuple[datetime, Spent]]:
-        """What failed, and what was under way when the journal stopped."""
+        """The failed requests, and those under way when the journal stopped."""
         return [*self.failed, *self._open.values()]
 
     @property
     def total(self) -> Spent:
-        """The sum of it all."""
+        """The sum of all."""
         return sum((spent for _at, spent in self.all), Spent())
 
 
 def cost_of(reply: ReplyReceived) -> Spent:
-    """What a reply cost. Servers say how many tokens there were; none of them may win money back."""
+    """Return the cost of a reply. Servers report the tokens; negative values are ignored."""
     tokens = max(reply.usage.input_tokens, 0) + max(reply.usage.output_tokens, 0)
     return replace(_spent(tokens, reply.usd), rounds=1)
 
 
 def cost_of_all(replies: Iterable[ReplyReceived]) -> Spent:
-    """What replies cost together."""
+    """Return the cost of several replies."""
     return sum(map(cost_of, replies), Spent())
 
 

@@ -48,7 +48,7 @@ _MAX_DEPTH = 100
 _TOO_DEEP = "[nested too deeply]"
 
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in typing.get_args(Event)}
-"""Every class of the union, by the name under which it is written."""
+"""All classes of the union, by their names in the journal."""
 
 _Redact: TypeAlias = Callable[[str], str]
 _Decoder: TypeAlias = Callable[[Any], Any]
@@ -56,30 +56,30 @@ _Decoder: TypeAlias = Callable[[Any], Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnknownRecord:
-    """A record that a newer version wrote: its type, or a value in it, has no name here. Readers skip it."""
+    """A record of a newer version, with an unknown type or value. Readers skip it."""
 
     type: str
     data: Mapping[str, Any]
 
 
 class _UnknownNameError(Exception):
-    """A name from a newer version, somewhere inside a record."""
+    """A record contains a name of a newer version."""
 
 
 def encode_event(event: Event, redact: _Redact = str) -> dict[str, Any]:
-    """An event as a JSON object `{"type": ..., ...}`.
+    """Encode an event as a JSON object `{"type": ..., ...}`.
 
     Args:
-        redact: applied to each text. The names of fields and types are ours, and stay.
+        redact: applied to each text, except the names of fields and types.
     """
     return {TYPE_KEY: type(event).__name__, **_encode_fields(event, redact)}
 
 
 def decode_event(data: Mapping[str, Any]) -> Event | UnknownRecord:
-    """The event of a JSON object. Fields without a name here are ignored.
+    """Decode a JSON object as an event. Unknown fields are ignored.
 
     Raises:
-        JournalError: a field is missing or holds a value of the wrong kind.
+        JournalError: a field is missing or has a value of the wrong kind.
     """
     name = data.get(TYPE_KEY)
     if not isinstance(name, str):
@@ -114,7 +114,7 @@ def _encode(value: Any, redact: _Redact, depth: int = 0) -> Any:
 
 
 def _encode_scalar(value: Any, redact: _Redact) -> Any:
-    """A value in JSON's words. Numbers that JSON does not have become text."""
+    """Encode a value as JSON. Numbers that JSON does not support become text."""
     match value:
         case None | bool() | int():
             return value
@@ -135,7 +135,7 @@ _TYPED: frozenset[type] = frozenset((*typing.get_args(messages.Part), *typing.ge
 
 @functools.cache
 def _field_decoders(cls: type) -> tuple[tuple[str, _Decoder, bool], ...]:
-    """Of each field of a dataclass its name, what reads its value, and whether it must be there."""
+    """Return the name and decoder of each field of a dataclass, and whether the field is required."""
     # The events name some types for the type checker only.
     kinds = typing.get_type_hints(cls, localns={**vars(todos), **vars(messages), **vars(events)})
     return tuple(
@@ -165,7 +165,7 @@ def _decode_fields(cls: type, data: Any) -> Any:
 
 @functools.cache
 def _decoder(kind: Any) -> _Decoder:
-    """What reads a value of this type. Types are those that the dataclasses use, no others."""
+    """Return the decoder of a type. Only the types of the dataclasses are supported."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         return _union_decoder(typing.get_args(kind))
@@ -177,7 +177,7 @@ def _decoder(kind: Any) -> _Decoder:
 
 
 def _union_decoder(kinds: tuple[Any, ...]) -> _Decoder:
-    """Reads one of several dataclasses, told apart by the type that was written, or a value that may be None."""
+    """Return the decoder of a union of dataclasses, told apart by the written type, or of an optional value."""
     is_optional = types.NoneType in kinds
     rest = [kind for kind in kinds if kind is not types.NoneType]
     if len(rest) == 1:
@@ -231,7 +231,7 @@ def _decode_scalar(kind: type, data: Any) -> Any:
 
 
 FORMAT = 1
-"""Raised when a version that knows the old format only could no longer read the journal."""
+"""Increased if versions that know only the old format could not read the journal any more."""
 HEADER_TYPE = "Journal"
 
 # A secret cut across two pieces would escape redaction, and the record that ends them has the whole.
@@ -243,13 +243,14 @@ _PRIVATE = 0o600
 
 
 class JournalWriter:
-    """Appends events to `journal.jsonl` in a run's folder. It is an `Emit`, and may be called from any thread.
+    """Appends events to `journal.jsonl` in a run's folder. It is an `Emit`, and thread-safe.
 
-    When the disk is full, the first event that does not fit raises `DiskFullError`; from then
-    on nothing is written and nothing raised, so that the cycle can save its work elsewhere.
+    If the disk is full, the first event that does not fit raises `DiskFullError`; after that nothing is
+    written and nothing
+    raised, so that the cycle can save its work elsewhere.
 
     Args:
-        folder: the run's folder; it holds no journal yet.
+        folder: the run's folder, without a journal.
 
     Raises:
         JournalError: the file cannot be created.
@@ -270,7 +271,7 @@ class JournalWriter:
         self._append({TYPE_KEY: HEADER_TYPE, "format": FORMAT, "version": __version__})
 
     def __call__(self, event: Event) -> None:
-        """Write an event down.
+        """Write an event.
 
         Raises:
             DiskFullError: no space is left; raised once.
@@ -284,12 +285,12 @@ class JournalWriter:
         self._append(encode_event(event, self._redact), flush=isinstance(innermost, _FLUSHED))
 
     def close(self) -> None:
-        """Flush to the disk and close the file. What comes later is not written."""
+        """Flush and close the file. Later events are not written."""
         with self._lock:
             self._close()
 
     def __enter__(self) -> Self:
-        """The writer itself."""
+        """Return the writer."""
         return self
 
     def __exit__(
@@ -322,16 +323,16 @@ class JournalWriter:
 
 
 def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], str], clock: Clock) -> None:
-    """Append one record to the journal of a run whose process is dead, and flush it to the disk.
+    """Append one record to the journal of a dead process's run, and flush it to the disk.
 
-    A line that was cut off in the middle of writing is taken away first: it would damage the journal.
+    A line that was cut off is removed first, because it would damage the journal.
 
     Args:
-        folder: the run's folder; nobody else writes into its journal.
+        folder: the run's folder; no other process writes into its journal.
 
     Raises:
         JournalError: the file cannot be written.
-        DiskFullError: no space is left. The journal is as it was, without the cut line.
+        DiskFullError: no space is left. The journal is unchanged, except for the removed line.
     """
     path = folder / JOURNAL_FILE
     at = clock.now().astimezone(UTC).isoformat(timespec="microseconds")
@@ -355,7 +356,7 @@ def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], st
 
 
 def _end_of_lines(file: int) -> int:
-    """Where the last whole line ends. A last record that only lacks its line break is given one."""
+    """Return the end of the last complete line. A last record that lacks only its line break receives one."""
     size = os.fstat(file).st_size
     content = os.pread(file, size, 0)
     end = content.rfind(b"\n") + 1
@@ -384,7 +385,7 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _write_whole(file: int, line: bytes) -> None:
-    """One write. A second one is made only to learn why the first stopped early."""
+    """Write the line at once. A second write only finds out why the first stopped early."""
     written = os.write(file, line)
     while written < len(line):
         written += os.write(file, line[written:])

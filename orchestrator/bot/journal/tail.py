@@ -1,4 +1,4 @@
-"""Reads a journal while it is written: whole lines only, from where it stopped, and never more at once than fits."""
+"""Reads a journal while it is written: complete lines only, from the last position, in limited portions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _COUNTED_BYTES = 1_000_000
 
 
 class JournalTail:
-    """The lines that were appended to a run's journal since the last look.
+    """Reads the lines that were appended to a run's journal since the last read.
 
     Args:
-        folder: the run's folder. There may be no journal in it yet.
-        after: the number of the last record that is known; the journal's header has 0.
+        folder: the run's folder, which may have no journal yet.
+        after: number of the last known record; the journal's header has 0.
     """
 
     def __init__(self, folder: Path, after: int = 0) -> None:
@@ -34,11 +34,11 @@ class JournalTail:
 
     @property
     def seq(self) -> int:
-        """The number of the last record that was read or passed over."""
+        """The number of the last record that was read or skipped."""
         return max(self._next - 1, self._after)
 
     def lines(self, most_bytes: int = _MOST_BYTES) -> list[tuple[int, bytes]]:
-        """Return what is new, each line with its number. What is left for the next look is more than `most_bytes`.
+        """Return at most `most_bytes` of new lines, each with its number. The next call returns the rest.
 
         Raises:
             JournalError: the journal cannot be read.
@@ -63,7 +63,7 @@ class JournalTail:
         return found
 
     def records(self) -> Iterator[JournalRecord]:
-        """Return all that is new, without what cannot be read.
+        """Yield all new records, without unreadable ones.
 
         Raises:
             JournalError: the journal cannot be read.
@@ -74,7 +74,7 @@ class JournalTail:
                     yield record
 
     def _pass_over(self, file: int) -> bool:
-        """Skip lines that are known; false where the next one is not written yet."""
+        """Skip known lines. Return False if the next one is not written yet."""
         chunk = os.pread(file, _COUNTED_BYTES, self._offset)
         while chunk and b"\n" not in chunk:
             more = os.pread(file, _COUNTED_BYTES, self._offset + len(chunk))
@@ -89,7 +89,7 @@ class JournalTail:
 
 
 def read_line(line: bytes, seq: int) -> JournalRecord | None:
-    """Return a line's record; None where it is none, such as the journal's header."""
+    """Return the record of a line; None for other lines, such as the journal's header."""
     try:
         data = json.loads(line)
         return read_record(data, seq) if seq and isinstance(data, dict) else None

@@ -1,1 +1,1 @@
-"""The runs of a repository's tests that the host makes, and what they prove."""
+"""Runs a repository's tests on the host, and judges what the results prove."""

@@ -1,4 +1,4 @@
-"""What a run of a repository's tests is, who makes them, and which test of one run is which of another."""
+"""Test runs and their results, and the matching of tests between two runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CaseStatus(StrEnum):
-    """How one test ended. An error is not the test's own: its file, its fixture or its module failed."""
+    """How one test ended. An error is not the test's own: its file, fixture or module failed."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -26,31 +26,31 @@ class CaseStatus(StrEnum):
 
 
 WHOLE_RUN = "(the test command)"
-"""Stands for all tests where no report names them."""
+"""Stands for all tests if no report names them."""
 
 
 class RunKind(StrEnum):
-    """Which code a run is of, and which tests."""
+    """Which code and which tests a run uses."""
 
     BEFORE = "before"
-    """The base commit as it is."""
+    """The unchanged base commit."""
     KEPT = "kept"
     """The change's code with the base's tests, settings, scripts and builds."""
     AFTER = "after"
-    """The change as it is."""
+    """The complete change."""
     NEW = "new"
     """The base's code with the change's new and changed tests."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One test in one run.
+    """The result of one test in one run.
 
     Attributes:
-        id: the runner's own name of it, such as `tests/test_a.py::TestB::test_c[1]`.
-        message: what the runner says of a failure, cut; never trusted, and only ever shown as text.
-        is_assertion: it failed by its own assertion, and not by an error of the code or an import.
-        file: the test's file, relative to the repository, where the report tells it; else empty.
+        id: the runner's own name of the test, such as `tests/test_a.py::TestB::test_c[1]`.
+        message: the runner's message about a failure, cut; untrusted, and only ever shown as text.
+        is_assertion: whether it failed by its own assertion, not by an exception or an import error.
+        file: the test's file, relative to the repository, if the report names it; else empty.
     """
 
     id: str
@@ -61,7 +61,7 @@ class CaseResult:
 
     @property
     def failed(self) -> bool:
-        """Whether it failed, by itself or with what it is a part of."""
+        """Whether the test failed, or its class, file or package."""
         return self.status in {CaseStatus.FAILED, CaseStatus.ERROR}
 
 
@@ -70,17 +70,19 @@ class RunResult:
     """A run of the test command in a fresh tree.
 
     Attributes:
-        tree: git's id of the files that were run.
-        cases: by id; empty where the runner wrote no report that is understood, so that only `exit` counts.
-        exit: the command's exit code; negative where a signal ended it.
-        seconds: the command's own time, without the tree's.
+        tree: git's tree id of the files.
+        cases: results by id; empty if the runner wrote no supported report, so that only `exit` counts.
+        exit: the command's exit code; negative if a signal ended it.
+        seconds: duration of the command, without preparing the tree.
         problem: why the run proves nothing, in one line: it timed out, no test ran, report and exit code
-            disagree; empty if it counts.
+            contradict
+            each other; empty if it is valid.
         digest: `sha256:` and the hex digest of the report's bytes; empty without a report.
-        output: the end of what the command printed. It counts for nothing and is shown to the model alone.
-        unsteady: ids of tests that ended differently when the same tree was run again; `WHOLE_RUN` where only
-            the exit code is known.
-        cached: it was not run now, but for an earlier cycle on the same commit.
+        output: the end of the command's output. It is no evidence; only the model sees it.
+        unsteady: ids of tests that ended differently when the same tree was run again; `WHOLE_RUN` if only
+            the exit code
+            is known.
+        cached: whether the run was made for an earlier cycle on the same commit.
     """
 
     kind: RunKind
@@ -95,16 +97,16 @@ class RunResult:
     cached: bool = False
 
     def count(self, *statuses: CaseStatus) -> int:
-        """How many tests ended so."""
+        """Return the number of tests with one of these statuses."""
         return sum(case.status in statuses for case in self.cases.values())
 
     @property
     def failures(self) -> list[CaseResult]:
-        """The tests that failed, by themselves or with what they are a part of."""
+        """The tests that failed, by themselves or with their class, file or package."""
         return [case for case in self.cases.values() if case.failed]
 
     def passed(self, name: str) -> bool | None:
-        """Whether a test passed, or all with `WHOLE_RUN`; None where nothing is known of it."""
+        """Return whether a test passed (`WHOLE_RUN`: all tests); None if unknown."""
         if name == WHOLE_RUN:
             return None if self.problem else self.exit == 0
         case = self.cases.get(name)
@@ -112,19 +114,19 @@ class RunResult:
 
     @property
     def is_green(self) -> bool:
-        """Whether the run counts and nothing in it failed."""
+        """Whether the run is valid and nothing failed."""
         return not self.problem and self.exit == 0 and not self.failures
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be verified.
+    """A change to verify.
 
     Attributes:
         base: the base commit's id.
         tree: git's id of the tree that would be proposed.
-        files: every path that differs between the two.
-        task: the task's title and words; tests that it names must pass.
+        files: all paths that differ between the two.
+        task: the task's title and text; tests that it names must pass.
     """
 
     base: str
@@ -135,13 +137,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The runs of one change; None where one was not needed.
+    """The runs of one change; None for a run that was not needed.
 
     Attributes:
-        command: what was run, in one line; `setup` likewise, empty if there is none.
-        sandbox: its name, or `none`.
-        restored: paths that were as the base has them in *kept*, though the change has them otherwise.
-        problem: why nothing could be run at all, such as a set-up that failed; in one line.
+        command: the test command, in one line; `setup` likewise, empty if there is none.
+        sandbox: the sandbox's name, or `none`.
+        restored: changed paths that had the base's content in *kept*.
+        problem: why nothing could be run, such as a failed set-up; in one line.
     """
 
     command: str
@@ -158,27 +160,27 @@ class Runs:
 
 
 class Verifier(Protocol):
-    """Runs the tests of one clone, each time in a fresh tree. Results are remembered by tree."""
+    """Runs the tests of one clone, each time in a fresh tree. Results are cached by tree."""
 
     async def before(self) -> RunResult:
-        """The base's own run; made once a commit on this machine.
+        """Run the base's tests; once per commit on this machine.
 
         Raises:
             ToolError: the set-up failed or the sandbox is missing; the message says what to do.
         """
 
     async def verify(self, change: Change) -> Runs:
-        """Every run that the change needs. What goes wrong is in `Runs.problem`, not raised."""
+        """Make all runs that the change needs. Problems are reported in `Runs.problem`, not raised."""
 
     async def run_tests(self, tree: str, ids: Sequence[str] = ()) -> RunResult:
-        """The change as it is now, for the model to look at; all tests, or those named where the runner can.
+        """Run the tests on the present change, for the model; all of them, or those with these ids if possible.
 
         Raises:
-            ToolError: an id is none, or nothing could be run.
+            ToolError: an id is invalid, or nothing could be run.
         """
 
     async def close(self) -> None:
-        """Stop what runs and remove the trees. What is cached stays."""
+        """Stop running commands and remove the trees. Caches stay."""
 
 
 class IndexedRun:
@@ -198,20 +200,20 @@ class IndexedRun:
         self._pairs: dict[str, str] = {}
 
     def pair(self, others: IndexedRun) -> None:
-        """Find tests of `others` that have another id here: of other parameters, or in a file that was moved."""
+        """Match tests of `others` that have another id here: with other parameters, or in a moved file."""
         self._pairs = {**_moved(others, self), **_parameters(others, self)}
 
     def name_of(self, name: str) -> str:
-        """The id here of a test that another run calls `name`."""
+        """Return the id in this run of a test that another run calls `name`."""
         return self._pairs.get(name, name)
 
     @property
     def paired(self) -> set[str]:
-        """The ids here that another run has under another id."""
+        """The ids in this run that have another id in the other run."""
         return set(self._pairs.values())
 
     def find(self, name: str) -> CaseResult | None:
-        """The test; or why its class, file or package could not be loaded; None if it is not there."""
+        """Return the test's result, or that of its class, file or package if loading it failed; None if missing."""
         found = self.cases.get(self.name_of(name))
         if found is None or found.status is CaseStatus.SKIPPED:
             for part in _enclosing(name):
@@ -223,7 +225,7 @@ class IndexedRun:
 
 
 class NamedTests:
-    """The tests that a task names: by id, by file, or by a function or class unless its name is a common word."""
+    """The tests that a task names: by id, by file, or by a function or class with an uncommon name."""
 
     def __init__(self, task: str) -> None:
         words = {word.rstrip(".;:!?").removeprefix("./") for word in re.split(r"[\s`'\"()<>,]+", task)} - {""}
@@ -232,7 +234,7 @@ class NamedTests:
         self._files = {word for word in self._words if "." in word.rpartition("/")[2] and is_test_path(word)}
 
     def names(self, case: CaseResult) -> bool:
-        """Whether the task names the test, or what the test is a part of."""
+        """Return whether the task names the test, or its class, file or package."""
         place, _, inside = without_parameters(case).partition("::")
         file = case.file or place
         if any(file == word or file.endswith(f"/{word}") for word in self._files):
@@ -245,7 +247,7 @@ class NamedTests:
 
 
 def _shortened(name: str) -> Iterator[str]:
-    """An id as people write it: with fewer folders, and a class without its package."""
+    """Yield the forms in which people write an id: with fewer folders, and a class without its package."""
     place, colons, inside = name.partition("::")
     parts = place.split("/")
     for start in range(len(parts)):
@@ -254,7 +256,7 @@ def _shortened(name: str) -> Iterator[str]:
 
 
 def may_hold(path: str, case: CaseResult) -> bool:
-    """Whether a changed file may be the one in which a test is written."""
+    """Return whether a changed file may contain a test."""
     if case.file:
         return path == case.file or path.endswith(f"/{case.file}")
     place = case.id.partition("::")[0].partition("$")[0]
@@ -270,11 +272,11 @@ def may_hold(path: str, case: CaseResult) -> bool:
 
 
 _MOST_PARTS = 20
-"""Of an id, from its start. Whoever writes a report could make the ids below take the square of its size."""
+"""Most parts of an id that are considered, from its start. A crafted report could otherwise cost quadratic time."""
 
 
 def _enclosing(name: str) -> Iterator[str]:
-    """The ids under which a runner tells that a test's function, class, file or package could not be loaded."""
+    """Yield the ids under which a runner reports that a test's function, class, file or package failed to load."""
     parts = name.split("::", _MOST_PARTS)
     for end in range(1, len(parts)):
         yield "::".join(parts[:end])
@@ -283,7 +285,7 @@ def _enclosing(name: str) -> Iterator[str]:
 
 
 def without_parameters(case: CaseResult) -> str:
-    """The test's id without its parameters: of `test_a[1]`, and of PHPUnit's `testA with data set #1`."""
+    """Return the test's id without its parameters: `test_a` for `test_a[1]`, `testA` for `testA with data set #1`."""
     start = len(case.file) if case.file and case.id.startswith(case.file) else case.id.rfind("::") + 1
     if case.id.endswith("]") and (at := case.id.find("[", start)) > 0:
         return case.id[:at]
@@ -291,7 +293,7 @@ def without_parameters(case: CaseResult) -> str:
 
 
 def _parameters(old: IndexedRun, new: IndexedRun) -> dict[str, str]:
-    """Tests of one function whose parameters are called otherwise now, in their order."""
+    """Match tests of one function whose parameters have new names, in their order."""
     left: defaultdict[str, list[str]] = defaultdict(list)
     for name, case in new.cases.items():
         if name not in old.cases and without_parameters(case) != name:
@@ -307,7 +309,7 @@ def _parameters(old: IndexedRun, new: IndexedRun) -> dict[str, str]:
 
 
 def _moved(old: IndexedRun, new: IndexedRun) -> dict[str, str]:
-    """Tests that have their class and name in one other file now."""
+    """Match tests with the same class and name in exactly one other file."""
 
     def by_tail(ones: IndexedRun, others: IndexedRun) -> dict[str, list[str]]:
         found: defaultdict[str, list[str]] = defaultdict(list)

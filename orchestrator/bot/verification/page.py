@@ -1,6 +1,7 @@
-"""What a pull request says of its tests: a table for people, and the same as a block for programs.
+"""The test report in a pull request: a table for people, and a block with the same data for programs.
 
-The block is a statement with the predicate `test-result` v0.1, and what that has no field for stands in `runs`:
+The block is a statement with the predicate `test-result` v0.1; `runs` has what the predicate has no field
+for:
 https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md.
 """
 
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.verdict import ChangeVerdict
 
 FORMAT = 2
-"""Of the block. Version 1 had no number, no `cases`, no `namedTests`, and no digests of the commands and of the base's files.
-A number grows where what was there before means something else; readers pass over fields without a name for them."""
+"""Version of the block. Version 1 had no number, no `cases`, no `namedTests`, and no digests of the commands and of the base's
+files. The number grows if an existing field changes its meaning; readers ignore unknown fields.
+"""
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 
 _LIST_CHARS = 4_000
-"""Of the names of tests in one list of the block. GitHub takes 65,536 characters in a body, for all of it."""
+"""Most characters of test names in one list of the block. GitHub accepts 65,536 characters in the whole body."""
 NAME_CHARS = 200
 COMMAND_CHARS = 300
 _PROBLEM_CHARS = 200
@@ -42,7 +44,7 @@ RUN_NAMES = {
     RunKind.AFTER: "after: this change",
     RunKind.NEW: "new: the base, with the tests of this change",
 }
-"""What people read of a run."""
+"""The names of the runs for people."""
 _DOUBTFUL = (
     FindingKind.ONLY_AS_CHANGED,
     FindingKind.HIDDEN,
@@ -67,11 +69,11 @@ _UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "`<>&@#~*"}
 
 @dataclass(frozen=True, slots=True)
 class ReportBlock:
-    """A report as it was read from a pull request's text.
+    """A report that was read from a pull request's text.
 
     Attributes:
-        statement: in-toto's. Of its form only the types and the subject were looked at.
-        is_stale: the pull request's head is not the commit of which it speaks.
+        statement: the in-toto statement. Only its types and subject were validated.
+        is_stale: whether it is about another commit than the pull request's head.
     """
 
     statement: dict[str, Any]
@@ -80,11 +82,12 @@ class ReportBlock:
 
 @dataclass(frozen=True, slots=True)
 class BlockSearch:
-    """What was found in a pull request's text in the place of the report.
+    """The result of searching a pull request's text for the report.
 
     Attributes:
-        statement: of the one block that is there; None where none is.
-        problem: why what looks like a report is none, in one line; empty where nothing looks like one.
+        statement: the only block; None if there is none.
+        problem: why something that looks like a report is invalid, in one line; empty if nothing looks like
+            one.
     """
 
     statement: dict[str, Any] | None = None
@@ -92,51 +95,51 @@ class BlockSearch:
 
 
 def commands_digest(command: str, setup: str) -> str:
-    """SHA-256 of the commands, which are cut where people read them."""
+    """Return the SHA-256 of the full commands, which are shortened where people read them."""
     return hashlib.sha256(json.dumps([command, setup]).encode("ascii")).hexdigest()
 
 
 def cases_digest(run: RunResult) -> str:
-    """SHA-256 of which test of a run ended how: the same for each run in which they end so, whatever the report says else."""
+    """Return the SHA-256 of the status of each test. Runs with equal statuses have equal digests."""
     ends = json.dumps(sorted((case.id, case.status.value) for case in run.cases.values()))
     return hashlib.sha256(ends.encode("ascii")).hexdigest()
 
 
 def result_of(verdict: ChangeVerdict) -> str:
-    """`FAILED`, `WARNED` or `PASSED`, as the predicate has it."""
+    """Return the predicate's result: `FAILED`, `WARNED` or `PASSED`."""
     return "FAILED" if verdict.is_red else "WARNED" if verdict.reasons or verdict.problem else "PASSED"
 
 
 def warned_tests(verdict: ChangeVerdict) -> list[str]:
-    """The tests that a person should look at and that do not fail with the change."""
+    """Return the tests that a person should look at although they do not fail with the change."""
     known = {case.id for case in verdict.runs.after.failures} if verdict.runs.after else set()
     return [name for name in (*verdict.of(*_DOUBTFUL), *verdict.of(FindingKind.FLAKY)) if name not in known]
 
 
 def new_tests(verdict: ChangeVerdict) -> dict[str, int]:
-    """How many new or changed tests end how without the change."""
+    """Count the results of new or changed tests on the base's code."""
     return {name: len(verdict.of(kind)) for name, kind in _NEW_TESTS.items()}
 
 
 def to_json(runs: Runs) -> dict[str, Any]:
-    """`tests` of a cycle's result: for each kind of run how many tests ended how, or None where it was not made.
+    """Return `tests` of a cycle's result: for each kind of run the counts by status, or None if not made.
 
-    Where no report tells of single tests, only `exit` is known and the counts are None.
+    If no report names single tests, only `exit` is known and the counts are None.
     """
     return {kind.value: _counts(_run(runs, kind)) for kind in RunKind}
 
 
 def warning_about_tests(verdict: ChangeVerdict) -> str:
-    """What stands at the very top of the pull request; empty if nothing has to."""
+    """Return the warning at the top of the pull request; empty if there is none."""
     lines = "".join(f"\n> - {reason}" for reason in verdict.reasons)
     return f"> [!WARNING]\n> The tests say of this change:{lines}" if lines else ""
 
 
 def report(verdict: ChangeVerdict, head: str) -> str:
-    """The table, what else is true, and the block; Markdown in which nothing of what a test prints is live.
+    """Return the table, further findings and the block, as Markdown. Output of tests is inert in it.
 
     Args:
-        head: the commit that is proposed; its tree is the one that was run.
+        head: the commit that is proposed; its tree is the one that was tested.
     """
     runs = verdict.runs
     block = json.dumps(_statement(verdict, head), indent=1, ensure_ascii=True).translate(_UNSAFE)
@@ -152,14 +155,14 @@ def report(verdict: ChangeVerdict, head: str) -> str:
 
 
 def table_rows(runs: Runs) -> list[dict[str, str]]:
-    """The rows of the table, one for each run that was made: cells of Markdown in which nothing is live."""
+    """Return the rows of the table, one for each run that was made, as cells of inert Markdown."""
     return [_row(kind, run) for kind in RunKind if (run := _run(runs, kind)) is not None]
 
 
 def read_block(body: str, head_commit: str) -> ReportBlock | None:
-    """Read the program's report from the text of a pull request; None if its head has not exactly one.
+    """Read the program's report from the text of a pull request; None unless there is exactly one.
 
-    Whether the program wrote the text at all, its author tells, and not the text.
+    Only the pull request's author, not the text, shows that the program wrote it.
     """
     statement = find_block(body).statement
     if statement is None:
@@ -170,9 +173,9 @@ def read_block(body: str, head_commit: str) -> ReportBlock | None:
 def find_block(body: str) -> BlockSearch:
     """Find the program's report in the text of a pull request.
 
-    Only what stands above the first rule (`***`) is the program's; below it are the model's words, and whatever a
-    person added. It has to be a block of code by itself, as it is shown to people: not in a comment, a quote, a list
-    or other code.
+    Only the part above the first rule (`***`) is the program's; below it is text of the model and of people.
+    The report has
+    to be a visible code block of its own: not in a comment, a quote, a list or other code.
     """
     text = body.replace("\r\n", "\n")
     end = _END_OF_HEAD.search(text)
@@ -194,7 +197,7 @@ def find_block(body: str) -> BlockSearch:
 
 
 def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, in which one reader would take the first of two values and another one the last."""
+    """Build a JSON object, and refuse duplicate names: readers disagree on which value counts."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError
@@ -202,7 +205,7 @@ def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _only_block(head: str) -> tuple[str, str]:
-    """The content of the one block of JSON, and why there is none; both are empty where nothing looks like one."""
+    """Return the content of the only JSON block, and why there is none; both empty if nothing looks like one."""
     lines = head.split("\n")
     count = lines.count(_OPENS)
     if count != 1:
@@ -217,7 +220,7 @@ def _only_block(head: str) -> tuple[str, str]:
 
 
 def _code_blocks(text: str) -> set[tuple[int, int]]:
-    """The first line of each fenced block that stands by itself, and the line after its last."""
+    """Return the first line of each top-level fenced block, and the line after its last."""
     from markdown_it import MarkdownIt
 
     tokens = MarkdownIt("commonmark").parse(text)
@@ -289,7 +292,7 @@ def _statement(verdict: ChangeVerdict, head: str) -> dict[str, Any]:
 
 
 def _listed(field: str, names: Iterable[str]) -> dict[str, Any]:
-    """A list of tests, cut where it is long; then how many more there are."""
+    """Return a list of tests, cut if it is long, with the number of further tests."""
     room, kept, more = _LIST_CHARS, list[str](), 0
     for name in names:
         size = len(json.dumps(name[:NAME_CHARS]).translate(_UNSAFE)) + 8

@@ -1,8 +1,10 @@
-"""What is known of Python's tests: calls of pytest, a test that must fail, and copies of tests.
+"""Support for Python tests: pytest commands, a control test that must fail, and copies of tests.
 
-pytest's own rules: https://docs.pytest.org/en/stable/reference/reference.html, checked with 9.2. A copy has another
-name, which must not matter, or another expected value, which must. Code that knows its tests, by their names, their
-files or what they expect, treats a copy otherwise. So does an object that equals everything.
+pytest's own rules: https://docs.pytest.org/en/stable/reference/reference.html, checked with 9.2. A copy of a
+test
+has another name, which must not change its result, or another expected value, which must. Code that
+recognizes its tests
+by their names, files or expected values treats a copy differently. So does an object that equals everything.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 MOST_IDS = 50
-"""Tests that one call names; with more of them all tests are run."""
+"""Most tests that one call names; for more, all tests are run."""
 _MOST_ID_CHARS = 1_000
 _FAILED_EXIT = 1
 
@@ -42,7 +44,7 @@ _FLAGS = re.compile(
     r"|reverse|random-order|disable-socket|continue-on-collection-errors)"
 )
 _TAKE_VALUES = frozenset({"-c", "--with", "--group", "--extra", "--only-group"})
-"""Options of shells and of uv, whose value may be called as pytest is."""
+"""Options of shells and of uv whose value may have the same name as pytest."""
 _STOPS_EARLY = re.compile(r"-[a-z]*x[a-z]*|--exitfirst|--maxfail(?:=.*)?|--sw|--stepwise(?:-skip)?")
 _MODULE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py", re.DOTALL)
 _ID_FILE = re.compile(r"[^-@:\\~$%/][^:\\]*", re.DOTALL)
@@ -50,11 +52,11 @@ _ID_FILE = re.compile(r"[^-@:\\~$%/][^:\\]*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class PytestCall:
-    """A command that is one call of pytest and nothing else.
+    """A command that consists of a single call of pytest.
 
     Attributes:
-        start: where pytest's own arguments begin.
-        prefix: variables that the command sets, as it writes them.
+        start: index of pytest's first argument.
+        prefix: variable assignments before the command.
     """
 
     words: tuple[str, ...]
@@ -63,21 +65,21 @@ class PytestCall:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What pytest is told."""
+        """The arguments of pytest."""
         return self.words[self.start :]
 
     @property
     def stops_early(self) -> bool:
-        """Whether the call ends with the first failure."""
+        """Whether the call ends at the first failure."""
         return any(map(_STOPS_EARLY.fullmatch, self.arguments))
 
     @property
     def bears_control(self) -> bool:
-        """Whether a test that must fail leaves what it tells of the others as it is."""
+        """Whether a control test that fails does not change the results of the others."""
         return not self.stops_early and not any("fail-under" in word for word in self.arguments)
 
     def selecting(self, ids: Sequence[str]) -> str:
-        """The same command for these tests in the place of those that it names."""
+        """Return the command with these tests in place of those that it names."""
         kept: list[str] = []
         for place, word in enumerate(self.arguments):
             before = self.arguments[place - 1] if place else ""
@@ -90,7 +92,7 @@ class PytestCall:
 
 
 def parse_pytest(command: str) -> PytestCall | None:
-    """The call of pytest that a command is; None where it is anything else, or more."""
+    """Parse a command as a call of pytest; return None if it is anything else, or more."""
     try:
         line = parse_line(command)
     except Unparsed:
@@ -107,10 +109,11 @@ def parse_pytest(command: str) -> PytestCall | None:
 
 
 def pytest_variables(report: str) -> dict[str, str]:
-    """What makes pytest write a report, whatever starts it.
+    """Return the environment variables that make pytest write a report, however it is started.
 
-    These stand behind the options of the repository's settings and before those of the command, so the latter hold.
-    The older form of the report says which file a test is in. All tests run, even where one file cannot be loaded.
+    They follow the options of the repository's settings and precede those of the command, which therefore
+    win. The older
+    report format names the file of each test. All tests run, even if one file cannot be loaded.
 
     Args:
         report: an absolute path.
@@ -128,14 +131,14 @@ def pytest_variables(report: str) -> dict[str, str]:
 
 
 def checked_ids(ids: Iterable[str], paths: Container[str]) -> list[str]:
-    """Ids as they may be given to pytest: each names a file or a folder of the tree, and is no option.
+    """Validate ids before they are passed to pytest: each names a file or folder of the tree, and is no option.
 
     Args:
         ids: as a model wrote them.
-        paths: what may stand before the first `::`.
+        paths: valid texts before the first `::`.
 
     Raises:
-        ToolError: one is none, with what an id looks like.
+        ToolError: an id is invalid; the message shows a valid one.
     """
     checked = list(dict.fromkeys(one.strip() for one in ids))
     for one in checked:
@@ -153,7 +156,7 @@ def checked_ids(ids: Iterable[str], paths: Container[str]) -> list[str]:
 
 
 def is_plain_id(text: str) -> bool:
-    """Whether a text can stand for tests in a call: no option, no file of options, no path that leaves the tree."""
+    """Return whether a text can name tests in a call: no option, no argument file, no path outside of the tree."""
     file = text.partition("::")[0]
     return (
         len(text) <= _MOST_ID_CHARS
@@ -164,35 +167,35 @@ def is_plain_id(text: str) -> bool:
 
 
 def is_module(path: str) -> bool:
-    """Whether pytest finds tests in a file of this name, as long as nothing else is set."""
+    """Return whether pytest collects tests from a file of this name by default."""
     return _MODULE.fullmatch(path) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ControlTest:
-    """A test that always fails, beside those of the repository: it shows that failures are still reported.
+    """A test that always fails, added to those of the repository: it shows that failures are still reported.
 
     Attributes:
-        folder: where, relative to the tree; empty for its top.
-        form: how the file's name begins and ends, as its neighbours' do.
+        folder: its folder, relative to the tree; empty for the top.
+        form: beginning and end of the file's name, like those of its neighbours.
     """
 
     folder: str
     form: tuple[str, str]
 
     def path(self, token: str) -> str:
-        """The file's path. It comes last among its neighbours, so that it runs after them."""
+        """Return the file's path. It sorts after its neighbours, so that it runs last."""
         name = f"{self.form[0]}zz{token}{self.form[1]}"
         return f"{self.folder}/{name}" if self.folder else name
 
     @staticmethod
     def text(token: str) -> str:
-        """The file's content."""
+        """Return the file's content."""
         return f'def test_{token}():\n    raise AssertionError("{token}")\n'
 
 
 def place_control(paths: Iterable[str]) -> ControlTest | None:
-    """Where the test that must fail belongs: in the folder with the most files of tests."""
+    """Choose the place of the control test: the folder with the most test files; None if there is none."""
     modules = [path for path in paths if is_module(path)]
     if not modules:
         return None
@@ -204,13 +207,13 @@ def place_control(paths: Iterable[str]) -> ControlTest | None:
 
 
 ENDS_OTHERWISE = r"fail[_-]under|pytest_sessionfinish|pytest_runtestloop|testsfailed"
-"""What makes pytest end as if tests had failed: beside the test that must fail it would not be seen."""
+"""Settings that make pytest exit as if tests had failed, which would hide the failure of the control test."""
 SETTINGS = ("*.py", "*.toml", "*.cfg", "*.ini", "*.coveragerc")
-"""Names of the files that may have it."""
+"""Names of the files that may contain such settings."""
 
 
 def exit_without(exit_code: int, *, others_failed: bool) -> int:
-    """The exit code as it were without the test that must fail, where that one failed."""
+    """Return the exit code that the run would have had without the failing control test."""
     return 0 if exit_code == _FAILED_EXIT and not others_failed else exit_code
 
 
@@ -222,20 +225,20 @@ def _assignment(text: str) -> str:
 _EQUAL = re.compile(r"assert(?:List|Dict|Tuple|Set|Count|Sequence|MultiLine|Almost)?Equals?")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?")
 _FAR = 1_000_003
-"""Added to an expected number, so that no tolerance reaches it."""
+"""Added to an expected number, so that it exceeds every tolerance."""
 
 
 def at_stake(
     before: RunResult, kept: RunResult, changes: Iterable[FileChange], most: int
 ) -> dict[str, set[str]]:
-    """The base's tests on whose passing with the change most depends, by file: `TestA::test_b` without parameters.
+    """Select the base's tests that matter most for the change, by file: `TestA::test_b` without parameters.
 
-    They pass with the change's code, and failed before or are written otherwise by the change.
+    They pass with the change's code, and failed before or are rewritten by the change.
 
     Args:
         kept: the run of the change's code with the base's tests.
-        changes: everything in which the change differs from the base.
-        most: how many to name.
+        changes: all differences between change and base.
+        most: how many to select.
     """
     rewritten = _rewritten(changes)
     found: defaultdict[str, set[str]] = defaultdict(set)
@@ -259,7 +262,7 @@ def at_stake(
 
 
 def _rewritten(changes: Iterable[FileChange]) -> dict[str, set[str]]:
-    """By file, its tests that the change has nowhere as they were."""
+    """Return the tests, by file, that no longer exist in their original form."""
     files = [change for change in changes if change.path.endswith(".py") and change.old is not None]
     after: set[str] = set()
     for change in changes:
@@ -277,7 +280,7 @@ def _rewritten(changes: Iterable[FileChange]) -> dict[str, set[str]]:
 
 
 def _form(function: Function) -> str:
-    """A function without its layout; empty where it is too deep, or a number in it too long, to be written so."""
+    """Return a function without its layout; empty if it is nested too deeply or contains too long a number."""
     try:
         return ast.dump(function)
     except (RecursionError, ValueError, MemoryError):
@@ -289,10 +292,10 @@ class Copies:
     """Copies of some tests of one file.
 
     Attributes:
-        path: of the copies under other names.
-        spoiled_path: of the copies with other expected values.
-        spoiled_text: its content; empty where no expected value is known.
-        names: of the tests, by the name of their copies.
+        path: file of the copies with other names.
+        spoiled_path: file of the copies with other expected values.
+        spoiled_text: its content; empty if no expected value is known.
+        names: names of the tests, by the names of their copies.
         spoiled: names of the copies that must fail.
     """
 
@@ -306,7 +309,7 @@ class Copies:
 
     @property
     def ids(self) -> list[str]:
-        """What to run."""
+        """The ids of the tests to run."""
         return [
             *(f"{self.path}::{name}" for name in self.names),
             *(f"{self.spoiled_path}::{name}" for name in sorted(self.spoiled)),
@@ -314,11 +317,11 @@ class Copies:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What to write."""
+        """The files to write."""
         return {self.path: self.text, **({self.spoiled_path: self.spoiled_text} if self.spoiled else {})}
 
     def without_expectation(self, run: RunResult) -> list[str]:
-        """The tests that pass whatever they expect."""
+        """Return the tests that pass whatever value they expect."""
         start = f"{self.spoiled_path}::"
         passed = (
             _function(case.id, start)
@@ -328,10 +331,11 @@ class Copies:
         return sorted({f"{self.original}::{self.names[name]}" for name in passed if name in self.spoiled})
 
     def failing(self, run: RunResult, before: RunResult, kept: RunResult) -> dict[str, CaseResult]:
-        """The copies under other names that fail though their originals pass, by the id of the original.
+        """Return the renamed copies that fail although their originals pass, by the id of the original.
 
-        Where the original passed on the base, its copy did too, so any failure counts. Where it failed there, it is
-        not known what it finds by its own name after that place: the copy has to fail by its own assertion.
+        If the original passed on the base, so did its copy, and any failure counts. If it failed there, its
+        own name may matter
+        after the point of that failure; then only a failed assertion counts.
         """
         found = self._by_original(run)
         return {
@@ -343,9 +347,9 @@ class Copies:
         }
 
     def agreeing(self, run: RunResult, before: RunResult) -> set[str]:
-        """The tests whose copies end on the base as they do there themselves, and for the same reason.
+        """Return the tests whose copies end on the base like the originals, and for the same reason.
 
-        Tests that did not come to an assertion there are left out: the code that they call may not be there yet.
+        Tests that reached no assertion there are left out: the code that they call may not exist yet.
         """
         return {
             name
@@ -374,11 +378,11 @@ class Copies:
 
 
 def copy_tests(path: str, source: bytes, names: Iterable[str], tokens: tuple[str, str]) -> Copies | None:
-    """Copy a file of tests twice; None where none of them is found in it.
+    """Copy a test file twice; return None if it contains none of the tests.
 
     Args:
         names: tests in it, as in `TestA::test_b`.
-        tokens: words of letters and digits that nobody can guess, for the two files' names and their tests'.
+        tokens: unguessable words of letters and digits for the names of the two files and their tests.
     """
     functions = {name: function for name, function in _tests(source) if name in set(names)}
     folder, file = posixpath.split(path)
@@ -415,7 +419,7 @@ def _function(name: str, start: str) -> str:
 
 
 def _tests(source: bytes) -> Iterator[tuple[str, Function]]:
-    """The test functions of a file, also those in classes, each with its name."""
+    """Yield the test functions of a file with their names, including methods."""
     try:
         text = source.decode("utf-8")
         tree = without_warnings(lambda: ast.parse(text))
@@ -426,7 +430,7 @@ def _tests(source: bytes) -> Iterator[tuple[str, Function]]:
 
 
 def _expected(function: Function) -> ast.Constant | None:
-    """A constant that something is compared with on every way through the test."""
+    """Return a constant that is compared on every path through the test, or None."""
     for statement in function.body:
         if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
             compared = statement.test
@@ -456,7 +460,7 @@ def _expected(function: Function) -> ast.Constant | None:
 
 
 def _constant(node: ast.expr) -> ast.Constant | None:
-    """The first constant of a literal or of `approx(literal)`; None where there is no literal."""
+    """Return the first constant of a literal or of `approx(literal)`; None for other expressions."""
     if isinstance(node, ast.Constant):
         return node if isinstance(node.value, int | float | str | bytes) else None
     if isinstance(node, ast.UnaryOp):
@@ -473,7 +477,7 @@ def _constant(node: ast.expr) -> ast.Constant | None:
 
 
 def _other(constant: ast.Constant, written: bytes) -> bytes:
-    """Another value in place of a constant, as Python is written."""
+    """Return a different value in place of a constant, as Python source."""
     value = constant.value
     if isinstance(value, bool):
         return b"(not %s)" % written
@@ -483,7 +487,7 @@ def _other(constant: ast.Constant, written: bytes) -> bytes:
 
 
 class _Lines:
-    """Places in a source, as `ast` names them, as offsets."""
+    """Converts places in a source, as `ast` names them, to offsets."""
 
     def __init__(self, source: bytes) -> None:
         self._source = source
@@ -497,7 +501,7 @@ class _Lines:
         return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
 
     def name_of(self, function: Function) -> tuple[int, int] | None:
-        """Where a function's name is written."""
+        """Return the place of a function's name in the source."""
         start = self._at(function.lineno, function.col_offset)
         found = re.compile(rb"(?:async[ \t]+)?def[ \t]+(\w+)").match(self._source, start)
         return None if found is None or found[1] != function.name.encode() else found.span(1)

@@ -1,4 +1,4 @@
-"""Reads what a test run leaves: its exit code, and its reports in JUnit XML, `go test -json` or the JSON of jest, vitest and RSpec."""
+"""Parses the results of a test run: exit code and reports (JUnit XML, `go test -json`, JSON of jest, vitest and RSpec)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecResult
 
 MAX_BYTES = 64_000_000
-"""Of one report; 100,000 tests take about 20 million."""
+"""Largest report; 100,000 tests take about 20 million bytes."""
 MAX_CASES = 200_000
 _MAX_DEPTH = 50
 _MAX_ID_CHARS = 500
@@ -48,19 +48,19 @@ _PLACES = re.compile(r"^([^\s:][^:\n]*):[0-9]+: (?:in )?\S+$", re.MULTILINE)
 
 _OUTPUT_CHARS = 20_000
 _NOTHING_COLLECTED = 5
-"""pytest's exit code."""
+"""pytest's exit code if no test was collected."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedCommand:
-    """What a command left.
+    """What a test command left behind.
 
     Attributes:
-        folder: the tree, as the command saw it.
-        reports: their bytes.
+        folder: the tree's path as the command saw it.
+        reports: bytes of the reports.
         unread: why a report could not be read; empty if all were.
-        rewritten: a file of tests that is not as it was when the command began; empty if all are.
-        token: is in the name of the test that must fail; empty if there was none.
+        rewritten: a test file that changed while the command ran; empty if none did.
+        token: part of the control test's name; empty if there was none.
     """
 
     ran: ExecResult
@@ -74,10 +74,10 @@ class EndedCommand:
 def run_result(
     kind: RunKind, tree: str, ended: EndedCommand, *, minutes: float, expects: RunResult | None = None
 ) -> tuple[RunResult, bool]:
-    """What a run says, and whether the test that must fail was seen to fail.
+    """Return the result of a run, and whether the control test was seen to fail.
 
     Args:
-        expects: the base's run, which showed what this runner reports; None while it is not known.
+        expects: the base's run, which showed what this runner reports; None before that.
     """
     ran = ended.ran
     problem, cases = ended.unread, dict[str, CaseResult]()
@@ -112,7 +112,7 @@ def run_result(
 
 
 def why_stopped(ran: ExecResult, minutes: float) -> str:
-    """Why a command did not come to its end; empty if it did."""
+    """Return why a command did not complete; empty if it did."""
     if ran.killed_for:
         return f"was stopped: {ran.killed_for}"
     return f"did not end within {minutes:g} minutes; raise test_minutes" if ran.timed_out else ""
@@ -121,7 +121,7 @@ def why_stopped(ran: ExecResult, minutes: float) -> str:
 def _disagreement(
     exit_code: int, cases: Collection[CaseResult], *, has_report: bool, expects: RunResult | None
 ) -> str:
-    """Why a run that ended with success is none; empty if it is one, or says itself that it failed."""
+    """Return why the success of a run is not credible; empty if it is, or if the run reports failure."""
     if exit_code != 0:
         return "no test ran" if exit_code == _NOTHING_COLLECTED and has_report and not cases else ""
     failed = sum(case.failed for case in cases)
@@ -135,17 +135,17 @@ def _disagreement(
 
 
 def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:
-    """Read a report. Which format it has, its content tells.
+    """Parse a report. Its format is detected from its content.
 
     Args:
-        root: the folder of the run; what the report says of files below it becomes relative to it.
+        root: the folder of the run; paths of files below it become relative to it.
 
     Returns:
-        The tests in the report's order. One that is told several times has the worst of its results.
+        The tests in the report's order. A test with several results has the worst of them.
 
     Raises:
-        ValueError: it is no report that is understood, is too large, or does not list as many tests or
-            failures as it counts; in one line.
+        ValueError: the report has no supported format, is too large, or its counts differ from its lists; in
+            one line.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"the report is larger than {MAX_BYTES // 1_000_000} MB")
@@ -161,7 +161,7 @@ def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:
 
 
 def by_id(cases: Iterable[CaseResult]) -> dict[str, CaseResult]:
-    """The tests by id. Of several results of one test the worst counts, whichever came first."""
+    """Return the tests by id. Of several results of one test the worst counts."""
     found: dict[str, CaseResult] = {}
     for case in cases:
         other = found.get(case.id)
@@ -171,7 +171,7 @@ def by_id(cases: Iterable[CaseResult]) -> dict[str, CaseResult]:
 
 
 def _cleaned(case: CaseResult, root: str) -> CaseResult:
-    """The test with an id of one line, with paths relative to `root`, and with a message that is cut."""
+    """Return the test with a one-line id, paths relative to `root`, and a cut message."""
     name, file = case.id, case.file
     if root:
         name = name.removeprefix(f"{root}/")
@@ -189,7 +189,7 @@ def _plain_id(name: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """The beginning and the end of a long text: a failure's first line and its last say most."""
+    """Return the start and the end of a long text: the first and last lines of a failure matter most."""
     text = text.strip()
     if len(text) <= _MAX_HEAD_CHARS + _MAX_TAIL_CHARS:
         return text
@@ -226,8 +226,9 @@ _OUTCOMES = _BAD | _RERUN | _FLAKY | {"skipped"}
 class _Junit:
     """Collects the tests of one file while it is parsed.
 
-    pytest writes one suite, Surefire one a file, PHPUnit suites in suites, nextest one a binary. Only the
-    outermost suites' counts are compared, for those of inner ones are in them.
+    pytest writes one suite, Surefire one per file, PHPUnit nested suites, nextest one per binary. Only the
+    counts of the
+    outermost suites are compared, because they include the inner ones.
     """
 
     def __init__(self) -> None:
@@ -243,7 +244,7 @@ class _Junit:
         self._suite_files: list[str] = []
 
     def attach(self, parser: XMLParserType) -> None:
-        """Let the parser call this, and refuse what declares anything."""
+        """Register the callbacks of the parser, and refuse declarations."""
         parser.StartDoctypeDeclHandler = self._refuse
         parser.EntityDeclHandler = self._refuse
         parser.StartElementHandler = self._start
@@ -251,10 +252,10 @@ class _Junit:
         parser.CharacterDataHandler = self._characters
 
     def finish(self) -> list[CaseResult]:
-        """The tests.
+        """Return the tests.
 
         Raises:
-            ValueError: the suites count more failures than are listed, or tests and none is listed.
+            ValueError: the suites count more failures than are listed, or count tests while none is listed.
         """
         _agree(self._claimed["failures"], self._listed["failures"], "failures")
         if not self._listed["tests"]:  # pytest counts a test once for each of its subtests
@@ -331,9 +332,9 @@ _SCRIPT = re.compile(r"\.[cm]?[jt]sx?$")
 
 
 def _junit_case(name: str, classname: str, file: str, suite: str) -> CaseResult:
-    """The test under its id, which is pytest's own for a Python file, and begins with file or class else.
+    """Return the test with its id: pytest's own for a Python file, else beginning with its file or class.
 
-    Where a class, a module or a data provider fails as a whole, its name stands for it.
+    If a class, a module or a data provider fails as a whole, its name stands for it.
     """
     if file.endswith(".py"):
         module = file.removesuffix(".py").replace("\\", "/").replace("/", ".")
@@ -357,7 +358,7 @@ def _junit_case(name: str, classname: str, file: str, suite: str) -> CaseResult:
 def _junit_failure(
     case: CaseResult, element: str, attributes: Mapping[str, str], text: str, *, is_whole: bool
 ) -> CaseResult:
-    """A failure or an error. An error that has a type was raised by the test; pytest's have none."""
+    """Record a failure or an error. An error with a type was raised by the test; pytest's have none."""
     message, kind = attributes.get("message", ""), attributes.get("type", "")
     words = (text if _first_line(message).strip() in text else f"{message}\n{text}") or kind
     if kind.endswith("RiskyTestError"):  # PHPUnit's for a test that asserts nothing; it does not fail the run
@@ -369,7 +370,7 @@ def _junit_failure(
 
 
 def _is_assertion(kind: str, message: str, text: str, file: str) -> bool:
-    """Whether a failure is of the test's own assertion, and not an exception or an assertion of other code."""
+    """Return whether the test's own assertion failed, not an exception or an assertion of other code."""
     is_rust = _is_rust_assertion(text)
     if kind and not is_rust:
         return _ASSERTION_TYPE.search(kind) is not None
@@ -383,7 +384,7 @@ def _is_assertion(kind: str, message: str, text: str, file: str) -> bool:
 
 
 def _is_rust_assertion(text: str) -> bool:
-    """Whether a panic says so on its line or, since Rust 1.73, on the next."""
+    """Return whether a panic reports a failed assertion, on its line or, since Rust 1.73, on the next."""
     if _RUST_PANIC not in text:
         return False
     lines = text.split("\n")
@@ -441,7 +442,7 @@ def _agree(counted: object, listed: int, what: str) -> None:
 
 
 def _jest(report: dict[str, Any]) -> list[CaseResult]:
-    """Jest's and vitest's: https://jestjs.io/docs/configuration#testresultsprocessor-string."""
+    """Parse the JSON of Jest and vitest: https://jestjs.io/docs/configuration#testresultsprocessor-string."""
     cases: list[CaseResult] = []
     listed = 0
     for suite in _dicts(report["testResults"]):
@@ -480,7 +481,7 @@ def _jest_case(test: dict[str, Any], file: str) -> CaseResult:
 
 
 def _rspec(report: dict[str, Any]) -> list[CaseResult]:
-    """RSpec's: `lib/rspec/core/formatters/json_formatter.rb`."""
+    """Parse the JSON of RSpec: `lib/rspec/core/formatters/json_formatter.rb`."""
     cases = []
     for example in _dicts(report["examples"]):
         file = _text(example.get("file_path")).removeprefix("./")
@@ -514,10 +515,11 @@ _GO_ASSERTION = re.compile(r"^ *\w+_test\.go:[0-9]+: |^got:$", re.MULTILINE)
 
 
 class _Go:
-    """The events of `go test -json`: https://pkg.go.dev/cmd/test2json, and `go help buildjson` for builds.
+    """Parses the events of `go test -json`: https://pkg.go.dev/cmd/test2json, and `go help buildjson` for builds.
 
-    What a test prints may look like the runner's own lines (before Go 1.20 it becomes an event then), so a
-    test has the worst of what is said of it.
+    A test's output may imitate the runner's own lines (before Go 1.20 it then becomes an event), so the worst
+    result of
+    a test counts.
     """
 
     def __init__(self) -> None:
@@ -527,7 +529,7 @@ class _Go:
         self._failed_builds: dict[str, str] = {}
 
     def read(self, lines: Iterable[str]) -> list[CaseResult]:
-        """The tests, and an error for each package of which not every test ran."""
+        """Return the tests, and an error for each package in which not every test ran."""
         for line in lines:
             if line.startswith("{") and isinstance(event := _loaded(line), dict):
                 self._add(event)
@@ -573,7 +575,7 @@ class _Go:
 
 
 def _go_parents(name: str) -> Iterator[str]:
-    """The tests of which a test is a part."""
+    """Yield the tests that contain a test."""
     while "/" in name.rpartition("::")[2]:
         name = name.rpartition("/")[0]
         yield name

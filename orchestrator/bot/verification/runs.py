@@ -1,4 +1,4 @@
-"""The host's runs of a repository's tests: which are needed, each in a fresh tree, and what counts of what they leave."""
+"""Runs a repository's tests on the host: decides which runs are needed, and makes each in a fresh tree."""
 
 from __future__ import annotations
 
@@ -46,26 +46,28 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _FORM = 3
-"""Of what is kept of a base's run; another number and nothing that was kept before is read."""
+"""Version of the cached results of a base. Another number invalidates them."""
 _RERUNS = 2
 _TOKEN_BITS = 64
 _TEST_FILE_BYTES = 2_000_000
 _MOST_REPORT_BYTES = 100_000_000
-"""Of all reports of a run."""
+"""Most bytes of all reports of a run together."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a person set for the tests of a repository.
+    """The user's settings for a repository's tests.
 
     Attributes:
         command: runs the tests, in the repository's folder.
-        setup: makes ready what they need; empty for nothing.
-        report: the path of the report that the command writes, or a pattern as in `.gitignore`; pytest's needs none.
-        minutes: for the command, and for the set-up.
-        test_paths: patterns of further files of tests, as in `.gitignore`.
+        setup: prepares what they need; empty for nothing.
+        report: path of the report that the command writes, or a pattern as in `.gitignore`; not needed for
+            pytest.
+        minutes: time limit of the command, and of the set-up.
+        test_paths: patterns of further test files, as in `.gitignore`.
         sandbox: its name, or `none`.
-        conditions: a digest of what else decides how a run ends: variables, hosts, paths and limits of commands.
+        conditions: a digest of everything else that affects a run: variables, hosts, paths and limits of
+            commands.
     """
 
     command: str
@@ -78,20 +80,22 @@ class RunOptions:
 
 
 class _UnfitTreeError(ToolError):
-    """What is in a tree keeps it from being run: its set-up fails, or something is in the way of our own files."""
+    """A tree cannot be run because of its content: its set-up fails, or it blocks the place of our own files."""
 
 
 class HostRuns:
     """A `Verifier` that runs the tests on this machine.
 
     Args:
-        base: the commit or the tree that changes are compared with.
+        base: the commit or tree with which changes are compared.
         home: the folder of this repository's test runs, which outlives the cycle.
-        environment: makes the place where commands run, for a folder, with the limits, variables and hosts of the user.
-        setup_environment: the same for the set-up, which may reach other hosts than the tests; None if it may not.
-        source: of names that nobody can guess.
-        watch: is told of each run when it begins (None) and when it has ended.
-        reuses: take the result of a base that an earlier one kept.
+        environment: creates the environment of commands for a folder, with the user's limits, variables and
+            hosts.
+        setup_environment: the same for the set-up, which may reach other hosts than the tests; None if it may
+            not.
+        source: creates unguessable names.
+        watch: called for each run when it starts (with None) and when it has ended.
+        reuses: whether to use an earlier result of the base.
     """
 
     def __init__(  # noqa: PLR0913  each by name
@@ -124,17 +128,17 @@ class HostRuns:
         """Where the test that must fail is, once the base has shown that it fails."""
 
     async def before(self) -> RunResult:
-        """See `Verifier`."""
+        """Run the base's tests: see `Verifier`."""
         async with self._one_at_a_time:
             return await self._named_errors(self._before())
 
     async def run_tests(self, tree: str, ids: Sequence[str] = ()) -> RunResult:
-        """See `Verifier`."""
+        """Run tests for the model: see `Verifier`."""
         async with self._one_at_a_time:
             return await self._named_errors(self._run_tests(tree, ids))
 
     async def verify(self, change: Change) -> Runs:
-        """See `Verifier`."""
+        """Make all runs that the change needs: see `Verifier`."""
         async with self._one_at_a_time:
             try:
                 return await self._verify(change)
@@ -144,10 +148,11 @@ class HostRuns:
                 )
 
     async def kept(self, change: Change, *, repeat: bool = False) -> Runs:
-        """Run the base, and the change's code with the base's tests, for a judge whom no other test concerns.
+        """Run the base, and the change's code with the base's tests; no other tests.
 
         Args:
-            repeat: both are run twice more, whole; else only what passed before and fails now.
+            repeat: whether both are repeated completely, twice; else only tests that passed before and fail
+                now.
 
         Raises:
             ToolError: the base's set-up failed, or nothing can be run.
@@ -157,7 +162,7 @@ class HostRuns:
             return await self._kept_alone(change, repeat=repeat)
 
     async def close(self) -> None:
-        """See `Verifier`."""
+        """Stop and clean up: see `Verifier`."""
         async with self._one_at_a_time:
             slot, self._slot = self._slot, None
             if slot is not None:
@@ -206,7 +211,7 @@ class HostRuns:
         return replace(self._of(change), before=before, kept=kept, restored=restored)
 
     def _kept_tree(self, change: Change) -> tuple[str, tuple[str, ...]]:
-        """The change's code with the base's tests, and which paths are the base's there."""
+        """Return the tree of the change's code with the base's tests, and the paths restored from the base."""
         restored = self._restored(change.tree)
         tree = self._trees.mixed(change.tree, self._base_tree, set(restored))
         inside = {
@@ -232,7 +237,7 @@ class HostRuns:
         return result
 
     def _place_of_control(self) -> ControlTest | None:
-        """Where the test that must fail belongs; None where it would change how the others end."""
+        """Choose the place of the control test; None if it would change the results of other tests."""
         if self._call is None or not self._call.bears_control:
             return None
         if self._trees.containing(self._base_tree, ENDS_OTHERWISE, SETTINGS):
@@ -240,7 +245,7 @@ class HostRuns:
         return place_control(self._trees.entries(self._base_tree))
 
     async def _base_run(self, control: ControlTest | None) -> tuple[RunResult, ControlTest | None]:
-        """The base's run, and the test that must fail if it did."""
+        """Run the base's tests. Return the result, and the control test if it failed as it should."""
         self._watch(RunKind.BEFORE, None)
         ended = await self._run(self._base_tree, self._options.command, control)
         result, shown = await self._result(RunKind.BEFORE, self._base_tree, ended)
@@ -252,7 +257,7 @@ class HostRuns:
         return result, control if shown else None
 
     async def _whole(self, kind: RunKind, tree: str) -> RunResult:
-        """All tests of a tree, which are run once."""
+        """Run all tests of a tree, once."""
         known = self._results.get(tree)
         if known is None:
             self._watch(kind, None)
@@ -266,14 +271,14 @@ class HostRuns:
         return replace(known, kind=kind)
 
     def _control_for(self, tree: str) -> ControlTest | None:
-        """The test that must fail, unless a change's own settings may fail a run in which all others pass."""
+        """Return the control test for a tree; None if the change's own settings may fail a run without a failing test."""
         found = self._control and self._trees.containing(tree, ENDS_OTHERWISE, SETTINGS)
         return None if found and not set(found).isdisjoint(self._restored(tree)) else self._control
 
     def _missing_failure(self, tree: str, ended: EndedCommand) -> str:
-        """Why a run counts for nothing in which the test that must fail did not; empty if that may be honest.
+        """Return why a run without the control test's failure is invalid; empty if there is an honest reason.
 
-        A change of settings may move the tests, and then *kept* is what shows that failures are reported.
+        A change of settings may move the tests. Then *kept* shows that failures are reported.
         """
         if any(ended.token.encode("ascii") in data for data in ended.reports):
             return "a test that must fail passed: the code changes what the test runner reports"
@@ -282,7 +287,7 @@ class HostRuns:
         return "a test that must fail was not run: the code changes which tests the test runner finds"
 
     def _restored(self, tree: str) -> tuple[str, ...]:
-        """What of a changed tree is as in the base where the base's tests are run."""
+        """Return the paths of a changed tree that are restored from the base for the base's tests."""
         if tree in self._restorable:
             return self._restorable[tree]
         passing = {
@@ -304,13 +309,13 @@ class HostRuns:
         return self._restorable[tree]
 
     def _changed(self, tree: str) -> Sequence[FileChange]:
-        """Everything in which a tree differs from the base."""
+        """Return all differences between a tree and the base."""
         if tree not in self._changes:
             self._changes[tree] = self._trees.changes(self._base_tree, tree)
         return self._changes[tree]
 
     async def _new(self, change: Change) -> RunResult | None:
-        """The change's tests on the base's code; None where it has no test that is new or changed."""
+        """Run the change's tests on the base's code; None if it has no new or changed test."""
         tree, files = await _in_thread(self._new_tree, change)
         if not tree:
             return None
@@ -320,7 +325,7 @@ class HostRuns:
         return await self._whole(RunKind.NEW, tree)
 
     def _new_tree(self, change: Change) -> tuple[str, list[str]]:
-        """The base's code with the change's tests, and the files of tests that are new or changed; no tree without."""
+        """Return the tree of the base's code with the change's tests, and the new or changed test files; empty without."""
         paths = set(self._files.tests(change.files))
         there = sorted(item.path for item in change.files if item.path in paths and item.new is not None)
         if self._call is not None:
@@ -345,7 +350,7 @@ class HostRuns:
         return checked_ids(ids, entries.keys() | folders_of(entries))
 
     async def _some(self, kind: RunKind, tree: str, ids: Sequence[str]) -> RunResult:
-        """Some tests of a tree, run now."""
+        """Run some tests of a tree now."""
         assert self._call is not None  # noqa: S101  for the type checker
         self._watch(kind, None)
         ended = await self._run(tree, self._call.selecting(ids), None)
@@ -356,7 +361,7 @@ class HostRuns:
     async def _again(
         self, before: RunResult, changed: tuple[RunResult, RunResult]
     ) -> tuple[RunResult, tuple[RunResult, RunResult]]:
-        """Run what passed before and fails now twice more, on both sides alike, and note what ended differently."""
+        """Repeat tests that passed before and fail now, twice on both sides, and record unsteady ones."""
         kept, after = [await _in_thread(_suspects, before, result) for result in changed]
         suspects = (kept - after, after)  # of what fails in both, the change as it is tells
         if not any(suspects):
@@ -369,7 +374,7 @@ class HostRuns:
         return replace(before, unsteady=found[before.tree]), (first, second)
 
     async def _unsteady(self, result: RunResult, ids: Collection[str]) -> frozenset[str]:
-        """Which of these tests end differently when the same tree is run again; see `RunResult.unsteady`."""
+        """Return which tests end differently when the same tree is run again; see `RunResult.unsteady`."""
         command = self._options.command
         if self._call is not None and 0 < len(ids) <= MOST_IDS and all(map(is_plain_id, ids)):
             command = self._call.selecting(sorted(ids))
@@ -383,9 +388,9 @@ class HostRuns:
     async def _known_tests(
         self, before: RunResult, kept: RunResult, changes: Sequence[FileChange]
     ) -> tuple[str, float]:
-        """Why it proves nothing that tests pass: the code knows them, or equals whatever they expect. Else empty.
+        """Return why passing tests prove nothing: the code recognizes them, or equals every expected value.
 
-        Beside it, how many seconds it took to see that.
+        The reason is empty if they do. The second value is the duration of this check in seconds.
         """
         if self._call is None or kept.problem:
             return "", 0.0
@@ -408,7 +413,7 @@ class HostRuns:
     async def _copied(
         self, tree: str, stake: Mapping[str, Collection[str]]
     ) -> list[tuple[Copies, RunResult]]:
-        """Run tests under other names in the place of the files in which they are."""
+        """Run copies of tests in place of their files."""
         if not stake or self._call is None:
             return []
         made: list[Copies] = []
@@ -438,9 +443,9 @@ class HostRuns:
         return f"{self._source.getrandbits(_TOKEN_BITS):016x}"
 
     async def _run(self, tree: str, command: str, control: ControlTest | None) -> EndedCommand:
-        """Run a command in a fresh tree, with a test that must fail.
+        """Run a command in a fresh tree, with the control test.
 
-        Where what a change has keeps it from being run, that is a run that counts for nothing.
+        If the change's content prevents the run, the result is an invalid run.
         """
         try:
             return await self._run_in(await self._fresh(tree), tree, command, control)
@@ -489,7 +494,7 @@ class HostRuns:
         return EndedCommand(ran, folder, tuple(reports))
 
     async def _fresh(self, tree: str) -> Slot:
-        """The slot with a tree's files in it, and with what the set-up makes of them."""
+        """Return the slot with a tree's files, and with the result of the set-up."""
         slot = await self._held_slot()
         key = await self._setup_of(slot, tree) if self._options.setup else ""
         await _in_thread(self._export, slot, tree)
@@ -498,7 +503,7 @@ class HostRuns:
         return slot
 
     async def _setup_of(self, slot: Slot, tree: str) -> str:
-        """The key of the set-up of a tree, which runs none of the change's code where it can do without."""
+        """Return the key of a tree's set-up, which runs none of the change's code unless necessary."""
         source = await _in_thread(self._setup_tree, tree)
         try:
             return await self._set_up(slot, source)
@@ -509,7 +514,7 @@ class HostRuns:
             return await self._set_up(slot, tree)
 
     async def _set_up(self, slot: Slot, tree: str) -> str:
-        """Run the set-up in a tree, unless what it made there is kept; the key under which it is."""
+        """Run the set-up in a tree, unless its result is cached. Return its key."""
         key = _digest(tree, self._options.setup, self._options.sandbox, self._options.conditions)
         if key in self._failed_setups:
             raise _UnfitTreeError(self._failed_setups[key])
@@ -531,7 +536,7 @@ class HostRuns:
         return key
 
     def _setup_tree(self, tree: str) -> str:
-        """The base with what of a tree a set-up depends on."""
+        """Return the tree of the base with those files of another tree that a set-up depends on."""
         if tree not in self._setup_trees:
             steering = {change.path for change in self._changed(tree) if self._files.steers_setup(change)}
             self._setup_trees[tree] = self._trees.mixed(self._base_tree, tree, steering)
@@ -553,7 +558,7 @@ class HostRuns:
     async def _result(
         self, kind: RunKind, tree: str, ended: EndedCommand, *, expects: RunResult | None = None
     ) -> tuple[RunResult, bool]:
-        """See `run_result`. Reports are long."""
+        """Call `run_result` in a thread, because reports are long."""
         read = partial(run_result, minutes=self._options.minutes, expects=expects)
         return await _in_thread(read, kind, tree, ended)
 
@@ -571,7 +576,7 @@ def _tests(names: Collection[str]) -> str:
 
 
 def _suspects(before: RunResult, after: RunResult) -> set[str]:
-    """The tests that passed before and fail now."""
+    """Return the tests that passed before and fail now."""
     if before.problem or after.problem:
         return set()
     if not before.cases:
@@ -584,7 +589,7 @@ def _suspects(before: RunResult, after: RunResult) -> set[str]:
 
 
 async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Run a function that blocks. Where the caller is cancelled it is waited for: it uses what is removed next."""
+    """Run a blocking function in a thread. On cancellation wait for it, because it uses what is removed next."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
         return await asyncio.shield(running)

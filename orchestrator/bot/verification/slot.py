@@ -38,24 +38,24 @@ if TYPE_CHECKING:
 _MOST_SLOTS = 32
 _MOST_REPORTS = 5_000
 _MOST_SETUPS = 3
-"""Of a slot; environments are large."""
+"""Most cached set-ups of a slot; environments are large."""
 _MOST_RESULTS = 100
 _MOST_RESULT_BYTES = 50_000_000
 _PRIVATE = 0o700
 _COPY = ("cp", "-cRp") if sys.platform == "darwin" else ("cp", "-a", "--reflink=auto")
 _TICK_NS = 20_000_000
-"""Longer than the steps in which any kernel counts the time of a file's change."""
+"""Longer than the resolution of file times in any kernel."""
 _PATTERN_SIGN = re.compile(r"[*?\[\\]")
 _NOT_KEPT = frozenset({"__pycache__", ".pytest_cache", ".git"})
-"""Beside files of the repository: what is compiled there might be taken for that of a file that changed since."""
+"""Not cached among the repository's files: compiled files could be stale for sources that changed since."""
 
 
 class Slot:
-    """A slot that this process holds until it is closed. Not safe for use by several threads at once.
+    """A slot held by this process until it is closed. It is not thread-safe.
 
     Attributes:
-        tree: where files are run; the same path in every run.
-        stamper: tells what of the files there is as it was.
+        tree: the folder in which files are run; the same path in every run.
+        stamper: detects changed files.
 
     Raises:
         OSError: the folder cannot be written.
@@ -70,10 +70,10 @@ class Slot:
 
     @classmethod
     def take(cls, home: Path) -> Slot:
-        """The first slot that no other process holds.
+        """Return the first slot that no other process holds.
 
         Raises:
-            ToolError: there is none, or no space.
+            ToolError: no slot is free, or the disk is full.
         """
         try:
             home.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ class Slot:
         raise ToolError(f"{_MOST_SLOTS} processes run tests of this repository by now; wait for one of them")
 
     def close(self) -> None:
-        """Remove the files of the last run and let another process have the slot. May be called again."""
+        """Remove the files of the last run and release the slot. It may be called again."""
         if self._handle < 0:
             return
         try:
@@ -111,7 +111,7 @@ class Slot:
         """Make `tree` an empty folder.
 
         Raises:
-            ToolError: it cannot be made.
+            ToolError: it cannot be created.
         """
         try:
             self._lent.take_back(self.tree)
@@ -121,12 +121,12 @@ class Slot:
             raise _no_place(self.tree, error) from error
 
     def matching(self, pattern: str) -> list[str]:
-        """The files in `tree` that match a pattern as in `.gitignore`, counted from its top; none for an empty one.
+        """Return the files in `tree` that match a pattern as in `.gitignore`; none for an empty pattern.
 
-        No link is followed, and nothing outside of `tree` is looked at.
+        No link is followed, and nothing outside of `tree` is read.
 
         Raises:
-            ToolError: they are more than a test run writes.
+            ToolError: there are more than a test run writes.
         """
         if not pattern:
             return []
@@ -150,18 +150,18 @@ class Slot:
         return sorted(found)
 
     def has_setup(self, key: str) -> bool:
-        """Whether the result of a set-up is here."""
+        """Return whether the result of a set-up is cached here."""
         return (self._setups / key).is_dir()
 
     def keep_setup(self, key: str, tracked: Mapping[str, str]) -> None:
-        """Move what a set-up made out of `tree`, beside the files that are the repository's.
+        """Move the files that a set-up created out of `tree`, into the cache.
 
         Args:
-            key: what the set-up depends on.
-            tracked: the paths of the repository in `tree`.
+            key: identifies the inputs of the set-up.
+            tracked: the repository's own paths in `tree`.
 
         Raises:
-            ToolError: it cannot be moved.
+            ToolError: they cannot be moved.
         """
         draft = self._setups / f"{key}.new"
         try:
@@ -178,10 +178,10 @@ class Slot:
         self.evict()
 
     def bring_setup(self, key: str) -> None:
-        """Put what a set-up made into `tree`. What the repository itself has at a place stays.
+        """Put the files that a set-up created into `tree`. Files of the repository are not replaced.
 
         Raises:
-            ToolError: it cannot be copied.
+            ToolError: they cannot be copied.
         """
         kept = self._setups / key
         try:
@@ -199,7 +199,7 @@ class Slot:
             raise _no_place(self.tree, error) from error
 
     def load(self, key: str) -> tuple[RunResult, ControlTest | None] | None:
-        """What `save` wrote under a key; None where there is nothing that can be read."""
+        """Return what `save` wrote under a key; None if it is missing or damaged."""
         path = self._home / "before" / f"{key}.json"
         try:
             with path.open("rb") as file:
@@ -210,7 +210,7 @@ class Slot:
         return _unpacked(data)
 
     def save(self, key: str, result: RunResult, control: ControlTest | None) -> None:
-        """Keep a base's result, and which test must fail there; where that is not possible it is run the next time."""
+        """Cache a base's result and its control test. If that fails, the base is run again next time."""
         folder = self._home / "before"
         draft = folder / f"{key}.{os.getpid()}"
         with suppress(OSError):
@@ -219,7 +219,7 @@ class Slot:
             draft.replace(folder / f"{key}.json")
 
     def evict(self) -> None:
-        """Remove what was not used for the longest time, and what a process that died left."""
+        """Remove the least recently used caches, and what dead processes left."""
         with suppress(OSError):
             for path in self._setups.glob("*.new"):
                 self._remove(path)
@@ -239,28 +239,30 @@ class Slot:
 
 
 Stamp: TypeAlias = "tuple[int | str, ...]"
-"""Mode, number, size, time of the content's change, time of any change, digest of the content or nothing.
+"""Mode, number, size, mtime, ctime, and digest of the content or an empty value.
 
-Of a folder the mode alone, for entries come and go.
+For a folder only the mode, because its entries change.
 """
 
 
 class Stamper:
-    """Tells whether a file is as it was, whatever commands did meanwhile.
+    """Detects whether a file has changed, whatever commands did in between.
 
-    Nobody but the kernel sets the time of a file's change of state (ctime): a file that still has its number, its
-    size and that time is as it was. Some file systems, such as tmpfs, leave that time as it is when a file is
-    written through shared memory (`mmap`); there the content is compared too.
+    Only the kernel sets the time of a file's status change (ctime): a file with the same number, size and
+    ctime is
+    unchanged. Some file systems, such as tmpfs, do not update it when a file is written through shared memory
+    (`mmap`);
+    there the content is compared as well.
     """
 
     def __init__(self, *, by_content: bool) -> None:
         self._by_content = by_content
 
     def folder(self, folder: Path) -> Iterator[tuple[str, Stamp]]:
-        """The stamps of a folder and of everything in it, by path. No link is followed.
+        """Yield the stamps of a folder and of everything in it, by path. No link is followed.
 
         Raises:
-            OSError: something in it is closed to us.
+            OSError: a part of it is not accessible.
         """
         pending = [""]
         while pending:
@@ -275,7 +277,7 @@ class Stamper:
                         yield path, self._stamp(entry, entry.stat(follow_symlinks=False))
 
     def files(self, folder: Path, paths: Iterable[str]) -> dict[str, Stamp | None]:
-        """The stamps of some files of a folder; None where none is."""
+        """Return the stamps of some files of a folder; None for missing ones."""
         found: dict[str, Stamp | None] = {}
         for path in paths:
             try:
@@ -295,10 +297,10 @@ class Stamper:
 
 
 def _tells_of_maps(probe: Path) -> bool:
-    """Whether the file system of a new file changes its times when it is written through shared memory.
+    """Return whether the file system updates the times of a file that is written through shared memory.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
     """
     probe.unlink(missing_ok=True)
     with probe.open("xb+") as file:
@@ -314,11 +316,11 @@ def _tells_of_maps(probe: Path) -> bool:
 
 
 class _ReusedFolders:
-    """Folders of a set-up that were lent to a run: what did not change in them need not be copied again.
+    """Folders of a set-up that were lent to a run. Unchanged parts need not be copied again.
 
     Args:
-        folder: where they are between two runs.
-        stamper: tells what did not change.
+        folder: their place between two runs.
+        stamper: detects changes.
     """
 
     def __init__(self, folder: Path, stamper: Stamper) -> None:
@@ -328,16 +330,16 @@ class _ReusedFolders:
         self._record = folder.with_name(f"{folder.name}.json")
 
     def has(self, key: str) -> bool:
-        """Whether these are folders of this set-up."""
+        """Return whether these are folders of this set-up."""
         return self._key == key
 
     def forget(self, key: str) -> None:
-        """Lend nothing of a set-up any more, for it is made anew."""
+        """Discard the folders of a set-up, because it is made anew."""
         if self._key == key:
             self._key, self._stamps = "", {}
 
     def load(self) -> bool:
-        """Go on with what another process saved; False where there is nothing."""
+        """Continue with what another process saved. Return False if there is nothing."""
         try:
             data = json.loads(self._record.read_bytes())
             self._record.unlink()
@@ -351,7 +353,7 @@ class _ReusedFolders:
         return bool(self._stamps)
 
     def save(self, tree: Path) -> bool:
-        """Take everything back for the next process; False where there is nothing, or no space."""
+        """Take everything back for the next process. Return False if there is nothing, or no space."""
         if not self._stamps:
             return False
         try:
@@ -372,7 +374,7 @@ class _ReusedFolders:
                     (tree / path).rename(target)
 
     def put(self, key: str, tree: Path) -> set[str]:
-        """Move the folders of this set-up into a tree, without what changed; those in which nothing is missing."""
+        """Move the folders of this set-up into a tree, without changed parts. Return those that are complete."""
         if key != self._key:
             self._stamps = {}
         intact = set()
@@ -389,12 +391,12 @@ class _ReusedFolders:
         return intact
 
     def note(self, key: str, tree: Path, intact: Collection[str], copied: Iterable[str]) -> None:
-        """Remember how the folders are now, before anything runs there.
+        """Record the state of the folders before anything runs there.
 
         Args:
-            tree: where the folders are.
-            intact: those that `put` has compared, and in which nothing was missing.
-            copied: those that were copied since.
+            tree: contains the folders.
+            intact: folders that `put` found complete.
+            copied: folders that were copied since.
         """
         known = self._stamps if self._key == key else {}
         inside = tuple(f"{path}/" for path in known)
@@ -409,7 +411,7 @@ class _ReusedFolders:
         time.sleep(min(max(0, newest + _TICK_NS - time.time_ns()), _TICK_NS) / 1e9)
 
     def _compared(self, folder: Path, stamps: Mapping[str, Stamp]) -> tuple[list[Path], bool]:
-        """What is not as it was, as single files and folders; and whether all that was there still is."""
+        """Return the changed files and folders, and whether all that existed still does."""
         changed, same = [], 0
         try:
             for path, stamp in self._stamper.folder(folder):
@@ -430,10 +432,10 @@ def _discard(path: Path) -> None:
 
 
 def _copy(sources: list[Path], folder: Path) -> None:
-    """Copy files, folders and links as they are.
+    """Copy files, folders and links unchanged.
 
     Raises:
-        ToolError: it is not possible.
+        ToolError: copying failed.
     """
     made = subprocess.run(  # noqa: S603  a copy of our own
         [*_COPY, "--", *map(str, sources), f"{folder}/"],
@@ -453,7 +455,7 @@ def _packed(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
 
 
 def _unpacked(data: Any) -> tuple[RunResult, ControlTest | None] | None:
-    """What `_packed` wrote; None where it is damaged."""
+    """Decode what `_packed` wrote; return None if it is damaged."""
     try:
         facts, control = data["result"], data["control"]
         cases: Iterable[CaseResult] = (
@@ -471,7 +473,7 @@ def _joined(folder: str, name: str) -> str:
 
 
 def _is_inside(tree: Path, path: str) -> bool:
-    """Whether the folder of a path is there, and no link leads to it."""
+    """Return whether the folder of a path exists and is not reached through a link."""
     parent = (tree / path).parent
     return parent.is_dir() and os.path.realpath(parent) == os.path.normpath(
         os.path.join(os.path.realpath(tree), os.path.dirname(path))  # noqa: PTH118, PTH120  names
@@ -491,7 +493,7 @@ def _oldest(folder: Path, most: int) -> list[Path]:
 
 
 def _untracked(tree: Path, tracked: Mapping[str, str]) -> list[str]:
-    """The uppermost paths that are not the repository's and hold nothing of it. No link is followed."""
+    """Return the topmost paths that contain no file of the repository. No link is followed."""
     folders = folders_of(tracked)
     found: list[str] = []
     pending = [""]
@@ -508,7 +510,7 @@ def _untracked(tree: Path, tracked: Mapping[str, str]) -> list[str]:
 
 
 def _missing(kept: Path, tree: Path, intact: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Folders of `tree`, with what of `kept` is to be copied into each: nothing into those that are `intact`."""
+    """Yield folders of `tree` with the entries of `kept` to copy into each: none for those in `intact`."""
     pending = [""]
     while pending:
         inside = pending.pop()
@@ -525,5 +527,5 @@ def _missing(kept: Path, tree: Path, intact: Collection[str]) -> Iterator[tuple[
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether it is a folder itself and no link to one."""
+    """Return whether the path is a folder and not a link to one."""
     return path.is_dir() and not path.is_symlink()

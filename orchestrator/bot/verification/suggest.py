@@ -1,7 +1,8 @@
-"""Proposes how a repository's tests are run, from its files alone: nothing of it is executed.
+"""Suggests how to run a repository's tests, from its files alone. It executes nothing.
 
-A repository's text is untrusted. It decides between commands of known forms; only what a workflow or instructions
-name is copied from it, in one plain line, and such a proposal says so.
+A repository's text is untrusted. It selects among known commands; only a command named in a workflow or in
+instructions
+is copied from it, as one plain line, and such a suggestion says so.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_PATHS = 200_000
 _MOST_CHARS = 200_000
-"""Of one file."""
+"""Most characters read from one file."""
 _MOST_TESTS_READ = 20
 _MOST_WORKFLOWS = 30
 _MOST_STEPS = 4
@@ -31,26 +32,27 @@ _REPORT_JSON = "test-report.json"
 
 
 class Confidence(IntEnum):
-    """How likely a proposal is right."""
+    """How likely a suggestion is right."""
 
     GUESS = 1
-    """The command was only seen, or one is known that is often right."""
+    """The command was only mentioned, or is often right for such files."""
     LIKELY = 2
-    """The repository names the command, or a tool of it; whether it runs here is open."""
+    """The repository names the command or its tool; whether it runs here is unknown."""
     SURE = 3
-    """The repository has the runner's settings or names it as its test."""
+    """The repository has the runner's settings, or names the command as its test."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuggestedCommand:
-    """How the tests may be run.
+    """A suggested test command.
 
     Attributes:
-        command: runs them, in the repository's folder.
-        source: what of the repository says so, in a few words.
-        setup: makes ready what they need; empty for nothing.
-        report: where the command writes its report; empty for pytest, which is told where, and where there is none.
-        copied: the command, or the set-up, is the repository's own text.
+        command: runs the tests, in the repository's folder.
+        source: the evidence in the repository, in a few words.
+        setup: prepares what they need; empty for nothing.
+        report: where the command writes its report; empty for pytest, which is told where, and without a
+            report.
+        copied: whether the command or the set-up is the repository's own text.
     """
 
     command: str
@@ -62,11 +64,11 @@ class SuggestedCommand:
 
 
 def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[SuggestedCommand]:
-    """Proposals for a repository, the best one first; none where nothing is known of its tests.
+    """Return suggestions for a repository, the best one first; none if nothing is known about its tests.
 
     Args:
-        paths: of its files, relative, with `/`. Of more than `MOST_PATHS` the rest is left out.
-        read: a file's text; None where there is none, or it is no text.
+        paths: its files, relative, with `/`. Those after the first `MOST_PATHS` are ignored.
+        read: returns a file's text; None if it is missing or not text.
     """
     files = _Files(paths, read)
     found = [(proposal, files.tests_in(suffixes)) for look, suffixes in _LOOKS for proposal in look(files)]
@@ -78,7 +80,7 @@ def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Sug
 
 
 def names_each_test(command: str, report: str) -> bool:
-    """Whether it is known of a command that its report tells every test; else only its exit code may count."""
+    """Return whether a command's report is known to name every test; else only its exit code can count."""
     return bool(report) or re.search(r"(?:^|[\s/])pytest(?:\s|$)", command) is not None
 
 
@@ -96,11 +98,11 @@ _REACHED = (
     (r"bundle|gem", "rubygems.org index.rubygems.org"),
     (r"composer", "repo.packagist.org api.github.com codeload.github.com"),
 )
-"""Installers, and where each gets things from if nothing else is set."""
+"""Installers with their default hosts."""
 
 
 def hosts_of(setup: str) -> tuple[str, ...]:
-    """What a set-up command may have to reach, by the installers that it names."""
+    """Return the hosts that a set-up command may need, judged by the installers that it names."""
     reached = (hosts for names, hosts in _REACHED if re.search(rf"\b(?:{names})\b", setup))
     return tuple(dict.fromkeys(" ".join(reached).split()))
 
@@ -114,24 +116,24 @@ class _Files:
         self._texts: dict[str, str] = {}
 
     def has(self, *paths: str) -> str:
-        """The first of these paths that is there; else nothing."""
+        """Return the first of these paths that exists, or an empty text."""
         return next((path for path in paths if path in self.paths), "")
 
     def text(self, path: str) -> str:
-        """A file's beginning; nothing where it is not there."""
+        """Return the beginning of a file; empty if it is missing."""
         if path not in self._texts:
             self._texts[path] = (self._read(path) or "")[:_MOST_CHARS] if path in self.paths else ""
         return self._texts[path]
 
     def toml(self, path: str) -> dict[str, Any]:
-        """A TOML file's values; none where it is broken."""
+        """Return the values of a TOML file; empty if it is invalid."""
         try:
             return tomllib.loads(self.text(path))
         except (ValueError, RecursionError):  # a plain ValueError: more digits than Python reads
             return {}
 
     def json(self, path: str) -> dict[str, Any]:
-        """A JSON file's values; none where it is broken, or no object."""
+        """Return the values of a JSON file; empty if it is invalid or not an object."""
         try:
             values = json.loads(self.text(path) or "{}")
         except (ValueError, RecursionError):
@@ -139,7 +141,7 @@ class _Files:
         return values if isinstance(values, dict) else {}
 
     def sections(self, path: str) -> set[str]:
-        """The sections of an INI file; none where it is broken."""
+        """Return the sections of an INI file; empty if it is invalid."""
         parser = configparser.RawConfigParser(strict=False)
         try:
             parser.read_string(self.text(path))
@@ -149,16 +151,16 @@ class _Files:
 
     @cached_property
     def tests(self) -> list[str]:
-        """Files that belong to the tests."""
+        """The files that belong to the tests."""
         return [path for path in self.paths if is_test_path(path)]
 
     def tests_in(self, suffixes: tuple[str, ...]) -> int:
-        """How many test files have one of these suffixes."""
+        """Count the test files with one of these suffixes."""
         return sum(path.rpartition(".")[2] in suffixes for path in self.tests)
 
 
 def _table(values: object, *keys: str) -> dict[str, Any]:
-    """A table inside tables; an empty one where it is not there."""
+    """Return a nested table; an empty one if it is missing."""
     for key in keys:
         values = values.get(key) if isinstance(values, dict) else None
     return values if isinstance(values, dict) else {}
@@ -177,18 +179,18 @@ _PYTEST = ".venv/bin/python -m pytest"
 _VENV = "python3 -m venv .venv"
 _INSTALL = ".venv/bin/python -m pip install -q"
 _TOOLS = "python3 -m venv .tools && .tools/bin/python -m pip install -q"
-"""For tools that make the tests' environment: they stay out of it."""
+"""Folder for tools that create the tests' environment, outside of that environment."""
 _NAMES_PYTEST = re.compile(r"\bpytest\b")
 _PYTEST_STYLE = re.compile(r"^(?:import pytest|from pytest |(?:async )?def test_|@pytest\.)", re.MULTILINE)
 _NOX_SESSION = re.compile(
     r"^@nox\.session(?:\((?![^)\n]*(?:python|name))[^)\n]*\))?\n(?:async )?def (tests?|unit|pytest)\(",
     re.MULTILINE,
 )
-"""One for any Python, so that its environment is called as it is."""
+"""A session for any Python, whose environment has the session's own name."""
 
 
 class _Python:
-    """What a repository says of its Python tests."""
+    """A repository's settings for Python tests."""
 
     def __init__(self, files: _Files) -> None:
         self.files = files
@@ -206,7 +208,7 @@ class _Python:
             self.requirements.insert(0, "requirements.txt")
 
     def _named(self, table: dict[str, Any]) -> dict[str, str]:
-        """Extras or groups for tests, with the requirements that they list."""
+        """Return extras or groups for tests, with their requirements."""
         lists = ((name, table.get(name)) for name in _TEST_GROUPS)
         return {
             name: "\n".join(item for item in listed if isinstance(item, str))
@@ -215,7 +217,7 @@ class _Python:
         }
 
     def pytest_source(self) -> str:
-        """What says that pytest runs the tests; empty where nothing does."""
+        """Return the evidence that pytest runs the tests; empty if there is none."""
         files = self.files
         if "pytest" in self.tool:
             return "[tool.pytest] in pyproject.toml"
@@ -239,7 +241,7 @@ class _Python:
         return next((path for path in tests if _PYTEST_STYLE.search(files.text(path))), "")
 
     def by_tool(self) -> tuple[str, str] | None:
-        """The set-up by the project's own tool, and its name; None where it has none."""
+        """Return the set-up by the project's own tool, and the tool's name; None if it has none."""
         files, chosen = self.files, " ".join(f"--group {name}" for name in self.groups if name != "dev")
         extras = " ".join(f"--extra {name}" for name in self.extras if name not in self.groups)
         if files.has("uv.lock"):
@@ -259,7 +261,7 @@ class _Python:
         return None
 
     def by_pip(self, *packages: str) -> str:
-        """The set-up by pip; nothing where nothing is to be installed."""
+        """Return the set-up by pip; empty if nothing has to be installed."""
         steps = []
         if self.requirements:
             steps.append(" ".join((_INSTALL, *(f"-r {path}" for path in self.requirements))))
@@ -299,9 +301,9 @@ def _python(files: _Files) -> Iterator[SuggestedCommand]:
 
 
 def _by_environments(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
-    """tox, nox and hatch know what the tests need, where the project itself does not say it.
+    """Suggest tox, nox and hatch, which know the tests' requirements if the project does not list them.
 
-    A copy of the code that they installed would be tested in the place of the change, so the code is linked.
+    An installed copy of the code would be tested in place of the change, so the code is linked.
     """
     is_tox = {"tox", "testenv"} & files.sections("tox.ini") or "tox:tox" in files.sections("setup.cfg")
     if is_tox or "tox" in python.tool or files.has("tox.toml"):
@@ -322,7 +324,7 @@ def _by_environments(files: _Files, python: _Python) -> Iterator[SuggestedComman
 
 
 def _unittest(files: _Files, python: _Python) -> Iterator[SuggestedCommand]:
-    """Tests of the standard library's kind. pytest runs them too, and says how each one ended."""
+    """Suggest pytest for tests of `unittest`: it runs them too, and reports each result."""
     setup = python.by_pip()
     program = ".venv/bin/python" if setup else "python3"
     names = [path.rpartition("/")[2] for path in files.tests if path.endswith(".py")]
@@ -401,7 +403,7 @@ def _node(files: _Files) -> Iterator[SuggestedCommand]:
 
 
 def _script_call(manager: str, script: str) -> tuple[str, str]:
-    """The call of a package's script, with what makes its runner write a report where that is known."""
+    """Return the call of a package's script, with options that make a known runner write a report."""
     call = f"{manager} run test"
     match = _NODE_CALL.fullmatch(script) if len(script) <= _MOST_SCRIPT_CHARS else None
     runner = next(filter(None, match.group("runner", "scripts", "node", "bun")), "") if match else ""
@@ -523,7 +525,7 @@ def _instructions(files: _Files) -> Iterator[SuggestedCommand]:
 
 
 def _workflow(files: _Files) -> Iterator[SuggestedCommand]:
-    """The first step of a workflow that runs tests, with what its job installs before."""
+    """Suggest the first step of a workflow that runs tests, with what its job installs before."""
     workflows = [path for path in files.paths if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
     workflows.sort(key=lambda path: (not re.search(r"test|ci|check", path.rpartition("/")[2]), path))
     for path in workflows[:_MOST_WORKFLOWS]:
@@ -578,12 +580,15 @@ _AN_EXAMPLE = re.compile(r"::|path/to|some_|\bfoo\b|\bTestName\b|(?:^| )-k ")
 
 
 def call_in_instructions(text: str) -> str:
-    """The shortest test call in the code of a Markdown text; empty without. Longer ones run some tests, or print more."""
+    """Return the shortest test command in the code of a Markdown text; empty without one.
+
+    Longer ones run some of the tests, or print more.
+    """
     return min(_test_calls(_code(text)), key=len, default="")
 
 
 def call_in_workflow(text: str) -> tuple[str, list[str]] | None:
-    """The first test call in the steps of a workflow, and what its job installs before; None without."""
+    """Return the first test command in a workflow's steps, and what its job installs before; None without one."""
     for job in _jobs(text):
         for place, line in enumerate(job):
             if calls := _test_calls([line]):
@@ -593,7 +598,7 @@ def call_in_workflow(text: str) -> tuple[str, list[str]] | None:
 
 
 def _test_calls(lines: Iterable[str]) -> list[str]:
-    """The lines that are a call of a test runner and nothing else."""
+    """Return the lines that consist of a call of a test runner."""
     plain = (re.sub(r"^\s*(?:[$>] )?\s*", "", line).rstrip() for line in lines)
     return [
         line
@@ -603,12 +608,12 @@ def _test_calls(lines: Iterable[str]) -> list[str]:
 
 
 def _may_be_copied(line: str) -> bool:
-    """Whether a line of the repository is short, and shows a person all that it does."""
+    """Return whether a line of the repository is short, and shows a person everything that it does."""
     return len(line) <= _MOST_COPIED_CHARS and line.isprintable()
 
 
 def _code(text: str) -> Iterator[str]:
-    """The lines of code blocks of a Markdown text, and what stands between backticks."""
+    """Yield the lines of code blocks in a Markdown text, and inline code."""
     fenced = False
     for line in text.splitlines():
         if line.lstrip().startswith(("```", "~~~")):
@@ -624,10 +629,10 @@ _JOB = re.compile(r"^(?: {2}| {4})[\w-]+: *$")
 
 
 def _jobs(text: str) -> Iterator[list[str]]:
-    """The lines of the `run` steps of each job of a workflow.
+    """Yield the lines of the `run` steps of each job of a workflow.
 
-    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstepsrun. What is not
-    written in the usual form is passed over: this only proposes.
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstepsrun. Unusual layouts
+    are skipped: this only makes suggestions.
     """
     commands: list[str] = []
     inside = -1  # how far the `run` of a block is indented

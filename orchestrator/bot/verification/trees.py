@@ -1,4 +1,4 @@
-"""Which paths of a change a test run reads, so that they are the base's where the base's tests are run on its code."""
+"""Decides which changed paths are restored from the base when the base's tests run on the change's code."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ _SCRIPT = re.compile(
 _METADATA = re.compile(
     r"(?:.*/)?[^/]+\.(?:egg-info|dist-info|egg-link)(?:/.*)?|.*\.(?:pth|so|pyd|pyc)", re.DOTALL
 )
-"""Python takes a folder of metadata on its path for an installed package: pytest loads the plug-ins that it names."""
+"""Folders that Python treats as an installed package's metadata: pytest loads the plug-ins that they name."""
 _RECIPES = frozenset(
     "makefile gnumakefile justfile taskfile.yml taskfile.yaml tox.ini noxfile.py rakefile package.json".split()  # noqa: SIM905  words read best without quotes
 )
 _IN_A_RECIPE = re.compile(
     r"(?:scripts?|tools?|ci|hack|dev|support|etc)/.*|[^/]+\.(?:sh|bash|zsh|bat|cmd|ps1|pl)", re.DOTALL
 )
-"""What is named there is run there, and no code of the product; of `bin/cli.js` that is not sure."""
+"""Files that are executed if a recipe names them, and are no product code; of `bin/cli.js` that is uncertain."""
 _HOOKS = re.compile(rb"^(?:[ \t]*(?:async[ \t]+)?def[ \t]+pytest_\w+|[ \t]*pytest_plugins\b)", re.MULTILINE)
 _RUNNERS = frozenset(
     "pytest _pytest py pluggy iniconfig exceptiongroup xdist execnet coverage hypothesis anyio nose nose2 unittest2 mock tox nox "  # noqa: SIM905  words read best without quotes
     "sitecustomize usercustomize setuptools pkg_resources _distutils_hack".split()
 )
-"""What a run of Python's tests imports before any test."""
+"""Modules that a run of Python tests imports before any test."""
 _IMPORT_ROOTS = frozenset({"", "src", "lib", "python"})
 _RUST_TESTS = re.compile(
     rb"^#\[cfg\(test\)\][ \t]*\r?\n(?:#\[[^\n]*\n)*(?:pub(?:\(\w+\))? )?mod \w+ \{[ \t]*\r?\n(?>(?:(?!\}|#\[cfg\(test)[^\n]*\n)*)\}\s*\Z",
     re.MULTILINE,
 )
-"""The module of tests at the end of a source file, as rustfmt lays it out. A file that is written otherwise is code."""
+"""The test module at the end of a source file, as rustfmt lays it out. Other layouts count as code."""
 _PYTHON = (".py", ".pyc", ".so", ".pyd")
 
 
 @dataclass(frozen=True, slots=True)
 class TestFiles:
-    """What belongs to the tests and their runs, by the patterns of one repository.
+    """The files that belong to the tests of one repository.
 
     Attributes:
         more: patterns of further test files, as in `.gitignore`.
@@ -74,7 +74,7 @@ class TestFiles:
     commands: Sequence[str] = ()
 
     def is_test(self, path: str) -> bool:
-        """Whether a path belongs to the tests."""
+        """Return whether a path belongs to the tests."""
         return (
             is_test_path(path)
             or _TEST_DATA.fullmatch(path) is not None
@@ -88,12 +88,13 @@ class TestFiles:
         is_installed: Callable[[str], bool] = lambda _name: False,
         text_of: Callable[[str], str | None] = lambda _path: None,
     ) -> tuple[str, ...]:
-        """The changed paths that are as in the base where the base's tests are run, sorted.
+        """Return the changed paths that are restored from the base for the base's tests, sorted.
 
         Args:
-            files: everything in which the change differs from the base.
-            is_installed: whether the base's tests find a module of this name that is not in the repository.
-            text_of: a file's text in the base.
+            files: all differences between change and base.
+            is_installed: returns whether the base's tests import a module of this name from outside the
+                repository.
+            text_of: returns a file's text in the base.
         """
         shadows = _Shadows(base, is_installed)
         changes = list(files)
@@ -104,15 +105,15 @@ class TestFiles:
         return tuple(sorted(found))
 
     def tests(self, files: Iterable[FileChange]) -> tuple[str, ...]:
-        """The changed paths that belong to the tests, sorted."""
+        """Return the changed paths that belong to the tests, sorted."""
         return tuple(sorted(change.path for change in files if any(map(self.is_test, _places(change)))))
 
     def inside(self, files: Iterable[FileChange], *, with_old_code: bool = False) -> dict[str, bytes]:
-        """Source files that hold tests too, which the change has otherwise: its code with the base's tests.
+        """Return changed source files that also contain tests: the change's code with the base's tests.
 
         Args:
-            files: everything in which the change differs from the base.
-            with_old_code: the other way round.
+            files: all differences between change and base.
+            with_old_code: the base's code with the change's tests instead.
         """
         made = {}
         for change in files:
@@ -127,7 +128,7 @@ class TestFiles:
         return made
 
     def steers_setup(self, change: FileChange) -> bool:
-        """Whether a set-up may depend on a changed file: a manifest, a lock file, a build, a script."""
+        """Return whether a set-up may depend on a changed file: a manifest, a lock file, a build, a script."""
         return any(self._steers(place, change) for place in _places(change))
 
     def _is_read(self, change: FileChange, shadows: _Shadows) -> bool:
@@ -154,7 +155,7 @@ def _compiled(patterns: tuple[str, ...]) -> GitIgnoreSpec:
 
 
 class _Shadows:
-    """New modules that Python would find in the place of others: of its library, a test runner, or what tests import."""
+    """Finds new modules that Python would import in place of others: standard library, test runner, or imports of tests."""
 
     def __init__(self, base: Mapping[str, str], is_installed: Callable[[str], bool]) -> None:
         self._base, self._is_installed = base, is_installed
@@ -162,7 +163,7 @@ class _Shadows:
         self._folders = folders_of(base)
 
     def has(self, change: FileChange) -> bool:
-        """Whether a change adds one."""
+        """Return whether a change adds such a module."""
         if change.new is None or change.old is not None or not change.path.endswith(_PYTHON):
             return False
         names = set(_modules(change.path, self._roots))
@@ -177,18 +178,18 @@ class _Shadows:
         )
 
     def _is_own(self, root: str, name: str) -> bool:
-        """Whether the base has a module of that name there already."""
+        """Return whether the base already has a module of that name there."""
         prefix = f"{root}/{name}" if root else name
         return f"{prefix}.py" in self._base or prefix in self._folders
 
 
 def folders_of(paths: Iterable[str]) -> set[str]:
-    """Every folder that one of these paths is in."""
+    """Return all folders that contain one of these paths."""
     return {path[:place] for path in paths for place, letter in enumerate(path) if letter == "/"}
 
 
 def _modules(path: str, roots: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The modules that a file is, or is in, each with the folder that Python would search."""
+    """Yield the modules of a file, each with the folder that Python would search."""
     for root in roots:
         inside = path.removeprefix(f"{root}/") if root else path
         if not root or inside != path:
@@ -201,13 +202,13 @@ def _protected() -> PathPolicy:
 
 
 def _places(change: FileChange) -> tuple[str, ...]:
-    """The path, and one below it where it may stand for a folder."""
+    """Return the path, and one below it if it may be a folder."""
     modes = {version.mode for version in (change.old, change.new) if version is not None}
     return (change.path, f"{change.path}/_") if modes & {LINK_MODE, SUBMODULE_MODE} else (change.path,)
 
 
 def _run_by(path: str, text: str) -> str:
-    """What of a file of commands is run: all of it, or the scripts of a package."""
+    """Return the part of a file of commands that is executed: all of it, or the scripts of a package."""
     if not path.lower().endswith(".json"):
         return text
     try:
@@ -223,7 +224,7 @@ def _rust_tests(source: bytes) -> bytes:
 
 
 def _adds_hooks(change: FileChange) -> bool:
-    """Whether a Python file becomes a plug-in of pytest that was none."""
+    """Return whether a Python file becomes a plug-in of pytest."""
     if not change.path.endswith(".py") or change.new is None:
         return False
     old = change.old.content if change.old else b""
@@ -231,5 +232,5 @@ def _adds_hooks(change: FileChange) -> bool:
 
 
 def _names(command: str, path: str) -> bool:
-    """Whether a command names a file."""
+    """Return whether a command names a file."""
     return re.search(rf"(?<![\w./-])(?:\./)?{re.escape(path)}(?![\w/-]|\.\w)", command) is not None

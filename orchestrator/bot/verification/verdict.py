@@ -1,4 +1,4 @@
-"""Says what the runs of a change prove, test by test. Nothing here runs or reads anything."""
+"""Judges the runs of a change, test by test. It runs and reads nothing."""
 
 from __future__ import annotations
 
@@ -46,46 +46,46 @@ _LEAST_OUTPUT_CHARS = 200
 
 
 class FindingKind(StrEnum):
-    """What is true of some tests, or of a run; the worst first."""
+    """Kinds of findings about tests or a run; the worst first."""
 
     UNPROVEN = "unproven"
-    """The run with the change counts for nothing, and the base's does."""
+    """The run with the change is invalid, and the base's is valid."""
     BROKEN = "broken"
     """Passed before, fails now."""
     UNSTEADY = "unsteady"
     """Passed before in each run, and fails now in some."""
     NEW_FAILS = "new_fails"
-    """Was not there before, or was skipped, and fails."""
+    """Did not exist before, or was skipped, and fails."""
     NAMED = "named"
     """The task names it, and it fails as it did before."""
     KEPT_UNPROVEN = "kept_unproven"
-    """The run with the base's tests and settings counts for nothing, so nothing shows what the change does to them."""
+    """The run with the base's tests and settings is invalid, so the change's effect on them is unknown."""
     ONLY_AS_CHANGED = "only_as_changed"
     """Failed before, does not pass with the base's tests and settings, and does not fail with the change's."""
     HIDDEN = "hidden"
-    """Passed before, fails with the change as the base has it, and is skipped or gone with nothing in its place."""
+    """Passed before, fails with the change in the base's version, and is skipped or removed without a replacement."""
     LOOSENED = "loosened"
-    """Passed before, fails with the change as the base has it, and passes as changed: without the change too."""
+    """Passed before, fails with the change in the base's version, and passes as changed, even without the change."""
     ELSEWHERE = "elsewhere"
-    """Passed before, fails with the base's settings; its own file is as it was."""
+    """Passed before, fails with the base's settings; its own file is unchanged."""
     CHANGED = "changed"
-    """Passed before, fails with the change as the base has it, and passes as changed."""
+    """Passed before, fails with the change in the base's version, and passes as changed."""
     GONE = "gone"
-    """Passed before or with the change's code, and is not there any more."""
+    """Passed before or with the change's code, and no longer exists."""
     SKIPPED = "skipped"
     """Passed before or with the change's code, and is skipped now."""
     FLAKY = "flaky"
-    """Ended differently on the base's own files, so nothing follows from how it ends."""
+    """Ended differently in repeated runs of the base, so its result proves nothing."""
     AS_BEFORE = "as_before"
     """Failed before, and fails now."""
     FIXED = "fixed"
-    """Failed before, and passes with the tests as they were."""
+    """Failed before, and passes with the original tests."""
     PROVES = "proves"
     """New or changed, and fails without the change by its own assertion."""
     PROVES_BY_ERROR = "proves_by_error"
     """New or changed, and an exception ends it without the change."""
     NOT_LOADED = "not_loaded"
-    """New, and could not be run without the change, which tells nothing."""
+    """New, and could not be run without the change, which proves nothing."""
     PASSES_WITHOUT = "passes_without"
     """New, and passes without the change too."""
 
@@ -104,18 +104,18 @@ _DOUBTFUL = frozenset(
 )
 _WARNING = _RED | _DOUBTFUL
 _ASKED_IF_ASSERTED = frozenset({FindingKind.CHANGED, FindingKind.GONE})
-"""What is ordinary where behaviour changes on purpose. The model is asked once whether that was the task."""
+"""Findings that are normal if behaviour changes on purpose. The model is asked once whether that was the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFinding:
-    """What is true of some tests.
+    """A finding about some tests.
 
     Attributes:
-        outputs: what the runner said of each where it failed, in their order.
-        files: the changed files on which it depends, each with its lines: `tests/a.py` (+3 -1); Markdown.
-        by_assertion: how many of the tests failed by their own assertion.
-        words: of a run as a whole: why it counts for nothing.
+        outputs: the runner's message for each failed test, in their order.
+        files: the changed files that matter, each with its lines: `tests/a.py` (+3 -1); Markdown.
+        by_assertion: number of the tests that failed by their own assertion.
+        words: for a run as a whole, why it is invalid.
     """
 
     kind: FindingKind
@@ -128,11 +128,11 @@ class RunFinding:
 
 @dataclass(frozen=True, slots=True)
 class ChangeVerdict:
-    """What the runs of a change prove.
+    """The judgement of a change by its test runs.
 
     Attributes:
         findings: the worst first.
-        problem: why nothing is known, neither for the change nor against it; in one line, else empty.
+        problem: why nothing is known for or against the change; in one line, else empty.
     """
 
     runs: Runs
@@ -141,38 +141,38 @@ class ChangeVerdict:
 
     @property
     def is_red(self) -> bool:
-        """Whether the change breaks something, leaves failing what its task names, or cannot be run any more."""
+        """Whether the change breaks something, does not fix what its task names, or cannot be run any more."""
         return any(finding.kind in _RED for finding in self.findings)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether tests pass, or are gone, only by what was done to them: the model is asked about that once."""
+        """Whether tests pass or disappear only because they were changed. The model is asked about it once."""
         return bool(self.doubts)
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The tests for which that is so."""
+        """The tests that make the change doubtful."""
         return tuple(test for finding in self.findings if _is_doubtful(finding) for test in finding.tests)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What stands at the top of the pull request: lines of Markdown in which nothing is live."""
+        """The warnings at the top of the pull request: lines of inert Markdown."""
         return tuple(_words(finding) for finding in self.findings if finding.kind in _WARNING)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else is true: lines of Markdown in which nothing is live."""
+        """Further findings: lines of inert Markdown."""
         problem = (f"Nothing is known: {in_markdown(self.problem, _WORDS_CHARS)}.",) if self.problem else ()
         return (*problem, *(_words(finding) for finding in self.findings if finding.kind not in _WARNING))
 
     def of(self, *kinds: FindingKind) -> tuple[str, ...]:
-        """The tests of which one of `kinds` is true."""
+        """Return the tests with findings of these kinds."""
         return tuple(test for finding in self.findings if finding.kind in kinds for test in finding.tests)
 
     def for_model(self, *, brief: bool = False) -> str:
-        """The text of a failed call: which tests, how they end, what to do.
+        """Return the text of a failed call: which tests failed, how, and what to do.
 
-        About 6,000 characters at most; or 1,500 for a small model, which loses its task in more.
+        It has about 6,000 characters at most; 1,500 for a small model, which is easily distracted.
         """
         return _for_model(self, brief=brief)
 
@@ -201,10 +201,11 @@ def judge_runs(runs: Runs, change: Change) -> ChangeVerdict:
 
 
 def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[RunFinding, ...]:
-    """That the run with the base's tests and settings counts for nothing, if it does.
+    """Return the finding that the run with the base's tests and settings is invalid, if it is.
 
-    That may be honest: what the base's settings name has another name now. Where its tests say of themselves that
-    they pass, the change's code has a hand in what they say.
+    There may be an honest reason: the base's settings name something that was renamed. If its tests claim to
+    pass by
+    themselves, the change's code influences their results.
     """
     if kept is None or not (kept.problem or (before.cases and not kept.cases)):
         return ()
@@ -216,12 +217,12 @@ def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[RunFinding, ...
 
 
 def _fails_without_a_test(run: RunResult) -> bool:
-    """Whether a command fails though no test does: as by a limit for what the tests cover, or by a crash at its end."""
+    """Return whether a command fails although no test does: by a coverage limit, or a crash at its end."""
     return run.exit != 0 and not run.failures
 
 
 def describe_run(run: RunResult) -> str:
-    """A run for the model: how many tests ended how, and what the runner said of those that failed."""
+    """Describe a run for the model: the counts by status, and the messages of failed tests."""
     failed = run.failures
     failed.sort(key=lambda case: case.status is not CaseStatus.FAILED)
     named = [(case.id, case.message) for case in failed]
@@ -231,7 +232,7 @@ def describe_run(run: RunResult) -> str:
 
 
 class _Judge:
-    """One comparison."""
+    """Compares the runs of one change."""
 
     def __init__(self, runs: Runs, before: RunResult, after: RunResult, change: Change) -> None:
         exit_only = not before.cases
@@ -251,7 +252,7 @@ class _Judge:
         self._found: defaultdict[FindingKind, list[CaseResult]] = defaultdict(list)
 
     def findings(self) -> tuple[RunFinding, ...]:
-        """Everything that is true of some tests, the worst first."""
+        """Return all findings, the worst first."""
         for name, case in self._before.cases.items():
             self._compare(name, case)
         self._look_at_new()
@@ -262,7 +263,7 @@ class _Judge:
     def _say(
         self, kind: FindingKind, name: str, shown: CaseResult | None, case: CaseResult | None = None
     ) -> None:
-        """Say something of a test; `shown` is how it failed, `case` how the base or the change has it."""
+        """Add a finding about a test; `shown` is its failure, `case` its result on the base or with the change."""
         file = (case or shown or _NOTHING).file
         shown = shown if shown is not None and shown.failed else _NOTHING
         self._found[kind].append(replace(shown, id=name, file=file))
@@ -346,7 +347,7 @@ class _Judge:
             self._say(FindingKind.ONLY_AS_CHANGED, name, kept, case)
 
     def _look_at_new(self) -> None:
-        """The tests that only the change has."""
+        """Examine the tests that only the change has."""
         known = self._after.paired | self._before.cases.keys()
         failed_before = {without_parameters(case) for case in self._before.cases.values() if case.failed}
         for name, case in self._after.cases.items():
@@ -365,27 +366,28 @@ class _Judge:
                 self._say(_without_change(without), name, without, case)
 
     def _fails_without(self, name: str, case: CaseResult) -> None:
-        """A test of the base that the change may have changed, if it does not pass without the change."""
+        """Record a test of the base that the change may have rewritten, if it does not pass without the change."""
         without = self._without(self._after.name_of(name))
         kind = _without_change(without)
         if without is not None and kind in {FindingKind.PROVES, FindingKind.PROVES_BY_ERROR}:
             self._say(kind, name, without, case)
 
     def _without(self, name: str) -> CaseResult | None:
-        """A test of the change on the base's code; None if it is not known how it ends there."""
+        """Return the result of a test of the change on the base's code; None if unknown."""
         return self._new.find(name) if self._new is not None else None
 
     def _look_at_command(self) -> None:
-        """A command that fails in *kept*, though no test does."""
+        """Examine a command that fails in *kept* although no test does."""
         kept, after = self._kept.run, self._after.run
         are_green = self._before.run.is_green and after.is_green
         if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
             self._found[FindingKind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
 
     def _replaced(self) -> None:
-        """A test that fails by its own assertion and is gone has to have something in its place.
+        """Require a replacement for each removed test that fails by its own assertion.
 
-        Where behaviour changes on purpose, another test of the file shows the new one: it fails without the change.
+        If behaviour changes on purpose, another test of the file shows the new behaviour: it fails without
+        the change.
         """
         proving = {
             case.file
@@ -399,7 +401,7 @@ class _Judge:
             self._found[FindingKind.HIDDEN if hidden else FindingKind.GONE].append(case)
 
     def _own_files(self, case: CaseResult) -> tuple[str, ...]:
-        """The changed files that may hold the test, with their lines; empty if its file is as it was."""
+        """Return the changed files that may contain the test, with their lines; empty if its file is unchanged."""
         place = case.file or case.id.partition("::")[0]
         found = self._own.get(place)
         if found is None:
@@ -408,7 +410,7 @@ class _Judge:
         return found
 
     def _has_test_data(self) -> bool:
-        """Whether files of tests changed that no runner executes by itself, such as helpers and expected outputs."""
+        """Return whether test files changed that no runner executes itself, such as helpers and expected outputs."""
         names = (path.rpartition("/")[2] for path in self._changed if is_test_path(path))
         return any(name not in _RUN_BY_ITSELF for name in names)
 
@@ -441,7 +443,7 @@ _IMPORT = re.compile(
 
 
 def _without_change(case: CaseResult | None) -> FindingKind:
-    """What a new test that passes with the change proves, by how it ends without."""
+    """Return what a new test that passes with the change proves, judged by its result without it."""
     if case is None or case.status in {CaseStatus.ERROR, CaseStatus.SKIPPED}:
         return FindingKind.NOT_LOADED
     if case.status is CaseStatus.PASSED:
@@ -452,7 +454,7 @@ def _without_change(case: CaseResult | None) -> FindingKind:
 
 
 def _test_files(runs: Runs, change: Change) -> dict[str, str]:
-    """The changed files that test runs read, each with how many of its lines are other ones."""
+    """Return the changed files that test runs read, each with its number of changed lines."""
     restored = set(runs.restored)
     files = (file for file in change.files if file.path in restored or is_test_path(file.path))
     return {file.path: _with_lines(file) for file in files}
@@ -497,7 +499,7 @@ _TRUE_OF_ONE = {
 
 
 def _words(finding: RunFinding) -> str:
-    """A finding in one line for people."""
+    """Return a finding in one line for people."""
     if finding.kind is FindingKind.UNPROVEN:
         return f"The run with this change counts for nothing: {in_markdown(finding.words, _WORDS_CHARS)}."
     if finding.kind is FindingKind.KEPT_UNPROVEN:
@@ -516,7 +518,7 @@ def _words(finding: RunFinding) -> str:
 
 
 def _how(finding: RunFinding) -> str:
-    """How tests fail as the base has them."""
+    """Return how tests fail in the base's version."""
     errors = sum(map(bool, finding.outputs)) - finding.by_assertion
     numbers = ((finding.by_assertion, "by their own assertion"), (errors, "by an error"))
     ends = " and ".join(f"{number} {words}" for number, words in numbers if number > 0)
@@ -557,10 +559,9 @@ def _for_model(verdict: ChangeVerdict, *, brief: bool) -> str:
 
 
 def what_went_wrong(output: str) -> str:
-    """Of a failed test's output the few lines that say it, for a small model.
+    """Return the essential lines of a failed test's output, for a small model.
 
-    Where it is pytest's, they are the arguments of the test, the line that failed in it, and the error. Else they are
-    the last ones.
+    For pytest these are the test's arguments, the failing line, and the error; for others the last lines.
     """
     lines = output.strip().splitlines()
     errors = [line for line in lines if line.startswith(_PYTEST_ERROR)]
@@ -580,7 +581,7 @@ def _within_limit(
     most_tests: int = _MODEL_TESTS,
     **values: Any,
 ) -> str:
-    """The template with as much of the tests' output as there is room for; the first tests have it first."""
+    """Render the template with as much test output as fits; the first tests take precedence."""
     shown = [
         {
             "kind": kind,
@@ -604,7 +605,7 @@ def _within_limit(
 
 
 def _excerpt(text: str, limit: int) -> str:
-    """A text's first lines and, with more room, its last ones."""
+    """Return the first lines of a text and, with more room, its last ones."""
     text = text.strip()
     if len(text) <= limit:
         return text
