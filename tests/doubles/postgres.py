@@ -135,11 +135,11 @@ class PostgresServer:
         """The URL of one database, with the password."""
         return f"postgresql://fleet:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
-        """The URL of a database that is empty."""
+    def new_database(self, template: str = "template1") -> str:
+        """The URL of a database that is empty, or a copy of another one."""
         name = f"fleet_{os.getpid()}_{next(_NUMBERS)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)
 
     def drop(self, url: str) -> None:

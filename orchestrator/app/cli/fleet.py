@@ -3,51 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
-import random
 import re
-import signal
-import socket
-import sys
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import __version__
-from orchestrator.app.cli.arguments import DONE, INTERRUPTED, NOTHING
-from orchestrator.app.cli.worker import Members, cycle_json, cycle_line
+from orchestrator.app.cli.arguments import DONE, NOTHING
+from orchestrator.app.cli.worker import Members, WorkerRun, database_file, open_store
 from orchestrator.app.config.fleet import load_fleet
-from orchestrator.app.config.keys import ApiKeys, secret_values
+from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import nearest_to
 from orchestrator.app.words import as_json_text, clean, money, short_line
 from orchestrator.bot.coordination.claim_record import claim_ref
-from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.worker.health import Health
-from orchestrator.bot.worker.worker import LONGEST_SECONDS
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.app.config.fleet import FleetFile
-    from orchestrator.bot.cycle.parts import CycleResult
-    from orchestrator.bot.fleet.engine import FleetEngine
     from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, QueuedTurn, RepositoryState
-    from orchestrator.bot.worker.fleet import Member
-    from orchestrator.bot.worker.worker import NextStep
-
-_ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
-_FILES, _FILES_A_REPOSITORY = 512, 4
-"""What a worker has open: connections and a lock for each repository, and with the cycles that run, some more."""
-_INSTALL = "pip install 'pullwright[fleet]'"
 
 
 def fleet(options: argparse.Namespace) -> int:
@@ -60,17 +40,15 @@ def fleet(options: argparse.Namespace) -> int:
     path = Path(options.config).expanduser()
     file = load_fleet(path, os.environ)
     url = database_url(options.database_url, os.environ, path)
-    secrets = [value for one in file.repositories for value in secret_values(one.environ)]
-    redactor = Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
     if options.action == "run":
-        return asyncio.run(FleetRun(file, options, redactor, url).run())
+        return asyncio.run(WorkerRun(file, options, url, alone=False).run())
     keys = Members(options, Home.of(os.environ), SystemClock()).keys(file.repositories)
     with _opened(url) as store:
         return _ACTIONS[options.action](store, options, keys)
 
 
 def database_url(typed: str | None, environ: Mapping[str, str], config: Path) -> str:
-    """Return the URL of the fleet's database; without one, that of a file for this configuration on this machine.
+    """Return the URL of the fleet's database; without one, that of the file which `pullwright worker` has, too.
 
     Raises:
         ConfigurationError: what was typed holds a password.
@@ -80,162 +58,17 @@ def database_url(typed: str | None, environ: Mapping[str, str], config: Path) ->
             "--database-url holds a password, which everybody on this machine could read: "
             "put the whole URL into PULLWRIGHT_DATABASE_URL"
         )
-    if url := typed or ApiKeys.of(environ).database:
-        return url
-    name = hashlib.sha256(str(config.absolute().resolve()).encode()).hexdigest()[:12]
-    folder = Home.of(environ).fleets
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return f"sqlite:///{folder / name}.db"
-
-
-def _store(url: str, *, patient: bool) -> FleetStore:
-    try:
-        from orchestrator.bot.fleet.store import FleetStore
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"a fleet needs the package {error.name}: {_INSTALL}") from None
-    return FleetStore(url, SystemClock(), patient=patient)
+    return typed or ApiKeys.of(environ).database or database_file(config, environ)
 
 
 @contextmanager
 def _opened(url: str) -> Iterator[FleetStore]:
-    store = _store(url, patient=False)
+    store = open_store(url, patient=False)
     store.open()
     try:
         yield store
     finally:
         store.close()
-
-
-class FleetRun:
-    """One worker of a fleet, from its start to its end."""
-
-    def __init__(self, file: FleetFile, options: argparse.Namespace, redactor: Redactor, url: str) -> None:
-        self._store = _store(url, patient=True)
-        from orchestrator.bot.fleet.engine import LEASE_SECONDS, EngineOptions, FleetEngine, new_worker_name
-        from orchestrator.bot.fleet.worker import FleetWorker
-
-        self._file = file
-        self._options = options
-        self._redactor = redactor
-        self._clock = SystemClock()
-        self._stop = Stop()
-        self._ended = asyncio.Event()
-        name = new_worker_name(socket.gethostname())
-        make = Members(options, Home.of(os.environ), self._clock)
-        source = random.SystemRandom()
-        members = {make.key(one): make.member(one) for one in file.repositories}
-        self._worker = FleetWorker(
-            name, self._store, members, self._clock, self._stop, source, self._report, file.max_usd_per_day
-        )
-        self._engine: FleetEngine = FleetEngine(
-            self._store,
-            EngineOptions(
-                name,
-                __version__,
-                file.parallel,
-                file.most_running,
-                float(file.lease_seconds or LEASE_SECONDS),
-            ),
-            self._clock,
-            self._worker,
-            self._drain,
-        )
-        self._name = name
-        self._health = Health(self._worker, self._clock, redactor.redact)
-
-    async def run(self) -> int:
-        """Take turns until somebody asks for the end, and return the exit status."""
-        from orchestrator.app.dashboard.health import serving_health
-
-        self._listen_to_signals()
-        allow_open_files(_FILES + _FILES_A_REPOSITORY * len(self._file.repositories))
-        async with AsyncExitStack() as stack:
-            if self._file.health is not None:
-                address = self._file.health
-                port = await stack.enter_async_context(
-                    serving_health(self._health, address.host, address.port)
-                )
-                host = f"[{address.host}]" if ":" in address.host else address.host
-                self._say(f"health at http://{host}:{port}/healthz and /metrics")
-            await asyncio.to_thread(self._store.open)
-            stack.push_async_callback(asyncio.to_thread, self._store.close)
-            stack.push_async_callback(self._worker.close)
-            await self._engine.launch()
-            stack.push_async_callback(self._engine.close)
-            await asyncio.to_thread(self._worker.begin)
-            self._say(f"worker {self._name} takes turns from {self._store.database.place}")
-            await self._receive(stack)
-            while not self._ended.is_set():
-                self._health.note_turn()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._ended.wait(), LONGEST_SECONDS)
-        return INTERRUPTED
-
-    async def _receive(self, stack: AsyncExitStack) -> None:
-        """Listen for webhooks, if the file names an address."""
-        address, secret = self._file.webhook, ApiKeys.of(os.environ).webhook_secret
-        if address is None:
-            return
-        if secret is None:
-            raise ConfigurationError(
-                f"webhook in {self._options.config} needs the secret of GitHub's form in PULLWRIGHT_WEBHOOK_SECRET"
-            )
-        from orchestrator.app.dashboard.webhook import PATH, Receiver, receiving
-
-        receiver = Receiver(secret, self._worker.by_key, self._store.receive)
-        port = await stack.enter_async_context(receiving(receiver, address.host, address.port))
-        self._say(f"webhooks at port {port} of {address.host}, path {PATH}")
-
-    def _drain(self, reason: str) -> None:
-        if not self._stop():
-            self._say(f"ends after the rounds that are running: {reason}")
-            self._worker.request_stop()
-            self._ended.set()
-
-    def _listen_to_signals(self) -> None:
-        """First Ctrl+C: end after the rounds that run. Second, or SIGTERM: end now; cycles still keep their work."""
-
-        def at_once() -> None:
-            self._worker.stop_at_once()
-            self._ended.set()
-
-        def interrupt() -> None:
-            if self._stop():
-                at_once()
-                return
-            if any(one.running for one in self._worker.members):
-                self._say(_ENDING)
-            self._worker.request_stop()
-            self._ended.set()
-
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        loop.add_signal_handler(signal.SIGTERM, at_once)
-
-    def _report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
-        now, redact = self._clock.now(), self._redactor.redact
-        if self._options.json:
-            shown = self._redactor.redact_value(cycle_json(member, result, onward, now, once=False))
-            print(as_json_text(shown), flush=True)
-        elif result.outcome is not Outcome.NO_TASK or result.task is not None:
-            print(
-                redact(short_line(cycle_line(member, result, onward, now, once=False), most_chars=1_000)),
-                flush=True,
-            )
-
-    def _say(self, text: str) -> None:
-        print(f"pullwright: {self._redactor.redact(clean(text))}", file=sys.stderr, flush=True)
-
-
-def allow_open_files(wanted: int) -> None:
-    """Let this process have so many open files, as far as the system allows it: 1,024 is a usual first limit."""
-    import resource
-
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    if now != resource.RLIM_INFINITY and now < allowed:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
 
 
 def _named(typed: str, keys: Mapping[str, str], config: str) -> str:

@@ -7,9 +7,11 @@ at, who works, pauses, and money.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
@@ -19,6 +21,7 @@ from dbos._serialization import DBOSPortableJSON, DefaultSerializer
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.core.errors import ConfigurationError, FleetError
+from orchestrator.core.locks import keeper, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +34,7 @@ _TABLES_LOCK = 0x50756C6C
 _BUSY_MILLISECONDS = 30_000
 _TRIES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _AWAY = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
+_BROKEN_FILE = ("file is not a database", "database disk image is malformed")  # SQLite's words
 _DRIVER = "postgresql+psycopg"
 
 _T = TypeVar("_T")
@@ -133,26 +137,35 @@ class FleetDatabase:
     While the database cannot be reached, a worker's calls wait; those of a command raise `FleetError`.
 
     Args:
-        patient: wait for a database that is away, until `close`.
+        patient: for a worker: wait for a database that is away, until `close`.
+        wait: lets so many seconds pass, and says whether somebody closed it meanwhile; None is real time.
     """
 
-    def __init__(self, url: str, clock: Clock, *, patient: bool = False) -> None:
+    def __init__(
+        self, url: str, clock: Clock, *, patient: bool = False, wait: Callable[[float], bool] | None = None
+    ) -> None:
         self.url = url
         self.clock = clock
         self.engine = make_engine(url)
         self.place = _shown(self.engine.url)
         self._patient = patient
         self._closed = threading.Event()
+        self._wait = wait or self._closed.wait
         self._client: DBOSClient | None = None
+        self._lock: int | None = None
 
     def open(self) -> None:
         """Connect, and make or migrate the tables.
 
         Raises:
-            FleetError: the database cannot be reached or changed.
+            FleetError: the database cannot be reached or changed, or it is a file that has a worker already.
         """
+        if self._patient and not self.is_shared:
+            self._lock_file()
         DefaultSerializer.deserialize = _refuse_pickle  # type: ignore[assignment, method-assign]
-        logging.getLogger("dbos").setLevel(logging.CRITICAL)
+        log = logging.getLogger("dbos")
+        log.setLevel(logging.CRITICAL)
+        log.propagate, log.handlers = False, [logging.NullHandler()]  # its own one keeps a stream
         with self._errors():
             with self.engine.begin():
                 pass
@@ -168,7 +181,7 @@ class FleetDatabase:
 
     def _make_tables(self, c: sa.Connection) -> None:
         """Make the tables that are not there, one worker at a time where several start on a new database."""
-        if self.is_postgresql:
+        if self.is_shared:
             c.execute(sa.select(sa.func.pg_advisory_xact_lock(_TABLES_LOCK)))
         _tables.create_all(c)
 
@@ -178,6 +191,22 @@ class FleetDatabase:
         if self._client is not None:
             self._client.destroy()
         self.engine.dispose()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _lock_file(self) -> None:
+        """Be the only worker with this file, for as long as the process lives: its turns need no lease then."""
+        path = Path(f"{self.engine.url.database}.lock")
+        try:
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            is_ours = wait_for_lock(self._lock, 0.0)
+        except OSError as error:
+            raise FleetError(
+                f"the fleet's database {self.place}: cannot lock {path}: {error.strerror}"
+            ) from None
+        if not is_ours:
+            raise FleetError(f"another worker has this queue: {keeper(self._lock, path)}")
 
     @property
     def client(self) -> DBOSClient:
@@ -187,14 +216,14 @@ class FleetDatabase:
         return self._client
 
     @property
-    def is_postgresql(self) -> bool:
-        """Whether it is one that several machines share."""
+    def is_shared(self) -> bool:
+        """Whether several workers share it: PostgreSQL. An SQLite file has one worker at a time."""
         return self.engine.dialect.name == "postgresql"
 
     @property
     def engine_schema(self) -> str | None:
         """Where the engine's own tables are."""
-        return "dbos" if self.is_postgresql else None
+        return "dbos" if self.is_shared else None
 
     def now(self) -> int:
         """The time as the tables have it, in milliseconds."""
@@ -206,14 +235,14 @@ class FleetDatabase:
 
     def insert(self, table: sa.Table) -> Any:
         """An insertion that can say what happens where the row is there already."""
-        return (postgresql if self.is_postgresql else sqlite).insert(table)
+        return (postgresql if self.is_shared else sqlite).insert(table)
 
     def transaction(self, change: Callable[[sa.Connection], _T]) -> _T:
         """Do something in a transaction of its own; wait while the database is away, if that is wanted."""
 
         def once() -> _T:
             with self.engine.begin() as connection:
-                if not self.is_postgresql:
+                if not self.is_shared:
                     connection.exec_driver_sql("BEGIN IMMEDIATE")  # else it begins with the first change
                 return change(connection)
 
@@ -231,7 +260,7 @@ class FleetDatabase:
                     return call()
             except FleetError as error:
                 is_away = isinstance(error.__cause__, _AWAY)
-                if not (self._patient and is_away) or self._closed.wait(
+                if not (self._patient and is_away) or self._wait(
                     _TRIES_SECONDS[min(tries, len(_TRIES_SECONDS) - 1)]
                 ):
                     raise
@@ -242,10 +271,9 @@ class FleetDatabase:
         try:
             yield
         except (sa.exc.SQLAlchemyError, DBOSException) as error:
-            said = str(getattr(error, "orig", None) or error).splitlines()
-            raise FleetError(
-                f"the fleet's database {self.place}: {said[0] if said else type(error).__name__}"
-            ) from error
+            said = (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
+            fix = "; remove it, and a new queue is made from the repositories" if said in _BROKEN_FILE else ""
+            raise FleetError(f"the fleet's database {self.place}: {said}{fix}") from error
 
 
 def _shown(url: sa.URL) -> str:

@@ -32,6 +32,9 @@ _PRUNE_SECONDS = 3_600.0
 _RESTART_LOST_SECONDS = 60.0
 """It reads all repositories, and what it finds is rare."""
 POLL_SECONDS = 1.0
+"""How often each worker looks for turns."""
+POLL_FILE_SECONDS = 0.5
+"""The same, where the database is a file that no other worker reads."""
 _LONGEST_END_SECONDS = 86_400
 
 
@@ -48,6 +51,7 @@ class EngineOptions:
         version: of the program. The newest that was started takes turns; others end what they run.
         parallel: the most turns of this worker at a time.
         most_running: the most turns of the whole fleet at a time; None is no limit.
+        poll_seconds: between two looks for turns; None is the usual time.
     """
 
     worker: str
@@ -55,7 +59,7 @@ class EngineOptions:
     parallel: int = 1
     most_running: int | None = None
     lease_seconds: float = LEASE_SECONDS
-    poll_seconds: float = POLL_SECONDS
+    poll_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -114,6 +118,8 @@ class FleetEngine:
         self._clock = clock
         self._player = player
         self._on_drain = on_drain
+        usual = POLL_SECONDS if store.database.is_shared else POLL_FILE_SECONDS
+        self._poll_seconds = options.poll_seconds or usual
         self._watch = HeartbeatWatch(clock, options.lease_seconds)
         self._beating: asyncio.Task[None] | None = None
         self._running: set[RepositoryTurn] = set()
@@ -134,6 +140,7 @@ class FleetEngine:
 
     def _launch(self, loop: asyncio.AbstractEventLoop) -> None:
         store, options = self._store, self._options
+        is_shared = store.database.is_shared
         DBOS.destroy(destroy_registry=True)
         DBOS(
             config={
@@ -145,7 +152,7 @@ class FleetEngine:
                 "serializer": DBOSPortableJSON,
                 "run_migrations": False,
                 "log_level": "CRITICAL",
-                "notification_listener_polling_interval_sec": options.poll_seconds,
+                "notification_listener_polling_interval_sec": self._poll_seconds,
                 "use_listen_notify": False,
             }
         )
@@ -160,14 +167,16 @@ class FleetEngine:
 
         DBOS.workflow(name=TURN)(turn)
         DBOS.launch()
+        if not is_shared:  # also one that is older than the last one: there is nobody else to take its turns
+            DBOS.set_latest_application_version(options.version)
 
     def _register_queue(self) -> None:
         options = self._options
         DBOS.register_queue(
             QUEUE,
-            worker_concurrency=options.parallel,
+            worker_concurrency=min(options.parallel, options.most_running or options.parallel),
             global_concurrency=options.most_running,
-            polling_interval_sec=options.poll_seconds,
+            polling_interval_sec=self._poll_seconds,
             on_conflict="always_update",
         )
 

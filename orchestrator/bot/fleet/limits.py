@@ -40,13 +40,7 @@ class FleetLimits:
         def change(c: sa.Connection) -> bool:
             if most_usd is not None:
                 self._lock(c)
-                day = ms(self._db.day())
-                spent = c.scalar(
-                    sa.select(
-                        sa.func.sum(sa.func.coalesce(cycles_table.c.usd, cycles_table.c.reserved))
-                    ).where(cycles_table.c.began >= day)
-                )
-                if (spent or 0.0) + reserve > most_usd:
+                if self._spent(c) + reserve > most_usd:
                     return False
             values = {"worker": worker, "run": run, "began": self._db.now(), "reserved": reserve}
             row = {"repository": turn.repository, "task": turn.task, "title": turn.title, "claim": turn.claim}
@@ -61,9 +55,11 @@ class FleetLimits:
 
     def spent_today(self) -> float:
         """What the fleet's cycles have cost since the day's beginning (UTC), with what is set aside."""
+        return self._db.transaction(self._spent)
+
+    def _spent(self, c: sa.Connection) -> float:
         spent = sa.func.sum(sa.func.coalesce(cycles_table.c.usd, cycles_table.c.reserved))
-        query = sa.select(spent).where(cycles_table.c.began >= ms(self._db.day()))
-        return float(self._db.transaction(lambda c: c.scalar(query)) or 0.0)
+        return c.scalar(sa.select(spent).where(cycles_table.c.began >= ms(self._db.day()))) or 0.0
 
     def next_day(self) -> datetime:
         """When the day's limits begin anew."""
@@ -90,7 +86,11 @@ class FleetLimits:
         row = self._db.transaction(lambda c: c.execute(query).first())
         return Pause(to_time(row.until), row.reason) if row else None
 
+    def forget_quota(self, c: sa.Connection, quota: str) -> None:
+        """End the pause of a quota, in a transaction."""
+        c.execute(sa.delete(quotas_table).where(quotas_table.c.quota == quota))
+
     def _lock(self, c: sa.Connection) -> None:
         """Be the only one who reads and writes money. SQLite has one writer anyway."""
-        if self._db.is_postgresql:
+        if self._db.is_shared:
             c.execute(sa.text("LOCK TABLE pullwright_cycles IN SHARE ROW EXCLUSIVE MODE"))

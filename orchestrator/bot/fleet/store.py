@@ -17,7 +17,6 @@ from orchestrator.bot.fleet.database import (
     cycles_table,
     deliveries_table,
     ms,
-    quotas_table,
     repositories_table,
     to_time,
     workers_table,
@@ -106,18 +105,21 @@ class FleetStore:
         limits: what limits the turns.
 
     Args:
-        patient: wait for a database that is away, until `close`.
+        patient: for a worker: wait for a database that is away, until `close`.
+        wait: lets so many seconds pass, and says whether somebody closed it meanwhile; None is real time.
     """
 
-    def __init__(self, url: str, clock: Clock, *, patient: bool = False) -> None:
-        self.database = self._db = FleetDatabase(url, clock, patient=patient)
+    def __init__(
+        self, url: str, clock: Clock, *, patient: bool = False, wait: Callable[[float], bool] | None = None
+    ) -> None:
+        self.database = self._db = FleetDatabase(url, clock, patient=patient, wait=wait)
         self.limits = FleetLimits(self._db)
 
     def open(self) -> None:
         """Connect, and make or migrate the tables.
 
         Raises:
-            FleetError: the database cannot be reached or changed.
+            FleetError: the database cannot be reached or changed, or it is a file that has a worker already.
         """
         self._db.open()
 
@@ -127,37 +129,21 @@ class FleetStore:
 
     # --- turns ---
 
-    def begin(self, repository: str, quota: str, first: datetime | None) -> None:
+    def begin(self, repository: str, quota: str, first: datetime | None, pause: Pause | None = None) -> None:
         """Give a repository a turn, unless it has one or a person paused it.
 
         Args:
             first: when it is looked at; None is at once, also where it has a turn that waits for later.
+            pause: one that is not known here yet; nothing begins before its end.
         """
 
         def change(c: sa.Connection) -> bool:
-            c.execute(
-                self._db.insert(repositories_table)
-                .values(
-                    repository=repository,
-                    number=0,
-                    workflow="",
-                    quota=quota,
-                    not_before=0,
-                    reason="",
-                    woken=0,
-                )
-                .on_conflict_do_nothing()
-            )
-            row = self._row(c, repository)
-            c.execute(
-                sa.update(repositories_table)
-                .where(repositories_table.c.repository == repository)
-                .values(quota=quota, halted=None)
-            )
-            if row is None or row.paused is not None or self._status(c, row.workflow) in _LIVE:
+            row = self._known(c, repository, quota, pause)
+            if row.paused is not None or self._status(c, row.workflow) in _LIVE:
                 return True
             look = RepositoryTurn(repository, row.number + 1, renewed=True)
-            return self._move(c, repository, row.number, look, first or self._db.clock.now())
+            at = max(first or self._db.clock.now(), to_time(row.not_before))
+            return self._move(c, repository, row.number, look, at)
 
         self._db.transaction(change)
         if first is None:
@@ -173,6 +159,54 @@ class FleetStore:
         )
         rows = self._db.transaction(lambda c: c.execute(query).all())
         return {row.repository: row.quota for row in rows}
+
+    def restart(self, repository: str, quota: str, at: datetime, pause: Pause | None = None) -> None:
+        """Give a repository a turn in place of the one that waits, as the only worker of this database.
+
+        What was tried before may be tried again. A task that a person asked for stays the next one.
+
+        Args:
+            at: when the turn begins, whatever pauses it.
+            pause: one that is not known here yet.
+        """
+        waiting = self._current(repository)
+
+        def change(c: sa.Connection) -> str | None:
+            row = self._known(c, repository, quota, pause)
+            if row.paused is not None:
+                return None
+            is_next = waiting is not None and waiting.id == row.workflow
+            turn = (
+                waiting.anew()
+                if waiting and is_next
+                else RepositoryTurn(repository, row.number + 1, renewed=True)
+            )
+            return row.workflow if self._move(c, repository, row.number, turn, at) and is_next else None
+
+        self._replaced(change)
+
+    def end(self, repository: str) -> None:
+        """End what a repository waits for, until `begin` or `restart`."""
+
+        def change(c: sa.Connection) -> str | None:
+            row = self._row(c, repository)
+            moved = row is not None and self._move(c, repository, row.number, None, self._db.clock.now())
+            return row.workflow if moved else None
+
+        self._replaced(change)
+
+    def _known(self, c: sa.Connection, repository: str, quota: str, pause: Pause | None) -> Any:
+        """What is known of a repository of which a worker begins to look after."""
+        new = {"number": 0, "workflow": "", "not_before": 0, "reason": "", "woken": 0}
+        insert = self._db.insert(repositories_table).values(repository=repository, quota=quota, **new)
+        c.execute(insert.on_conflict_do_nothing())
+        mine = repositories_table.c.repository == repository
+        c.execute(sa.update(repositories_table).where(mine).values(quota=quota, halted=None))
+        if pause is not None:
+            later = repositories_table.c.not_before < ms(pause.until)
+            values = {"not_before": ms(pause.until), "reason": pause.reason}
+            c.execute(sa.update(repositories_table).where(mine, later).values(values))
+        return self._row(c, repository)
 
     def advance(self, turn: RepositoryTurn, following: Following, outcome: str, usd: float | None) -> bool:
         """End a turn, and queue what follows, if the repository is still at this turn.
@@ -267,9 +301,7 @@ class FleetStore:
 
         Whoever runs it learns of it at the next heartbeat, ends the cycle at once, and keeps its work.
         """
-        row = self._db.transaction(lambda c: self._row(c, repository))
-        workflow = row.workflow if row is not None else ""
-        turn = next((one.turn for one in self._listed(status=list(_LIVE), workflow_ids=[workflow])), None)
+        turn = self._current(repository)
 
         def change(c: sa.Connection) -> str | None:
             row = self._row(c, repository)
@@ -279,6 +311,14 @@ class FleetStore:
             return turn.id if self._move(c, repository, turn.number, look, self._db.clock.now()) else None
 
         return self._replaced(change)
+
+    def _current(self, repository: str) -> RepositoryTurn | None:
+        """The turn that a repository runs or waits for."""
+        row = self._db.transaction(lambda c: self._row(c, repository))
+        if row is None or not row.workflow:
+            return None
+        found = self._listed(status=list(_LIVE), workflow_ids=[row.workflow])
+        return found[0].turn if found else None
 
     def _replaced(self, change: Callable[[sa.Connection], str | None]) -> bool:
         """Cancel the workflow of the turn from which a repository was moved on; whether it was."""
@@ -364,7 +404,8 @@ class FleetStore:
         def change(c: sa.Connection) -> str | None:
             c.execute(sa.update(repositories_table).where(mine).values(paused=None, not_before=0, reason=""))
             quota: str | None = c.scalar(sa.select(repositories_table.c.quota).where(mine))
-            c.execute(sa.delete(quotas_table).where(quotas_table.c.quota == quota))
+            if quota is not None:
+                self.limits.forget_quota(c, quota)
             return quota
 
         quota = self._db.transaction(change)

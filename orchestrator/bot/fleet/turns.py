@@ -95,6 +95,10 @@ class RepositoryTurn:
         claim = self.claim + 1 if dead_run and self.task else self.claim
         return replace(self, number=self.number + 1, claim=claim, dead_runs=dead)
 
+    def anew(self) -> RepositoryTurn:
+        """The same, for a worker that begins: what was tried may be tried again."""
+        return replace(self, number=self.number + 1, attempted=(), failures=0, renewed=True)
+
     def look(
         self, *, attempted: Collection[str] = (), failures: int = 0, renewed: bool = False
     ) -> RepositoryTurn:
@@ -147,6 +151,7 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
     step: NextStep,
     attempted: Collection[str],
     schedule: Schedule,
+    began: datetime,
     now: datetime,
     jitter: float,
 ) -> Following:
@@ -155,6 +160,7 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
     Args:
         step: what the worker's rules say of the result.
         attempted: what counts as tried now.
+        began: when the turn began. A time of the schedule that came since then is not lost.
         jitter: from 0 up to 1; spreads repositories whose schedules have the same time.
     """
     if result.found is not None:
@@ -186,7 +192,7 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
             follows = Following(turn.look(attempted={*attempted, turn.attempt}), now)
         case NothingToDo():
             spread = timedelta(seconds=schedule.spread_seconds * jitter)
-            follows = Following(turn.look(renewed=True), schedule.next_fire(now) + spread)
+            follows = Following(turn.look(renewed=True), schedule.next_fire(began) + spread)
         case _:
             assert_never(step)
     return follows

@@ -16,12 +16,13 @@ from orchestrator.core.errors import FleetError, PullwrightError, RateLimitError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.fleet.members import Member
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.bot.fleet.turns import RepositoryTurn
-    from orchestrator.bot.worker.fleet import Member
     from orchestrator.bot.worker.worker import NextStep
     from orchestrator.core.clock import Clock
 
@@ -37,12 +38,19 @@ class Reporter(Protocol):
         """Take one."""
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class FleetWorker:
     """Plays the turns of the repositories of one file.
 
-    Attributes:
+    Args:
         members: the repositories, by their keys.
+        stop: once requested, nothing more begins.
         most_usd: what all cycles of the fleet may cost in a UTC day; None is no limit.
+        once: one cycle for each repository, whatever pauses it.
+        on_over: called when no repository is left that could run.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  what differs between a test and a machine
@@ -54,33 +62,74 @@ class FleetWorker:
         stop: Stop,
         source: random.Random,
         report: Reporter,
+        *,
         most_usd: float | None = None,
+        once: bool = False,
+        on_over: Callable[[], None] = _do_nothing,
     ) -> None:
+        self.name = name
         self.by_key = members
         self.members = tuple(members.values())
-        self._name = name
         self._store = store
         self._clock = clock
         self._stop = stop
         self._source = source
         self._report = report
         self._most_usd = most_usd
+        self._once = once
+        self._on_over = on_over
+        self._over: set[str] = set()
 
     def begin(self) -> None:
         """Give each repository a turn that has none. Those that begin at once are looked at now.
 
-        Where others work already, what has a turn keeps its time: else each worker that is started once more
-        would have all of the fleet looked at.
+        The only worker of a database first takes over what earlier ones left, who are dead, and ends the turns of
+        repositories that its file does not name any more. Where others work already, what has a turn keeps its time:
+        else each worker that is started once more would have all of the fleet looked at.
         """
-        now = self._clock.now()
-        is_first = {one.worker for one in self._store.workers()} <= {self._name}
-        ready = {} if is_first else self._store.ready()
+        known = {one.repository: one for one in self._store.repositories()}
+        others = self._store.workers()
+        ready: dict[str, str] | None = None
+        if self._store.database.is_shared:
+            ready = self._store.ready() if others else None
+        else:
+            for worker in others:
+                self._store.take_over(worker.worker)
+                self._store.remove_worker(worker.worker)
+            for repository in known.keys() - self.by_key.keys():
+                self._store.end(repository)
         for key, member in self.by_key.items():
-            if ready.get(key) == member.quota:
-                continue  # a thousand transactions take seconds
-            at_once = None if is_first else now
-            first = at_once if member.schedule.begins_at_once else member.schedule.next_fire(now)
-            self._store.begin(key, member.quota, first)
+            state = known.get(key)
+            if self._once and state is not None and state.paused is not None:
+                self._over.add(key)
+            self._begin(key, member, state.pause if state else None, ready)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no repository is left that could run."""
+        return all(
+            one.halted is not None or (self._once and key in self._over) for key, one in self.by_key.items()
+        )
+
+    def _begin(self, key: str, member: Member, pause: Pause | None, ready: Mapping[str, str] | None) -> None:
+        """Begin with a repository. `ready` are those, with their quotas, that others have begun; None: nobody works."""
+        now, left = self._clock.now(), member.left_pause
+        schedule = member.schedule
+        first = None if ready is None else now
+        member.due = self._once or schedule.begins_at_once
+        if not member.due:
+            jitter = self._source.random()
+            first = schedule.next_fire(now) + timedelta(seconds=schedule.spread_seconds * jitter)
+        if not self._once:
+            for one in (pause, left, self._store.limits.pause_of(member.quota)):
+                if one is not None:
+                    member.begin_pause(one, now)
+        if ready is not None and left is None and ready.get(key) == member.quota:
+            return  # a thousand transactions take seconds
+        if self._store.database.is_shared:
+            self._store.begin(key, member.quota, first, left)
+        else:
+            self._store.restart(key, member.quota, max(first or now, member.not_before), left)
 
     def request_stop(self) -> None:
         """Begin nothing more; what runs ends after its round."""
@@ -123,35 +172,48 @@ class FleetWorker:
             played = CycleResult(None, Outcome.FAILED, error=str(error), cause=error), EndAsked()
         if played is not None and member is not None and played[0].outcome is not Outcome.FOUND:
             self._report(member, *played)
+            self._over.add(turn.repository)
+        if self.is_over:
+            self._on_over()
 
     def _why_not(self, turn: RepositoryTurn, member: Member | None) -> Following | None:
         """What follows a turn that cannot be played here, or now."""
         now = self._clock.now()
         if self._stop():
             return put_back(turn, now)
-        if member is None:
+        if member is None or (self._once and turn.repository in self._over):
             return put_back(turn, now + timedelta(seconds=ELSEWHERE_SECONDS))
         if member.running:
             return put_back(turn, now + timedelta(seconds=_BUSY_SECONDS))
         if self._store.is_paused(turn.repository):
+            self._over.add(turn.repository)
             return Following(None, now)
-        if (pause := self._store.limits.pause_of(member.quota)) is not None:
-            return Following(turn.again(), pause.until, pause)
-        return None
+        return None if self._once else self._quota_pause(turn, member, now)
+
+    def _quota_pause(self, turn: RepositoryTurn, member: Member, now: datetime) -> Following | None:
+        """What follows a turn whose model answers nobody with this key."""
+        pause = self._store.limits.pause_of(member.quota)
+        if pause is None:
+            return None
+        if member.halted is not None:  # with the one that met the limit
+            return Following(None, now, halted=member.halted)
+        member.begin_pause(pause, now)
+        return Following(turn.again(), pause.until, pause)
 
     async def _played(self, turn: RepositoryTurn, member: Member) -> tuple[CycleResult, NextStep, Following]:
         run = new_run_id(self._clock.now(), self._source)
         reserve = member.most_usd if turn.task else 0.0
         most = self._most_usd if turn.task else None
-        started = await asyncio.to_thread(
-            self._store.limits.start_cycle, turn, self._name, run, reserve, most
-        )
+        started = await asyncio.to_thread(self._store.limits.start_cycle, turn, self.name, run, reserve, most)
         if not started:
             reason = f"the fleet has spent what it may in a day, {most:g} US dollars (max_usd_per_day)"
             result = CycleResult(None, Outcome.PAUSED, reason=reason)
             pause = Pause(self._store.limits.next_day(), reason)
+            member.begin_pause(pause, self._clock.now())
             return result, pause, Following(turn.again(), pause.until, pause)
-        member.running, member.pause, member.active_at = True, None, self._clock.monotonic()
+        began = member.not_before = self._clock.now()
+        member.pause = member.halted = None
+        member.running, member.active_at = True, self._clock.monotonic()
         try:
             result = await self._result(turn, member, run)
         finally:
@@ -161,12 +223,13 @@ class FleetWorker:
         step = member.next_steps.after(result)
         if result.outcome is not Outcome.FOUND:
             member.totals.count(result, self._clock.now())
-        follows = following(
-            turn, result, step, attempted, member.schedule, self._clock.now(), self._source.random()
-        )
+        now, jitter = self._clock.now(), self._source.random()
+        follows = following(turn, result, step, attempted, member.schedule, began, now, jitter)
+        member.due = follows.turn is not None and not follows.turn.renewed
+        if member.due and member.pause is None:  # else one that shares its quota has met a limit meanwhile
+            member.not_before = began if isinstance(step, Pause) else follows.at
         await asyncio.to_thread(self._share, member, result, step)
-        self._note(member, step, follows)
-        if member.halted is not None or (member.runner is not None and member.runner.stop()):
+        if isinstance(step, NeedsPerson) or (member.runner is not None and member.runner.stop()):
             await self._close(member)
         return result, step, follows
 
@@ -196,23 +259,26 @@ class FleetWorker:
         finally:
             member.task = None
 
-    def _share(self, member: Member, result: CycleResult, step: NextStep) -> None:
-        """A limit of the model's key concerns all of the fleet that live on it, on every machine."""
-        if not isinstance(result.cause, RateLimitError):
-            return
-        if isinstance(step, NeedsPerson):  # money brings it back, and nobody tells when
-            step = Pause(self._clock.now() + timedelta(days=1), step.reason)
-        if isinstance(step, Pause):
-            self._store.limits.pause_quota(member.quota, step)
+    def sharing(self, member: Member, result: CycleResult) -> list[Member]:
+        """Whom on this machine a cycle's end concerns: a limit of the model's key concerns all that live on it."""
+        if self._once or not isinstance(result.cause, RateLimitError):
+            return [member]
+        return [one for one in self.members if one is member or one.quota == member.quota]
 
-    def _note(self, member: Member, step: NextStep, follows: Following) -> None:
-        """What the page of health tells of a repository on this machine."""
-        member.not_before = follows.at
-        member.due = follows.turn is not None and not follows.turn.renewed
-        member.halted = step.reason if isinstance(step, NeedsPerson) else None
-        if isinstance(step, Pause):
-            member.pause = step
-            member.totals.add_pause(self._clock.now(), step.until)
+    def _share(self, member: Member, result: CycleResult, step: NextStep) -> None:
+        """Let nobody begin who lives on a quota that is spent, on this machine and on others."""
+        if not isinstance(step, Pause | NeedsPerson):
+            return
+        now = self._clock.now()
+        for one in self.sharing(member, result):
+            if isinstance(step, NeedsPerson):
+                one.halted = step.reason
+            else:
+                one.begin_pause(step, now)
+        if not self._once and isinstance(result.cause, RateLimitError):
+            if isinstance(step, NeedsPerson):  # money brings it back, and nobody tells when
+                step = Pause(now + timedelta(days=1), step.reason)
+            self._store.limits.pause_quota(member.quota, step)
 
     async def close(self) -> None:
         """Close connections."""

@@ -222,7 +222,7 @@ def test_workers_come_live_and_go(store: FleetStore) -> None:
 
 def run_at(store: FleetStore, worker: str, turn: RepositoryTurn) -> None:
     """Let a worker run a turn, as far as the engine's table goes."""
-    table = "dbos.workflow_status" if store.database.is_postgresql else "workflow_status"
+    table = "dbos.workflow_status" if store.database.is_shared else "workflow_status"
     with store.database.engine.begin() as connection:
         changed = sa.text(
             f"UPDATE {table} SET status = 'PENDING', executor_id = :worker WHERE workflow_uuid = :id"  # noqa: S608

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from orchestrator.bot.worker.fleet import MemberState
+from orchestrator.bot.fleet.members import MemberState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.worker.fleet import Member
+    from orchestrator.bot.fleet.members import Member
     from orchestrator.core.clock import Clock
 
 LOOP_SECONDS = 300.0
