@@ -340,7 +340,6 @@ class FleetStore:
         for one in self._listed(status=["PENDING"], executor_id=[worker]):
             run = self._run_of(one.workflow)
             again = one.turn.again(dead_run=run)
-            self._db.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
 
             def change(c: sa.Connection, old: RepositoryTurn = one.turn, new: RepositoryTurn = again) -> bool:
                 c.execute(
@@ -352,6 +351,8 @@ class FleetStore:
 
             if self._db.transaction(change):
                 taken.append(again)
+            # Last: whoever dies before it leaves a turn of a dead worker, which the next one finds.
+            self._db.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
         return taken
 
     def restart_lost(self) -> None:

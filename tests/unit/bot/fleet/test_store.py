@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
@@ -19,6 +19,8 @@ from orchestrator.core.errors import ConfigurationError, FleetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dbos import DBOSClient
 
 A, B = "github.com/o/a", "github.com/o/b"
 
@@ -239,6 +241,37 @@ def test_what_a_dead_worker_ran_is_taken_over_and_what_others_run_is_not(store: 
     assert store.take_over("dead") == [first.again(dead_run="")]
     assert [(one.turn, one.worker) for one in store.queued()] == [(second, "alive"), (first.again(), "")]
     assert store.heartbeats() == {"alive": 0}
+
+
+class KilledClient:
+    """The engine's client of a worker that is killed as soon as it has cancelled something."""
+
+    def __init__(self, client: DBOSClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def cancel_workflow(self, workflow: str) -> None:
+        self._client.cancel_workflow(workflow)
+        raise FleetError("killed")
+
+
+def test_who_dies_while_it_takes_over_leaves_the_dead_run_known(
+    store: FleetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (look,) = begun(store, A)
+    cycle = cycle_after(look)
+    store.advance(look, Following(cycle, now()), "found", None)
+    run_at(store, "dead", cycle)
+    assert store.limits.start_cycle(cycle, "dead", "run-1", 0.0, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.database, "_client", KilledClient(store.database.client))
+        with pytest.raises(FleetError, match="killed"):
+            store.take_over("dead")
+    store.take_over("dead")
+    store.restart_lost()
+    assert [one.turn for one in store.queued() if one.turn.number > 2] == [cycle.again(dead_run="run-1")]
 
 
 @pytest.mark.parametrize("how", ["cancelled", "deleted"])
