@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 _APPLICATION = "pullwright"
+_TABLES_LOCK = 0x50756C6C
+"""The number of the lock under which the tables are made. Any will do that nobody else takes."""
 _BUSY_MILLISECONDS = 30_000
 _TRIES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _AWAY = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
@@ -190,7 +192,7 @@ class FleetDatabase:
             with self.engine.begin():
                 pass
             DBOS.migrate(self.engine.url.render_as_string(hide_password=False))
-            _tables.create_all(self.engine)
+            self.transaction(self._make_tables)
             self._client = DBOSClient(
                 system_database_url=self.url,
                 system_database_engine=self.engine,
@@ -198,6 +200,12 @@ class FleetDatabase:
                 application_name=_APPLICATION,
                 retry_connection_errors=self._patient,
             )
+
+    def _make_tables(self, c: sa.Connection) -> None:
+        """Make the tables that are not there, one worker at a time where several start on a new database."""
+        if self.is_shared:
+            c.execute(sa.select(sa.func.pg_advisory_xact_lock(_TABLES_LOCK)))
+        _tables.create_all(c)
 
     def close(self) -> None:
         """Disconnect; whoever waits for the database is let go."""

@@ -29,6 +29,8 @@ LEASE_SECONDS = 30.0
 """A worker whose heartbeat has stood still for so long, seen by one who could read it all the time, is dead."""
 _BEATS_A_LEASE = 6
 _PRUNE_SECONDS = 3_600.0
+_RESTART_LOST_SECONDS = 60.0
+"""It reads all repositories, and what it finds is rare."""
 POLL_SECONDS = 1.0
 """How often each worker looks for turns."""
 POLL_FILE_SECONDS = 0.5
@@ -116,10 +118,12 @@ class FleetEngine:
         self._clock = clock
         self._player = player
         self._on_drain = on_drain
+        usual = POLL_SECONDS if store.database.is_shared else POLL_FILE_SECONDS
+        self._poll_seconds = options.poll_seconds or usual
         self._watch = HeartbeatWatch(clock, options.lease_seconds)
         self._beating: asyncio.Task[None] | None = None
         self._running: set[RepositoryTurn] = set()
-        self._prune_at = 0.0
+        self._prune_at = self._restart_lost_at = 0.0
 
     async def launch(self) -> None:
         """Begin to take turns.
@@ -127,14 +131,16 @@ class FleetEngine:
         Raises:
             FleetError: the database cannot be used.
         """
-        loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._launch, loop)
+        store, options, loop = self._store, self._options, asyncio.get_running_loop()
+        await asyncio.to_thread(store.add_worker, options.worker, options.version, options.parallel)
+        # Its errors are the database's own, and where that goes away now, a worker waits for it.
+        await asyncio.to_thread(store.database.call, lambda _client: self._launch(loop))
+        await asyncio.to_thread(store.database.call, lambda _client: self._register_queue())
         self._beating = asyncio.create_task(self._beat())
 
     def _launch(self, loop: asyncio.AbstractEventLoop) -> None:
         store, options = self._store, self._options
         is_shared = store.database.is_shared
-        poll_seconds = options.poll_seconds or (POLL_SECONDS if is_shared else POLL_FILE_SECONDS)
         DBOS.destroy(destroy_registry=True)
         DBOS(
             config={
@@ -146,7 +152,7 @@ class FleetEngine:
                 "serializer": DBOSPortableJSON,
                 "run_migrations": False,
                 "log_level": "CRITICAL",
-                "notification_listener_polling_interval_sec": poll_seconds,
+                "notification_listener_polling_interval_sec": self._poll_seconds,
                 "use_listen_notify": False,
             }
         )
@@ -163,12 +169,14 @@ class FleetEngine:
         DBOS.launch()
         if not is_shared:  # also one that is older than the last one: there is nobody else to take its turns
             DBOS.set_latest_application_version(options.version)
-        store.add_worker(options.worker, options.version, options.parallel)
+
+    def _register_queue(self) -> None:
+        options = self._options
         DBOS.register_queue(
             QUEUE,
             worker_concurrency=min(options.parallel, options.most_running or options.parallel),
             global_concurrency=options.most_running,
-            polling_interval_sec=poll_seconds,
+            polling_interval_sec=self._poll_seconds,
             on_conflict="always_update",
         )
 
@@ -206,13 +214,17 @@ class FleetEngine:
         """Beat, take over what the dead left, and say why this worker is to end; empty if it is not."""
         store, options = self._store, self._options
         draining = store.beat(options.worker)
-        others = {one.worker: one.beats for one in store.workers() if one.worker != options.worker}
+        others = store.heartbeats()
+        others.pop(options.worker, None)
         for name in self._watch.dead(others):
             store.take_over(name)
             store.remove_worker(name)
-        store.restart_lost()
-        if self._clock.monotonic() >= self._prune_at:
-            self._prune_at = self._clock.monotonic() + _PRUNE_SECONDS
+        now = self._clock.monotonic()
+        if now >= self._restart_lost_at:
+            self._restart_lost_at = now + _RESTART_LOST_SECONDS
+            store.restart_lost()
+        if now >= self._prune_at:
+            self._prune_at = now + _PRUNE_SECONDS
             store.prune()
         if draining is None:
             # Taken for dead, for instance because the machine slept: what ran here goes on elsewhere.

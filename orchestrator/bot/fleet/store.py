@@ -151,6 +151,17 @@ class FleetStore:
         if first is None:
             self.wake(repository)
 
+    def ready(self) -> dict[str, str]:
+        """The quota of each repository that has a turn and waits for no person: `begin` has nothing to do for it."""
+        turns = self._engine_turns()
+        query = (
+            sa.select(repositories_table.c.repository, repositories_table.c.quota)
+            .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
+            .where(turns.c.status.in_(_LIVE), repositories_table.c.halted.is_(None))
+        )
+        rows = self._db.transaction(lambda c: c.execute(query).all())
+        return {row.repository: row.quota for row in rows}
+
     def restart(self, repository: str, quota: str, at: datetime, pause: Pause | None = None) -> None:
         """Give a repository a turn in place of the one that waits, as the only worker of this database.
 
@@ -308,12 +319,8 @@ class FleetStore:
         row = self._db.transaction(lambda c: self._row(c, repository))
         if row is None or not row.workflow:
             return None
-        (found,) = self._db.call(
-            lambda client: client.list_workflows(
-                workflow_ids=[row.workflow], status=list(_LIVE), load_output=False
-            )
-        ) or (None,)
-        return _queued(found).turn if found is not None and found.input else None
+        found = self._listed(status=list(_LIVE), workflow_ids=[row.workflow])
+        return found[0].turn if found else None
 
     def _replaced(self, change: Callable[[sa.Connection], str | None]) -> bool:
         """Cancel the workflow of the turn from which a repository was moved on; whether it was."""
@@ -331,12 +338,10 @@ class FleetStore:
 
     def take_over(self, worker: str) -> list[RepositoryTurn]:
         """Queue the turns of a worker that is dead once more, under ids of their own; returns those."""
-        stale = [one for one in self.queued() if one.state == "running" and one.worker == worker]
         taken = []
-        for one in stale:
+        for one in self._listed(status=["PENDING"], executor_id=[worker]):
             run = self._run_of(one.workflow)
             again = one.turn.again(dead_run=run)
-            self._db.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
 
             def change(c: sa.Connection, old: RepositoryTurn = one.turn, new: RepositoryTurn = again) -> bool:
                 c.execute(
@@ -348,29 +353,27 @@ class FleetStore:
 
             if self._db.transaction(change):
                 taken.append(again)
+            # Last: whoever dies before it leaves a turn of a dead worker, which the next one finds.
+            self._db.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
         return taken
 
     def restart_lost(self) -> None:
-        """Give those a look whose turn is not in the queue any more, for whatever reason."""
-        turns = sa.table(
-            "workflow_status", sa.column("workflow_uuid"), sa.column("status"), schema=self._db.engine_schema
-        )
+        """Give those a look whose turn is not in the queue any more, for whatever reason. It reads all of them."""
+        turns = self._engine_turns()
         query = (
             sa.select(repositories_table.c.repository, repositories_table.c.quota)
-            .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
-            .where(turns.c.status.not_in(_LIVE))
+            .outerjoin(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
+            .where(
+                repositories_table.c.workflow != "",
+                sa.or_(turns.c.status.is_(None), turns.c.status.not_in(_LIVE)),
+            )
         )
         for row in self._db.transaction(lambda c: c.execute(query).all()):
             self.begin(row.repository, row.quota, self._db.clock.now())
 
     def queued(self) -> Sequence[QueuedTurn]:
         """The turns that run, wait or are delayed, in the order in which they come."""
-        found = self._db.call(
-            lambda client: client.list_workflows(
-                status=list(_LIVE), name=TURN, limit=_MOST_LISTED, load_output=False
-            )
-        )
-        listed = [_queued(one) for one in found if one.input and one.input["args"]]
+        listed = self._listed(status=list(_LIVE))
         order = {"running": 0, "queued": 1, "delayed": 2}
         return sorted(
             listed,
@@ -381,6 +384,13 @@ class FleetStore:
                 one.queued_at,
             ),
         )
+
+    def _listed(self, **which: Any) -> list[QueuedTurn]:
+        """The turns that the engine lists for these arguments."""
+        found = self._db.call(
+            lambda client: client.list_workflows(name=TURN, limit=_MOST_LISTED, load_output=False, **which)
+        )
+        return [_queued(one) for one in found if one.input and one.input["args"]]
 
     # --- repositories ---
 
@@ -468,6 +478,21 @@ class FleetStore:
             return c.scalar(sa.select(workers_table.c.draining).where(mine))
 
         return self._db.transaction(change)
+
+    def heartbeats(self) -> dict[str, int]:
+        """How often each worker has beaten; -1 for one that is not written down and still has turns that run.
+
+        A worker that was taken for dead, and then dies before it says that it lives, has left such turns.
+        """
+        turns = self._engine_turns()
+        running = sa.select(turns.c.executor_id).where(turns.c.status == "PENDING", turns.c.name == TURN)
+        beats = sa.select(workers_table.c.worker, workers_table.c.beats)
+
+        def read(c: sa.Connection) -> dict[str, int]:
+            found = {worker: -1 for worker in c.scalars(running.distinct()) if worker}
+            return found | {row.worker: row.beats for row in c.execute(beats)}
+
+        return self._db.transaction(read)
 
     def workers(self) -> Sequence[FleetWorkerState]:
         """Those that have begun and not ended, by name."""
@@ -560,11 +585,14 @@ class FleetStore:
 
     def _status(self, c: sa.Connection, workflow: str) -> str | None:
         """What the engine says of a workflow: `PENDING` is that it runs."""
-        status = sa.table(
-            "workflow_status", sa.column("workflow_uuid"), sa.column("status"), schema=self._db.engine_schema
-        )
-        found: str | None = c.scalar(sa.select(status.c.status).where(status.c.workflow_uuid == workflow))
+        turns = self._engine_turns()
+        found: str | None = c.scalar(sa.select(turns.c.status).where(turns.c.workflow_uuid == workflow))
         return found
+
+    def _engine_turns(self) -> sa.TableClause:
+        """The engine's table of workflows, as far as it is read here."""
+        names = ("workflow_uuid", "name", "status", "executor_id")
+        return sa.table("workflow_status", *map(sa.column, names), schema=self._db.engine_schema)
 
     def _run_of(self, workflow: str) -> str:
         query = sa.select(cycles_table.c.run).where(cycles_table.c.workflow == workflow)

@@ -176,7 +176,7 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
         return Following(cycle, now)
     failed = result.outcome in {Outcome.PAUSED, Outcome.FAILED}
     look = turn.look(attempted=attempted, failures=turn.failures + 1 if failed else 0)
-    is_gone = bool(turn.task) and result.task is None and result.wake_at is None
+    is_gone = bool(turn.task) and result.task is None
     match step:
         case Pause():
             follows = Following(look, step.until, step)
@@ -188,7 +188,7 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
             follows = Following(look, step.at)
         case NothingToDo(asked=True):
             follows = Following(look, now)
-        case NothingToDo() if is_gone:  # done, or taken, after the look; there may be others
+        case NothingToDo() if is_gone:  # done, or claimed by another, after the look; there may be others
             follows = Following(turn.look(attempted={*attempted, turn.attempt}), now)
         case NothingToDo():
             spread = timedelta(seconds=schedule.spread_seconds * jitter)

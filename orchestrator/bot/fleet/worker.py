@@ -85,12 +85,17 @@ class FleetWorker:
         """Give each repository a turn that has none. Those that begin at once are looked at now.
 
         The only worker of a database first takes over what earlier ones left, who are dead, and ends the turns of
-        repositories that its file does not name any more.
+        repositories that its file does not name any more. Where others work already, what has a turn keeps its time:
+        else each worker that is started once more would have all of the fleet looked at.
         """
         self._store.limits.declare_cap(DAY_CAP, self._most_usd)
         known = {one.repository: one for one in self._store.repositories()}
-        if not self._store.database.is_shared:
-            for worker in self._store.workers():
+        others = self._store.workers()
+        ready: dict[str, str] | None = None
+        if self._store.database.is_shared:
+            ready = self._store.ready() if others else None
+        else:
+            for worker in others:
                 self._store.take_over(worker.worker)
                 self._store.remove_worker(worker.worker)
             for repository in known.keys() - self.by_key.keys():
@@ -99,7 +104,7 @@ class FleetWorker:
             state = known.get(key)
             if self._once and state is not None and state.paused is not None:
                 self._over.add(key)
-            self._begin(key, member, state.pause if state else None)
+            self._begin(key, member, state.pause if state else None, ready)
 
     @property
     def is_over(self) -> bool:
@@ -108,9 +113,11 @@ class FleetWorker:
             one.halted is not None or (self._once and key in self._over) for key, one in self.by_key.items()
         )
 
-    def _begin(self, key: str, member: Member, pause: Pause | None) -> None:
+    def _begin(self, key: str, member: Member, pause: Pause | None, ready: Mapping[str, str] | None) -> None:
+        """Begin with a repository. `ready` are those, with their quotas, that others have begun; None: nobody works."""
         now, left = self._clock.now(), member.left_pause
-        schedule, first = member.schedule, None
+        schedule = member.schedule
+        first = None if ready is None else now
         member.due = self._once or schedule.begins_at_once
         if not member.due:
             jitter = self._source.random()
@@ -119,6 +126,8 @@ class FleetWorker:
             for one in (pause, left, self._store.limits.pause_of(member.quota)):
                 if one is not None:
                     member.begin_pause(one, now)
+        if ready is not None and left is None and ready.get(key) == member.quota:
+            return  # a thousand transactions take seconds
         if self._store.database.is_shared:
             self._store.begin(key, member.quota, first, left)
         else:
