@@ -214,7 +214,7 @@ class FleetEngine:
             await self._clock.sleep(self._options.lease_seconds / _BEATS_A_LEASE)
 
     def _look_around(self) -> str:
-        """Send a heartbeat, take over turns of dead workers, and return why this worker has to end, or an empty text."""
+        """Send a heartbeat and take over turns of dead workers. Return why this worker has to end, or ""."""
         store, options = self._store, self._options
         draining = store.beat(options.worker)
         others = store.heartbeats()

@@ -156,12 +156,12 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
     now: datetime,
     jitter: float,
 ) -> Following:
-    """What follows a turn that was played.
+    """Return what follows a turn that was played.
 
     Args:
-        step: what the worker's rules say of the result.
-        attempted: what counts as tried now.
-        began: when the turn began. A time of the schedule that came since then is not lost.
+        step: the decision of the worker's rules about the result.
+        attempted: the tasks that now count as attempted.
+        began: when the turn began. A scheduled time since then is not lost.
         jitter: from 0 up to 1; spreads repositories whose schedules have the same time.
     """
     if result.found is not None:
