@@ -239,7 +239,7 @@ def _build(first: str) -> _Parser:
 
 
 def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
-    """What adds the options of each command."""
+    """Return the functions that add the options of each command."""
     return {
         "init": _add_init,
         "run": _add_run,
@@ -602,7 +602,7 @@ def _add_mcp(parser: argparse.ArgumentParser) -> None:
 
 
 def memory_help() -> list[tuple[str, str]]:
-    """What `memory` can do: what is typed, and what that does."""
+    """Return what can be typed after `memory`, with explanations."""
 
     def word(name: str, shape: Mapping[str, Any]) -> str:
         return f"[{name.upper()}]" if shape.get("nargs") == "?" else name.upper()
@@ -829,7 +829,7 @@ def refuse_secrets(options: argparse.Namespace) -> None:
 
 
 def _flags(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
-    """The flags of the command that was named."""
+    """Return the flags of the selected command."""
     for action in parser._actions:  # noqa: SLF001  argparse has no other way to ask
         if isinstance(action, argparse._SubParsersAction) and options.command:  # noqa: SLF001  the same
             parser = action.choices[options.command]

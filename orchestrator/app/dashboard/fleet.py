@@ -78,7 +78,7 @@ class FleetView:
         return self._sums.get(repository, (0, 0.0))
 
     def today(self, repository: str) -> tuple[int, float]:
-        """The same of today (UTC)."""
+        """Return a repository's number of cycles and cost today (UTC)."""
         return self._today.get(repository, (0, 0.0))
 
     @cached_property
@@ -118,7 +118,7 @@ class FleetDesk:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     async def view(self) -> FleetView:
-        """What the database says, or said a moment ago; why not, where it says nothing."""
+        """Return the content of the database, now or a moment ago, or why there is none."""
         now = self.clock.now()
         if self._seen is not None and (now - self._seen.now).total_seconds() < LOOK_SECONDS:
             return self._seen
@@ -158,10 +158,10 @@ class FleetDesk:
         return self._store
 
     def what(self, verb: str, fields: Mapping[str, str]) -> tuple[str, str]:
-        """What a verb would do, in a sentence, and the command that does the same.
+        """Return the effect of a verb in a sentence, and the equivalent command.
 
         Raises:
-            ConfigurationError: there is no such verb.
+            ConfigurationError: the verb does not exist.
         """
         name = _name(verb)
         words = [PROGRAM, "fleet", name, *_subject(name, fields)]
@@ -245,7 +245,7 @@ def _name(verb: str) -> str:
 
 
 def _subject(name: str, fields: Mapping[str, str]) -> list[str]:
-    """What a verb is about: a worker, or a repository and perhaps a task."""
+    """Return the subject of a verb: a worker, or a repository and perhaps a task."""
     if name == "drain":
         return [fields.get("worker", "")]
     task = fields.get("task", "") if name == "add" else ""

@@ -279,7 +279,7 @@ class _Model:
         self._context, self._text, self._first = context, text, first
 
     def group(self, *, writes: bool) -> Group:
-        """The probes of this model."""
+        """Return the probes of this model."""
         name = self._text or self._context.settings.model or "of the server"
         title = f"Fallback model {name}" if self._first else f"Model {name}"
         probes = [

@@ -122,12 +122,12 @@ def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
 
 
 def places_in_words(environ: Mapping[str, str]) -> str:
-    """Where `local_servers` looks."""
+    """Return the places that `local_servers` queries, in words."""
     return ", ".join(f"{program} {port}" for program, port in _places(environ)) or "none"
 
 
 def _places(environ: Mapping[str, str]) -> list[tuple[str, int]]:
-    """Each program with its port. Where `OLLAMA_HOST` says is always looked at."""
+    """Return each program with its port. The port in `OLLAMA_HOST` is always included."""
     places = _chosen_places(environ.get(MODEL_PORTS, "").strip())
     named = urlsplit(f"//{environ.get(OLLAMA_HOST, '').strip().removeprefix('http://')}")
     with suppress(ValueError):  # a port that is no number
