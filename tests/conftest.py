@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import shutil
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import settings
 
 from orchestrator.app.config.settings import SUITE_VARIABLES
+from tests.doubles.model_server import NO_OTHERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from tests.doubles.postgres import PostgresServer
 
@@ -48,6 +50,16 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return cores + cores // 2
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collection makes stays to the end: no garbage collection looks at it, then or later."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test sees the user's keys and settings."""
@@ -56,15 +68,28 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
             if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
                 patch.delenv(name)
         patch.setenv("PULLWRIGHT_CONFIG", os.devnull)
+        for name, value in NO_OTHERS.items():
+            patch.setenv(name, value)
         # Programs speak English on every machine. With another value argparse looks for translations of each
         # word in folders that are not there: most of the cost of an argument parser.
         patch.setenv("LANGUAGE", "C")
         patch.setenv("TZ", "UTC")
         time.tzset()
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
+        patch.setenv("GIT_TEMPLATE_DIR", str(_git_template(tmp_path_factory.getbasetemp() / "git-template")))
         # Tests that start the program in a process of its own find the code under test from any folder.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         yield
+
+
+def _git_template(folder: Path) -> Path:
+    """What git begins a test's repositories with: no samples of hooks to copy, no clean-up after each command."""
+    for name in ("hooks", "info"):
+        (folder / name).mkdir(parents=True)
+    (folder / "config").write_text(
+        "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[receive]\n\tautogc = false\n"
+    )
+    return folder
 
 
 @pytest.fixture(autouse=True)

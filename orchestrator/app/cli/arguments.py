@@ -160,6 +160,11 @@ class UsageError(Exception):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        if missing := re.search(r"arguments are required: (\S+)$", message):
+            helps = [one.help for one in self._actions if one.metavar == missing[1] and one.help]
+            raise UsageError(f"name {missing[1]}{''.join(f': {text}' for text in helps)}")
+        if wrong := re.match(r"argument COMMAND: invalid choice: '([^']*)'", message):
+            raise UsageError(f"there is no command {wrong[1]!r}{_suggestion(wrong[1], COMMANDS)}")
         raise UsageError(re.sub(r"^argument ([^:]+): ", r"\1: ", message))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING
-from orchestrator.app.cli.worker import Members, database_file, open_store
+from orchestrator.app.cli.worker import Members, database_file, open_store, run_worker
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import nearest_to

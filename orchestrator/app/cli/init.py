@@ -152,7 +152,7 @@ class _Setup:
         Without a terminal, return `usual` and print `missing`, which names the flag for another answer.
         """
         if not self._asks:
-            self._say(f"  {question}: {usual or 'none'} ({missing})")
+            self._say(f"  {question}{'' if question.endswith('?') else ':'} {usual or 'none'} ({missing})")
             return usual
         shown = f" [{usual}]" if usual else ""
         sys.stderr.write(self._redact(clean(f"? {question}{shown}: ")))
@@ -319,6 +319,8 @@ class _Setup:
             return USAGE
         for file in changes:
             _write(top, file)
+        if changes:
+            self._say(f"Wrote {counted(len(changes), 'file')}.")
         if label and self._github is not None:
             self._make_label(
                 choose_site(
@@ -411,7 +413,7 @@ class _Setup:
         self._say(
             f"  git add {written} && git commit -m 'Set up Pullwright'   # it counts on the default branch"
         )
-        self._say(f"  pullwright doctor --repo {repo}{model}")
+        self._say(f"  pullwright doctor --repo {repo}{model}{tests}")
         task = "--issue N" if self.folder is None else "--task 'What is to be done'"
         self._say(f"  pullwright run --repo {repo}{model}{tests} {task}")
         if decided.actions:

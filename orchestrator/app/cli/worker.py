@@ -34,7 +34,7 @@ from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import LONGEST_SECONDS, EndAsked, NeedsPerson, NextStepChooser
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.repositories import PROGRAM, Commands, repository_key
+from orchestrator.core.repositories import PROGRAM, Commands, install_command, repository_key
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 
 
 _OWN_QUEUE = "PULLWRIGHT_DATABASE_URL is not used here: pullwright fleet run takes turns from that database"
-_INSTALL = "pip install 'pullwright[fleet]'"
+_FILES, _FILES_A_REPOSITORY = 512, 4
+"""What a worker has open: connections and a lock for each repository, and with the cycles that run, some more."""
 _ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
 
 
@@ -103,8 +104,21 @@ def open_store(url: str, *, patient: bool) -> FleetStore:
     try:
         from orchestrator.bot.fleet.store import FleetStore
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"the queue needs the package {error.name}: {_INSTALL}") from None
+        raise ConfigurationError(
+            f"the queue needs the package {error.name}: {install_command('fleet')}"
+        ) from None
     return FleetStore(url, SystemClock(), patient=patient)
+
+
+def allow_open_files(wanted: int) -> None:
+    """Let this process have so many open files, as far as the system allows it: 1,024 is a usual first limit."""
+    import resource
+
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    if now != resource.RLIM_INFINITY and now < allowed:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
 
 
 def redactor_of(file: FleetFile) -> Redactor:
@@ -188,6 +202,7 @@ class WorkerRun:
     async def run(self) -> int:
         """Work until the end, and return the exit status."""
         self._listen_to_signals()
+        allow_open_files(_FILES + _FILES_A_REPOSITORY * len(self._file.repositories))
         async with AsyncExitStack() as stack:
             await asyncio.to_thread(self._store.open)
             stack.push_async_callback(asyncio.to_thread, self._store.close)

@@ -15,7 +15,7 @@ from orchestrator.app.dashboard.overview import Plot, cost_plot, cost_plots
 from orchestrator.app.words import clean, short_line
 from orchestrator.core.errors import ConfigurationError, FleetError, PullwrightError
 from orchestrator.core.messages import Spent
-from orchestrator.core.repositories import PROGRAM
+from orchestrator.core.repositories import PROGRAM, install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,6 @@ LOOK_SECONDS = 1.5
 ANSWER_SECONDS = 5.0
 """A page waits so long for a database that does not answer."""
 _BY_HAND = "by hand"
-_INSTALL = "pip install 'pullwright[fleet]'"
 _SENTENCES = {
     "add": "This has the repository looked at now.",
     "pause": "This lets nothing more begin there. What runs goes on to its end.",
@@ -79,7 +78,7 @@ class FleetView:
         return self._sums.get(repository, (0, 0.0))
 
     def today(self, repository: str) -> tuple[int, float]:
-        """The same of today (UTC)."""
+        """Return a repository's number of cycles and cost today (UTC)."""
         return self._today.get(repository, (0, 0.0))
 
     @cached_property
@@ -119,7 +118,7 @@ class FleetDesk:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     async def view(self) -> FleetView:
-        """What the database says, or said a moment ago; why not, where it says nothing."""
+        """Return the content of the database, now or a moment ago, or why there is none."""
         now = self.clock.now()
         if self._seen is not None and (now - self._seen.now).total_seconds() < LOOK_SECONDS:
             return self._seen
@@ -138,7 +137,9 @@ class FleetDesk:
 
             self._seen = FleetView(now, read_snapshot(self._opened()))
         except ModuleNotFoundError as error:
-            return FleetView(now, None, f"the page of the fleet needs the package {error.name}: {_INSTALL}")
+            return FleetView(
+                now, None, f"the page of the fleet needs the package {error.name}: {install_command('fleet')}"
+            )
         except PullwrightError as error:
             self._seen = FleetView(now, self._seen.snapshot if self._seen else None, str(error))
         return self._seen
@@ -157,10 +158,10 @@ class FleetDesk:
         return self._store
 
     def what(self, verb: str, fields: Mapping[str, str]) -> tuple[str, str]:
-        """What a verb would do, in a sentence, and the command that does the same.
+        """Return the effect of a verb in a sentence, and the equivalent command.
 
         Raises:
-            ConfigurationError: there is no such verb.
+            ConfigurationError: the verb does not exist.
         """
         name = _name(verb)
         words = [PROGRAM, "fleet", name, *_subject(name, fields)]
@@ -244,7 +245,7 @@ def _name(verb: str) -> str:
 
 
 def _subject(name: str, fields: Mapping[str, str]) -> list[str]:
-    """What a verb is about: a worker, or a repository and perhaps a task."""
+    """Return the subject of a verb: a worker, or a repository and perhaps a task."""
     if name == "drain":
         return [fields.get("worker", "")]
     task = fields.get("task", "") if name == "add" else ""

@@ -175,7 +175,7 @@ def _since(runs: Iterable[RunSummary], since: datetime) -> list[RunSummary]:
 
 
 def _needs(digest: Digest) -> Iterable[WaitingItem]:
-    """What waits for a person: questions first, then tasks that are left alone, then pull requests whose tests fail."""
+    """Return what waits for a person: questions, then skipped tasks, then pull requests with failing tests."""
     for run in reversed(digest.questions):
         yield WaitingItem("question", run, run.question)
     for one in digest.undone:
@@ -196,7 +196,7 @@ def _set_aside(week: Digest) -> Iterable[WaitingItem]:
 
 
 def _queue(week: Digest, now: datetime) -> list[tuple[str, int]]:
-    """Why tasks wait, as the last look at each repository that found none to begin said."""
+    """Return why tasks wait, according to the last look at each repository that started none."""
     newest = {
         repository_key(run.repository): run
         for run in week.runs
@@ -225,7 +225,7 @@ def _tiles(week: Digest, now: datetime, cap: DayCap, merged: int) -> Iterable[tu
 
 
 def _days(now: datetime) -> list[date]:
-    """The days of a plot, in UTC, as the caps count them."""
+    """Return the days of a plot, in UTC like the caps."""
     return [(now - timedelta(days=back)).astimezone(UTC).date() for back in range(DAYS - 1, -1, -1)]
 
 
@@ -247,7 +247,7 @@ def _costs_by_day(runs: Sequence[RunSummary], now: datetime) -> DayCosts:
 def cost_plot(
     costs: DayCosts, now: datetime, cap: float | None, title: str = "Cost a day", least_top: float = 0.0
 ) -> Plot:
-    """A plot of what all of it cost a day."""
+    """Return a plot of the total cost per day."""
     bars, unknown = [], 0
     for day in _days(now):
         spent = sum((cost for (_, when), cost in costs.items() if when == day), Spent())
@@ -305,7 +305,7 @@ def _outcome_plot(runs: Sequence[RunSummary], now: datetime) -> Plot:
 
 
 def _failures(runs: Sequence[RunSummary]) -> list[tuple[str, int, RunSummary]]:
-    """Why runs failed or stopped, those together whose reason differs in numbers only; the most frequent first."""
+    """Return why runs failed or stopped, grouped by reason without numbers, the most frequent first."""
     found: dict[str, tuple[str, int, RunSummary]] = {}
     for run in runs:
         if run.outcome in {"failed", "paused", "limit", "interrupted", "unfinished", "damaged"}:
@@ -316,7 +316,7 @@ def _failures(runs: Sequence[RunSummary]) -> list[tuple[str, int, RunSummary]]:
 
 
 def _costs(week: Digest) -> list[tuple[str, Spent, int]]:
-    """What each repository cost, and how many pull requests it got for that."""
+    """Return each repository's cost and its number of pull requests."""
     spent: dict[str, Spent] = {}
     for (repository, _), cost in week.costs.items():
         spent[repository] = spent.get(repository, Spent()) + cost

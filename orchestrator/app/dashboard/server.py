@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -102,23 +103,33 @@ class Dashboard:
     looks: OrderedDict[str, Look] = field(default_factory=OrderedDict)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _parts: tuple[tuple[int, int, str], dict[str, str]] | None = None
 
     def view(self, seconds: float) -> Overview:
         """Read what is new, and fold it. It blocks: call it in a thread."""
+        self._read(seconds)
+        return self._fold()
+
+    def _read(self, seconds: float) -> None:
         with suppress(JournalError):  # the home may come into being later
             self.store.refresh(seconds)
+
+    def _fold(self) -> Overview:
         view = make_overview(self.store, self.clock.now(), self.cap, self.looks)
         return replace(view, troubles=self.desk.failed_answers())
 
     def parts(self, seconds: float) -> dict[str, str]:
-        """The parts of the overview; made anew only where something changed, or a minute went by."""
-        view = self.view(seconds)
-        seen = max((look.at.isoformat() for look in self.looks.values()), default="")
-        key = (self.store.version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
-        if self._parts is None or self._parts[0] != key:
-            self._parts = key, self.pages.parts(view)
-        return self._parts[1]
+        """Return the parts of the overview, rendered again only if something changed or a minute passed."""
+        with self._lock:
+            self._read(seconds)
+            version = self.store.version  # of no later time than the view
+            view = self._fold()
+            seen = max((look.at.isoformat() for look in list(self.looks.values())), default="")
+            key = (version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
+            if self._parts is None or self._parts[0] != key:
+                self._parts = key, self.pages.parts(view)
+            return self._parts[1]
 
     def look(self, repository: str) -> None:
         """Look at a repository. It blocks."""
@@ -234,7 +245,7 @@ async def _repository(dashboard: Dashboard, request: Request) -> Response:
 
 
 async def _fields(dashboard: Dashboard, request: Request) -> dict[str, str] | None:
-    """The fields of a form of ours; None if it is not ours."""
+    """Return the fields of a form; None if its token is invalid."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -346,7 +357,7 @@ async def _overview_stream(dashboard: Dashboard, _request: Request) -> Response:
 
 
 async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
-    """The parts of the overview that changed, at most once a second."""
+    """Yield the changed parts of the overview, at most once a second."""
     sent: dict[str, str] = {}
     quiet = 0.0
     while True:
@@ -365,7 +376,7 @@ async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
 
 
 def _newest(dashboard: Dashboard) -> str:
-    """The newest run with the number of its last record that was read."""
+    """Return the newest run and the number of its last record that was read."""
     return " ".join(f"{name}/{live.tail.seq}" for name, live in dashboard.store.live.items()) or "0"
 
 
@@ -374,7 +385,7 @@ async def _fleet_stream(dashboard: Dashboard, _request: Request) -> Response:
 
 
 async def _fleet_events(dashboard: Dashboard) -> AsyncIterator[str]:
-    """The parts of the fleet's page that changed."""
+    """Yield the changed parts of the fleet's page."""
     sent: dict[str, str] = {}
     quiet = 0.0
     while True:
@@ -402,7 +413,7 @@ async def _run_stream(dashboard: Dashboard, request: Request) -> Response:
 
 
 async def _story_events(dashboard: Dashboard, name: str, after: int) -> AsyncIterator[str]:
-    """The steps of a run's story, under the numbers of the journal. Of a flood the newest are sent."""
+    """Yield the steps of a run's story, numbered as in the journal. Of too many, only the newest are sent."""
     folder = dashboard.store.home.runs / name
     follower = StoryFollower(JournalTail(folder, max(after - _WARM_UP, 0)), after)
     quiet = 0.0
@@ -439,7 +450,7 @@ class StoryFollower:
     writer: StepWriter = field(default_factory=StepWriter)
 
     def steps(self) -> list[Step]:
-        """What happened since the last look."""
+        """Return the steps since the last call."""
         found: list[tuple[int, bytes]] = []
         missed = 0
         while lines := self.tail.lines():

@@ -100,7 +100,7 @@ class Receiver:
 
 
 def _repository(body: bytes) -> str:
-    """The key of the repository that a payload is about; empty where it names none."""
+    """Return the repository key of a payload; empty if it names none."""
     try:
         found = json.loads(body)["repository"]["html_url"]
     except (ValueError, KeyError, TypeError, RecursionError):

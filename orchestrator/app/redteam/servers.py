@@ -140,7 +140,7 @@ class Served:
         return receiving_app(self.parts.receiver(self.secret, known, queue.take, _QUEUE_SECONDS))
 
     def _dashboard(self) -> ASGIApp:
-        """The page over a run in which the attacker's words stand wherever other people's words can stand."""
+        """Create the dashboard over a run that contains the attacker's text wherever foreign text is possible."""
         home, clock = Home(self.scene.state), SystemClock()
         _write_run(home, self.scene.fill(self.attack.text))
         page = Dashboard(

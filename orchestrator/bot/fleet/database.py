@@ -1,7 +1,8 @@
-"""How a fleet reaches its database: an SQLite file or PostgreSQL, our tables beside the engine's, and waiting.
+"""The fleet's database: an SQLite file or PostgreSQL, with our tables next to the engine's.
 
-DBOS keeps the turns (workflows: queued, delayed, running, ended). Tables of our own keep which turn a repository is
-at, who works, pauses, and money.
+DBOS stores the turns (workflows: queued, delayed, running, ended). Our own tables store the present turn of
+each
+repository, workers, pauses, and money.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 _APPLICATION = "pullwright"
+_TABLES_LOCK = 0x50756C6C
+"""Number of the advisory lock under which tables are created; an arbitrary one."""
 _BUSY_MILLISECONDS = 30_000
 _TRIES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _AWAY = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
@@ -120,10 +123,10 @@ def _refuse_pickle(_self: object, _text: str) -> object:
 
 
 def make_engine(url: str) -> sa.Engine:
-    """An engine for `sqlite:///PATH` or a PostgreSQL URL.
+    """Create an engine for `sqlite:///PATH` or a PostgreSQL URL.
 
     Raises:
-        ConfigurationError: the URL is of neither.
+        ConfigurationError: the URL is neither.
     """
     try:
         parsed = sa.make_url(url)
@@ -157,8 +160,8 @@ class FleetDatabase:
     While the database cannot be reached, a worker's calls wait; those of a command raise `FleetError`.
 
     Args:
-        patient: for a worker: wait for a database that is away, until `close`.
-        wait: lets so many seconds pass, and says whether somebody closed it meanwhile; None is real time.
+        patient: for a worker: wait for an unreachable database, until `close`.
+        wait: waits so many seconds, and returns whether the database was closed meanwhile; None is real time.
     """
 
     def __init__(
@@ -175,10 +178,10 @@ class FleetDatabase:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Connect, and make or migrate the tables.
+        """Connect, and create or migrate the tables.
 
         Raises:
-            FleetError: the database cannot be reached or changed, or it is a file that has a worker already.
+            FleetError: the database cannot be reached or changed, or it is a file with another worker.
         """
         if self._patient and not self.is_shared:
             self._lock_file()
@@ -190,7 +193,7 @@ class FleetDatabase:
             with self.engine.begin():
                 pass
             DBOS.migrate(self.engine.url.render_as_string(hide_password=False))
-            _tables.create_all(self.engine)
+            self.transaction(self._make_tables)
             self._client = DBOSClient(
                 system_database_url=self.url,
                 system_database_engine=self.engine,
@@ -199,8 +202,14 @@ class FleetDatabase:
                 retry_connection_errors=self._patient,
             )
 
+    def _make_tables(self, c: sa.Connection) -> None:
+        """Create missing tables, one worker at a time if several start on a new database."""
+        if self.is_shared:
+            c.execute(sa.select(sa.func.pg_advisory_xact_lock(_TABLES_LOCK)))
+        _tables.create_all(c)
+
     def close(self) -> None:
-        """Disconnect; whoever waits for the database is let go."""
+        """Disconnect, and release callers that wait for the database."""
         self._closed.set()
         if self._client is not None:
             self._client.destroy()
@@ -210,7 +219,7 @@ class FleetDatabase:
             self._lock = None
 
     def _lock_file(self) -> None:
-        """Be the only worker with this file, for as long as the process lives: its turns need no lease then."""
+        """Lock the file for this process. As the only worker it needs no lease for its turns."""
         path = Path(f"{self.engine.url.database}.lock")
         try:
             self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -224,35 +233,35 @@ class FleetDatabase:
 
     @property
     def client(self) -> DBOSClient:
-        """The engine's client, for what it does in a transaction of ours."""
+        """The engine's client, for calls inside our transactions."""
         if self._client is None:
             raise AssertionError("`open` comes first")
         return self._client
 
     @property
     def is_shared(self) -> bool:
-        """Whether several workers share it: PostgreSQL. An SQLite file has one worker at a time."""
+        """Whether several workers can use it, as with PostgreSQL. An SQLite file has one worker at a time."""
         return self.engine.dialect.name == "postgresql"
 
     @property
     def engine_schema(self) -> str | None:
-        """Where the engine's own tables are."""
+        """The schema of the engine's own tables."""
         return "dbos" if self.is_shared else None
 
     def now(self) -> int:
-        """The time as the tables have it, in milliseconds."""
+        """Return the present time as stored in the tables, in milliseconds."""
         return ms(self.clock.now())
 
     def day(self) -> datetime:
-        """When today began (UTC)."""
+        """Return the start of the present day (UTC)."""
         return self.clock.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def insert(self, table: sa.Table) -> Any:
-        """An insertion that can say what happens where the row is there already."""
+        """Return an insert statement that supports a clause for conflicts."""
         return (postgresql if self.is_shared else sqlite).insert(table)
 
     def transaction(self, change: Callable[[sa.Connection], _T]) -> _T:
-        """Do something in a transaction of its own; wait while the database is away, if that is wanted."""
+        """Run a function in a transaction of its own. A patient caller waits while the database is away."""
 
         def once() -> _T:
             with self.engine.begin() as connection:
@@ -263,7 +272,7 @@ class FleetDatabase:
         return self._patiently(once)
 
     def call(self, call: Callable[[DBOSClient], _T]) -> _T:
-        """Ask the engine for something, in the same way."""
+        """Call the engine's client. A patient caller waits while the database is away."""
         return self._patiently(lambda: call(self.client))
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
@@ -291,7 +300,7 @@ class FleetDatabase:
 
 
 def _shown(url: sa.URL) -> str:
-    """Where a database is, without who is let in."""
+    """Return the address of a database without its credentials."""
     return (
         url.database or ""
         if url.get_backend_name() == "sqlite"
@@ -300,10 +309,10 @@ def _shown(url: sa.URL) -> str:
 
 
 def ms(when: datetime) -> int:
-    """A time as the tables have it."""
+    """Convert a time for the tables, in milliseconds."""
     return int(when.timestamp() * 1000)
 
 
 def to_time(milliseconds: int) -> datetime:
-    """A time that the tables have."""
+    """Convert a time from the tables."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,4 +1,4 @@
-"""What limits a fleet's turns: money that may be spent in a day, and quotas that providers and forges count."""
+"""Limits of a fleet's turns: money per day, and quotas of model providers and forges."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 DAY_CAP = "max_usd_per_day"
-"""The cap on money of all cycles of a UTC day."""
+"""Name of the cap on money for all cycles of a UTC day."""
 
 
 @dataclass(frozen=True, slots=True)
 class DailyCost:
-    """A day of a repository: how many cycles began, and what they cost."""
+    """A repository's number of cycles and their cost on one day."""
 
     repository: str
     day: date
@@ -43,7 +43,7 @@ class DailyCost:
 
 
 class FleetLimits:
-    """Reads and changes what limits the turns of all workers."""
+    """Reads and changes the limits of all workers' turns."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._db = database
@@ -53,13 +53,13 @@ class FleetLimits:
     def start_cycle(
         self, turn: RepositoryTurn, worker: str, run: str, reserve: float, most_usd: float | None
     ) -> bool:
-        """Write down that a turn begins, and set aside the most that it can cost.
+        """Record that a turn begins, and reserve the most that it can cost.
 
         Args:
-            most_usd: of all cycles of the fleet in a UTC day; None is no limit.
+            most_usd: limit for all cycles of the fleet in a UTC day; None is no limit.
 
         Returns:
-            False: it does not fit below the limit.
+            False if the reservation exceeds the limit.
         """
 
         def change(c: sa.Connection) -> bool:
@@ -79,7 +79,7 @@ class FleetLimits:
         return self._db.transaction(change)
 
     def spent_today(self) -> float:
-        """What the fleet's cycles have cost since the day's beginning (UTC), with what is set aside."""
+        """Return the cost of the fleet's cycles today (UTC), including reservations."""
         return self._db.transaction(self._spent)
 
     def _spent(self, c: sa.Connection) -> float:
@@ -87,13 +87,13 @@ class FleetLimits:
         return c.scalar(sa.select(spent).where(cycles_table.c.began >= ms(self._db.day()))) or 0.0
 
     def next_day(self) -> datetime:
-        """When the day's limits begin anew."""
+        """Return when the next day's limits begin."""
         return self._db.day() + timedelta(days=1)
 
     # --- quotas ---
 
     def pause_quota(self, quota: str, pause: Pause) -> None:
-        """Let nobody begin who lives on a quota that is spent."""
+        """Pause all repositories that share a used-up quota."""
         row = {"until": ms(pause.until), "reason": pause.reason}
 
         def change(c: sa.Connection) -> None:
@@ -104,7 +104,7 @@ class FleetLimits:
         self._db.transaction(change)
 
     def pause_of(self, quota: str) -> Pause | None:
-        """The pause of a quota that is not over."""
+        """Return the pause of a quota, if it is not over."""
         query = sa.select(quotas_table.c.until, quotas_table.c.reason).where(
             quotas_table.c.quota == quota, quotas_table.c.until > self._db.now()
         )
@@ -116,7 +116,7 @@ class FleetLimits:
         c.execute(sa.delete(quotas_table).where(quotas_table.c.quota == quota))
 
     def model_pauses(self) -> dict[str, Pause]:
-        """The pauses of quotas that are not over, by quota."""
+        """Return the pauses that are not over, by quota."""
         query = sa.select(quotas_table).where(quotas_table.c.until > self._db.now())
         rows = self._db.transaction(lambda c: c.execute(query).all())
         return {row.quota: Pause(to_time(row.until), row.reason) for row in rows}
@@ -124,7 +124,7 @@ class FleetLimits:
     # --- requests to a forge ---
 
     def note_quotas(self, repository: str, quotas: Sequence[RequestQuota]) -> None:
-        """Write down what a forge said of how many requests it still answers, for all machines."""
+        """Store a forge's remaining request quotas, for all machines."""
         if not quotas:
             return
         seen = self._db.now()
@@ -143,7 +143,7 @@ class FleetLimits:
         self._db.transaction(change)
 
     def request_quotas(self) -> list[RequestQuota]:
-        """What forges said last, by name; of an hour that is over nothing is known any more."""
+        """Return the last known request quotas, by name. Quotas of a past hour are left out."""
         t = request_quotas_table
         query = sa.select(t).where(t.c.reset > self._db.now()).order_by(t.c.name, t.c.resource)
         rows = self._db.transaction(lambda c: c.execute(query).all())
@@ -152,7 +152,7 @@ class FleetLimits:
         ]
 
     def request_pause(self, repository: str) -> Pause | None:
-        """The pause of a repository whose forge answers no further request before a time."""
+        """Return the pause of a repository whose request quota is used up."""
         quotas, users = request_quotas_table, quota_users_table
         query = (
             sa.select(quotas.c.name, sa.func.max(quotas.c.reset).label("reset"))
@@ -168,14 +168,14 @@ class FleetLimits:
         return Pause(until, f"{row.name} has used up its requests of this hour")
 
     def forget_quotas(self, before: datetime) -> None:
-        """Remove what was said of hours that are long over."""
+        """Delete request quotas of hours long past."""
         old = request_quotas_table.c.reset < ms(before)
         self._db.transaction(lambda c: c.execute(sa.delete(request_quotas_table).where(old)))
 
     # --- caps ---
 
     def declare_cap(self, name: str, value: float | None) -> None:
-        """Write down a cap that a worker was started with, for those who look; None is no cap."""
+        """Store a cap that a worker was started with, for display; None is no cap."""
         change: sa.Executable = sa.delete(caps_table).where(caps_table.c.name == name)
         if value is not None:
             insert = self._db.insert(caps_table).values(name=name, value=value)
@@ -183,12 +183,12 @@ class FleetLimits:
         self._db.transaction(lambda c: c.execute(change))
 
     def cap(self, name: str) -> float | None:
-        """A cap of the worker that was started last; None is no cap."""
+        """Return a cap of the worker that was started last; None is no cap."""
         query = sa.select(caps_table.c.value).where(caps_table.c.name == name)
         return self._db.transaction(lambda c: c.scalar(query))
 
     def daily_costs(self, since: datetime) -> list[DailyCost]:
-        """What each repository's cycles cost on each day (UTC), as the cap counts: with what is set aside."""
+        """Return the cost of each repository and day (UTC) as the cap counts it, including reservations."""
         t = cycles_table
         # As a literal: PostgreSQL takes two parameters for two expressions, and groups by neither.
         began = (t.c.began - t.c.began % sa.literal_column("86400000")).label("day")
@@ -206,6 +206,6 @@ class FleetLimits:
         return [DailyCost(row.repository, to_time(row.day).date(), row.cycles, row.usd) for row in rows]
 
     def _lock(self, c: sa.Connection) -> None:
-        """Be the only one who reads and writes money. SQLite has one writer anyway."""
+        """Lock the accounts for this transaction. SQLite has only one writer anyway."""
         if self._db.is_shared:
             c.execute(sa.text("LOCK TABLE pullwright_cycles IN SHARE ROW EXCLUSIVE MODE"))

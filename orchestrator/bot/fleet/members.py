@@ -1,4 +1,4 @@
-"""The repositories that one worker looks after: what each is doing, and what it has done since the start."""
+"""The repositories of one worker: the present state of each, and totals since the start."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemberState(StrEnum):
-    """What a repository of a fleet is doing."""
+    """The states of a repository."""
 
     IDLE = "idle"
-    """Until the next time of its schedule."""
+    """Waits for the next time of its schedule."""
     DUE = "due"
-    """Until it is its turn."""
+    """Waits for its turn."""
     RUNNING = "running"
     PAUSED = "paused"
     DISABLED = "disabled"
-    """A person has to do something first."""
+    """Waits for a person."""
 
 
 @dataclass(slots=True)
 class MemberTotals:
-    """Sums over the cycles of one repository since the worker started.
+    """Totals over the cycles of one repository since the worker started.
 
     Attributes:
-        outcomes: how many cycles ended how.
+        outcomes: number of cycles by outcome.
         usd: as far as prices are known.
         requests: to the forge.
-        paused_seconds: of pauses that were begun, in full.
+        paused_seconds: full length of all pauses that began.
         last_outcome: of the last cycle, which ended at `last_at`.
-        last_run: the last cycle that has a journal, also an earlier worker's.
+        last_run: the last cycle with a journal, possibly an earlier worker's.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class MemberTotals:
 
     @property
     def cycles(self) -> int:
-        """How many there were."""
+        """The number of cycles."""
         return self.outcomes.total()
 
     def count(self, result: CycleResult, now: datetime) -> None:
@@ -78,19 +78,19 @@ class MemberTotals:
 
 
 class Runner(Protocol):
-    """What runs the cycles of one repository."""
+    """Runs the cycles of one repository."""
 
     stop: Stop
 
     @property
     def attempted(self) -> set[str]:
-        """What is not tried again before `forget`."""
+        """Tasks that are not tried again before `forget`."""
 
     async def cycle(self, assignment: Assignment = Assignment()) -> CycleResult:  # noqa: B008  a frozen value
         """Run the next cycle."""
 
     def forget(self) -> None:
-        """What was tried before may be tried again."""
+        """Allow attempted tasks to be tried again."""
 
     async def close(self) -> None:
         """Close connections."""
@@ -101,15 +101,15 @@ class Member:
     """A repository of the fleet.
 
     Attributes:
-        build: makes what runs its cycles; called in a thread. May raise `PullwrightError`.
-        quota: names a model and its key; a rate limit of one member holds for all with the same quota.
+        build: creates the runner of its cycles; called in a thread. May raise `PullwrightError`.
+        quota: identifies a model and its key; a rate limit of one member applies to all with the same quota.
         schedule: when it is looked at.
-        next_steps: what follows its cycles.
+        next_steps: decides what follows its cycles.
         left_pause: the pause in which an earlier worker left it.
-        most_usd: what a cycle can cost at most, as far as its settings say.
-        due: it has something to do, or its time has come.
-        not_before: no cycle before this time.
-        pause: why, if that is more than a moment.
+        most_usd: highest cost of a cycle, as far as its settings limit it.
+        due: whether it has something to do, or its scheduled time has come.
+        not_before: no cycle starts before this time.
+        pause: the reason, unless the wait is short.
         halted: why no cycle is run any more.
     """
 
@@ -131,7 +131,7 @@ class Member:
     totals: MemberTotals = field(default_factory=MemberTotals)
 
     def state(self, now: datetime) -> MemberState:
-        """What it is doing."""
+        """Return its present state."""
         if self.halted is not None:
             return MemberState.DISABLED
         if self.running:
@@ -141,14 +141,14 @@ class Member:
         return MemberState.DUE if self.due else MemberState.IDLE
 
     def next_at(self, now: datetime) -> datetime | None:
-        """When its next cycle begins at the earliest."""
+        """Return the earliest start of its next cycle."""
         if self.halted is not None:
             return None
         begins = now if self.due else self.schedule.next_fire(now)
         return max(begins, self.not_before)
 
     def begin_pause(self, pause: Pause, now: datetime) -> None:
-        """Nothing before the end of the pause. Of two pauses the later one counts."""
+        """Start no cycle before the end of the pause. Of two pauses the later one counts."""
         if self.halted is None and pause.until > self.not_before:
             self.totals.add_pause(max(now, self.not_before), pause.until)
             self.pause, self.not_before = pause, pause.until

@@ -1,4 +1,4 @@
-"""A fleet as its database has it at one time, for those who look: what runs, and why the rest waits."""
+"""A snapshot of a fleet's database for display: the running turns, and why the others wait."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 SILENT = timedelta(minutes=5)
 COST_DAYS = 14
-"""So many days of costs are read."""
+"""Days of costs that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """What a fleet's database said at one time.
+    """The content of a fleet's database at one time.
 
     Attributes:
-        place: where the database is, without who is let in.
+        place: address of the database without credentials.
         version: of the program whose workers take turns; empty before the first worker.
-        turns: that run, wait or are delayed, in the order in which they come.
-        model_pauses: of quotas of models that are spent, by quota.
-        request_quotas: what forges still answer.
-        most_running: turns of all workers at a time; None is no limit.
-        day_cap: US dollars that all cycles of a UTC day may cost; None is no limit.
-        spent_today: of them, with what is set aside.
+        turns: running, waiting and delayed turns, in order.
+        model_pauses: pauses of used-up model quotas, by quota.
+        request_quotas: remaining request quotas of forges.
+        most_running: limit of running turns of all workers; None is no limit.
+        day_cap: limit in US dollars for all cycles of a UTC day; None is no limit.
+        spent_today: the part of it that is spent or reserved.
     """
 
     at: datetime
@@ -53,20 +53,20 @@ class FleetSnapshot:
 
     @property
     def running(self) -> int:
-        """How many turns run."""
+        """The number of running turns."""
         return sum(one.state == "running" for one in self.turns)
 
     @property
     def waiting(self) -> int:
-        """How many turns could begin now, if nothing were in their way."""
+        """The number of turns that could start now if nothing prevented them."""
         return sum(one.state == "queued" for one in self.turns)
 
     def state(self, repository: str) -> RepositoryState | None:
-        """What is known of a repository."""
+        """Return the state of a repository."""
         return next((one for one in self.repositories if one.repository == repository), None)
 
     def turn(self, repository: str) -> QueuedTurn | None:
-        """The turn at which a repository is."""
+        """Return the present turn of a repository."""
         state = self.state(repository)
         number = state.number if state else None
         return next(
@@ -75,11 +75,11 @@ class FleetSnapshot:
         )
 
     def is_silent(self, worker: FleetWorkerState) -> bool:
-        """Whether nothing was heard of a worker for so long that clocks that differ do not explain it."""
+        """Return whether a worker's heartbeat is older than differing clocks can explain."""
         return self.at - worker.seen_at > SILENT
 
     def why(self, one: QueuedTurn) -> str:
-        """Why a turn runs, or does not."""
+        """Return why a turn runs, or does not."""
         state = self.state(one.turn.repository)
         if one.state == "running":
             replaced = state is not None and state.number != one.turn.number
@@ -101,7 +101,7 @@ class FleetSnapshot:
         return next(self._obstacles(one, state), "begins within seconds")
 
     def _obstacles(self, one: QueuedTurn, state: RepositoryState | None) -> Iterator[str]:
-        """What is in the way of a turn that could begin."""
+        """Yield what prevents a turn that could start."""
         alive = [worker for worker in self.workers if not self.is_silent(worker)]
         able = [worker for worker in alive if not worker.draining and worker.version == self.version]
         if not alive:
@@ -119,7 +119,7 @@ class FleetSnapshot:
 
 
 def read_snapshot(store: FleetStore) -> FleetSnapshot:
-    """Read it. It blocks.
+    """Read a snapshot. It blocks.
 
     Raises:
         FleetError: the database cannot be read.
@@ -145,5 +145,5 @@ def read_snapshot(store: FleetStore) -> FleetSnapshot:
 
 
 def _is_current(one: QueuedTurn, numbers: Mapping[str, int]) -> bool:
-    """Whether a turn still counts. One that runs may have been replaced, and takes some seconds to end."""
+    """Return whether a turn is still valid. A running one may have been replaced, and takes some seconds to end."""
     return one.state == "running" or one.turn.number == numbers.get(one.turn.repository)

@@ -1,4 +1,4 @@
-"""What a person may ask of a fleet: each verb, what it would do, and what came of it in words."""
+"""The commands that steer a fleet: the effect of each, and its result in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN = "has not been begun: start a worker with pullwright fleet run"
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """Whether something was done, and what there is to say of it, after the name of what it is about."""
+    """Whether a command had an effect, and the text that follows the name of its subject."""
 
     is_done: bool
     words: str
@@ -25,7 +25,7 @@ def add(store: FleetStore, repository: str, task: str = "") -> Steered:
     """Look at a repository now, or try a task there next.
 
     Raises:
-        WorkspaceError: the task is no key.
+        WorkspaceError: the task key is invalid.
         FleetError: the database cannot be reached.
     """
     if not task:
@@ -36,7 +36,7 @@ def add(store: FleetStore, repository: str, task: str = "") -> Steered:
 
 
 def pause(store: FleetStore, repository: str, reason: str) -> Steered:
-    """Begin nothing more in a repository.
+    """Start nothing more in a repository.
 
     Raises:
         FleetError: the database cannot be reached.
@@ -45,7 +45,7 @@ def pause(store: FleetStore, repository: str, reason: str) -> Steered:
 
 
 def resume(store: FleetStore, repository: str) -> Steered:
-    """Go on with a repository.
+    """Continue a paused repository.
 
     Raises:
         FleetError: the database cannot be reached.
@@ -64,7 +64,7 @@ def cancel(store: FleetStore, repository: str) -> Steered:
 
 
 def drain(store: FleetStore, worker: str) -> Steered:
-    """Let a worker end.
+    """Let a worker end after its running turns.
 
     Raises:
         FleetError: the database cannot be reached.

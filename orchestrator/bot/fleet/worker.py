@@ -1,4 +1,4 @@
-"""Plays turns: runs a look or a cycle on one of the repositories that this worker knows, and says what follows."""
+"""Plays turns: runs a look or a cycle on one of this worker's repositories, and decides what follows."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 ELSEWHERE_SECONDS = 60.0
-"""A turn of a repository that this worker's file does not name is offered to others after so long."""
+"""Delay before a turn of a repository that this worker's file does not name is offered to others."""
 _BUSY_SECONDS = 10.0
 
 
 class Reporter(Protocol):
-    """Told of every cycle that ended, of what follows, and of looks that found nothing."""
+    """Receives every completed cycle with what follows, and looks that found nothing."""
 
     def __call__(self, member: Member, result: CycleResult, onward: NextStep) -> None:
-        """Take one."""
+        """Report one cycle or look."""
 
 
 def _do_nothing() -> None:
@@ -48,9 +48,9 @@ class FleetWorker:
 
     Args:
         members: the repositories, by their keys.
-        stop: once requested, nothing more begins.
-        most_usd: what all cycles of the fleet may cost in a UTC day; None is no limit.
-        once: one cycle for each repository, whatever pauses it.
+        stop: once requested, nothing more starts.
+        most_usd: limit for all cycles of the fleet in a UTC day; None is no limit.
+        once: whether each repository has one cycle only, whatever pauses it.
         on_over: called when no repository is left that could run.
     """
 
@@ -82,15 +82,22 @@ class FleetWorker:
         self._over: set[str] = set()
 
     def begin(self) -> None:
-        """Give each repository a turn that has none. Those that begin at once are looked at now.
+        """Queue a turn for each repository without one. Those that start at once are looked at now.
 
-        The only worker of a database first takes over what earlier ones left, who are dead, and ends the turns of
-        repositories that its file does not name any more.
+        The only worker of a database first takes over turns of earlier, dead ones, and ends the turns of
+        repositories that its
+        file no longer names. If others are working, existing turns keep their time: else each restart of a
+        worker would look at
+        the whole fleet.
         """
         self._store.limits.declare_cap(DAY_CAP, self._most_usd)
         known = {one.repository: one for one in self._store.repositories()}
-        if not self._store.database.is_shared:
-            for worker in self._store.workers():
+        others = self._store.workers()
+        ready: dict[str, str] | None = None
+        if self._store.database.is_shared:
+            ready = self._store.ready() if others else None
+        else:
+            for worker in others:
                 self._store.take_over(worker.worker)
                 self._store.remove_worker(worker.worker)
             for repository in known.keys() - self.by_key.keys():
@@ -99,7 +106,7 @@ class FleetWorker:
             state = known.get(key)
             if self._once and state is not None and state.paused is not None:
                 self._over.add(key)
-            self._begin(key, member, state.pause if state else None)
+            self._begin(key, member, state.pause if state else None, ready)
 
     @property
     def is_over(self) -> bool:
@@ -108,9 +115,11 @@ class FleetWorker:
             one.halted is not None or (self._once and key in self._over) for key, one in self.by_key.items()
         )
 
-    def _begin(self, key: str, member: Member, pause: Pause | None) -> None:
+    def _begin(self, key: str, member: Member, pause: Pause | None, ready: Mapping[str, str] | None) -> None:
+        """Start to serve a repository. `ready` has the repositories that others serve, with quotas; None if none do."""
         now, left = self._clock.now(), member.left_pause
-        schedule, first = member.schedule, None
+        schedule = member.schedule
+        first = None if ready is None else now
         member.due = self._once or schedule.begins_at_once
         if not member.due:
             jitter = self._source.random()
@@ -119,20 +128,22 @@ class FleetWorker:
             for one in (pause, left, self._store.limits.pause_of(member.quota)):
                 if one is not None:
                     member.begin_pause(one, now)
+        if ready is not None and left is None and ready.get(key) == member.quota:
+            return  # a thousand transactions take seconds
         if self._store.database.is_shared:
             self._store.begin(key, member.quota, first, left)
         else:
             self._store.restart(key, member.quota, max(first or now, member.not_before), left)
 
     def request_stop(self) -> None:
-        """Begin nothing more; what runs ends after its round."""
+        """Start nothing more; running cycles end after their round."""
         self._stop.request()
         for member in self.members:
             if member.runner is not None:
                 member.runner.stop.request()
 
     def stop_at_once(self) -> None:
-        """Begin nothing more; what runs keeps its work and ends."""
+        """Start nothing more; running cycles save their work and end."""
         self._stop.at_once()
         for member in self.members:
             if member.runner is not None:
@@ -141,14 +152,14 @@ class FleetWorker:
                 member.task.cancel()
 
     def lose(self, turn: RepositoryTurn) -> None:
-        """End a turn that another worker has taken over, or a person cancelled. What it has done so far is kept."""
+        """Stop a turn that another worker has taken over, or a person cancelled. Its work is saved."""
         member = self.by_key.get(turn.repository)
         if member is not None and member.runner is not None and member.task is not None:
             member.runner.stop.at_once()
             member.task.cancel()
 
     async def play(self, turn: RepositoryTurn) -> None:
-        """Play a turn, and queue what follows."""
+        """Play a turn, and queue the next one."""
         member = self.by_key.get(turn.repository)
         played: tuple[CycleResult, NextStep] | None = None
         try:
@@ -170,7 +181,7 @@ class FleetWorker:
             self._on_over()
 
     def _why_not(self, turn: RepositoryTurn, member: Member | None) -> Following | None:
-        """What follows a turn that cannot be played here, or now."""
+        """Return what follows a turn that cannot be played here or now; None if it can."""
         now = self._clock.now()
         if self._stop():
             return put_back(turn, now)
@@ -184,7 +195,7 @@ class FleetWorker:
         return None if self._once else self._quota_pause(turn, member, now)
 
     def _quota_pause(self, turn: RepositoryTurn, member: Member, now: datetime) -> Following | None:
-        """What follows a turn whose model answers nobody with this key, or whose forge does not."""
+        """Return what follows a turn whose model or forge quota is used up; None if neither is."""
         limits = self._store.limits
         pause = limits.pause_of(member.quota)
         if pause is None:
@@ -256,13 +267,13 @@ class FleetWorker:
             member.task = None
 
     def sharing(self, member: Member, result: CycleResult) -> list[Member]:
-        """Whom on this machine a cycle's end concerns: a limit of the model's key concerns all that live on it."""
+        """Return the members on this machine that share a rate limit which a cycle ran into; else the member alone."""
         if self._once or not isinstance(result.cause, RateLimitError):
             return [member]
         return [one for one in self.members if one is member or one.quota == member.quota]
 
     def _share(self, member: Member, result: CycleResult, step: NextStep) -> None:
-        """Let nobody begin who lives on a quota that is spent, on this machine and on others."""
+        """Pause everyone who shares a used-up quota, on this machine and on others."""
         if not isinstance(step, Pause | NeedsPerson):
             return
         now = self._clock.now()

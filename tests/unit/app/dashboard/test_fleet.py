@@ -14,6 +14,7 @@ from orchestrator.app.cli.dashboard import find_fleet
 from orchestrator.app.dashboard.fleet import FleetDesk
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.repositories import install_command
 from tests.doubles.fleets import SPENT, busy_fleet
 from tests.unit.app.dashboard.scene import make_scene
 from tests.unit.app.dashboard.test_server import ATTACK, Streaming, page
@@ -87,7 +88,7 @@ async def test_each_verb_is_confirmed_and_does_what_the_command_does(
     async def pressed(verb: str, **fields: str) -> tuple[str, int, str]:
         """The command that is shown, and what is said when it is done."""
         query = "&".join(f"{name}={value}" for name, value in {"verb": f"fleet-{verb}", **fields}.items())
-        shown = page(await scene.get(f"/confirm?{query}")).xpath("//pre")[0].text_content()
+        shown = page(await scene.get(f"/confirm?{query}")).xpath("//pre")[0].text_content().strip()
         done = await scene.post("/do", {"verb": f"fleet-{verb}", **fields})
         notice = html.document_fromstring(done.text).xpath("//p[contains(@class, 'notice')]")
         return shown, done.status_code, notice[0].text_content()
@@ -197,6 +198,6 @@ print(asyncio.run(FleetDesk(lambda: "sqlite:///x", SystemClock()).view()).error)
 def test_without_the_extra_the_page_says_what_to_install_and_nothing_is_loaded_before() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == (
-        "the page of the fleet needs the package dbos: pip install 'pullwright[fleet]'\n",
+        f"the page of the fleet needs the package dbos: {install_command('fleet')}\n",
         "",
     )

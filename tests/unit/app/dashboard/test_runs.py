@@ -12,7 +12,7 @@ import pytest
 from orchestrator.app.dashboard.overview import DayCap, cost_plots, make_overview
 from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
-from orchestrator.core.events import CycleEnded, TaskTaken
+from orchestrator.core.events import CycleEnded, TaskTaken, Warned
 from orchestrator.core.messages import Spent
 from tests.benchmarks.dashboard import EVENTS_A_LOOK, flood, many_runs
 from tests.doubles.journals import Journals, night, proposed, started, worked_round
@@ -72,6 +72,22 @@ def test_a_run_that_is_removed_is_forgotten_and_one_that_ends_is_seen(tmp_path: 
     made.end()
     assert store.refresh()
     assert ([run.outcome for run in store.runs], store.live) == (["proposed"], {})
+
+
+def test_what_a_page_is_drawn_from_does_not_change_when_another_page_reads_on(tmp_path: Path) -> None:
+    made = Journals(Home(tmp_path))
+    writer = made.begin(NOW, [*started("r", TASK, "o/r"), *worked_round(1)])
+    store = RunStore(made.home)
+    store.refresh()
+    (live,) = store.live.values()
+    lines = iter(live.lines)
+    first = next(lines)
+    writer(Warned("a new line"))
+    store.refresh()
+    assert "a new line" not in [line.text for line in (first, *lines)]
+    assert live.lines[-1].text == "a new line"
+    assert len(live.lines) == 6
+    made.end()
 
 
 def test_a_flood_is_shown_in_small_pieces_and_kept_nowhere(tmp_path: Path) -> None:

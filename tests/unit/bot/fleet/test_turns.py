@@ -97,6 +97,13 @@ def test_what_was_interrupted_is_looked_for_again_by_whoever_comes_next() -> Non
     assert follows == Following(RepositoryTurn("github.com/a/b", 9, attempted=("issue-1",)), NOW)
 
 
+def test_a_task_that_another_has_claimed_until_some_time_holds_up_no_other_task_of_its_repository() -> None:
+    until = NOW + timedelta(hours=1)
+    claimed = CycleResult("run", Outcome.NO_TASK, wake_at=until)
+    follows = after(CYCLE, claimed, NothingToDo(wake_at=until), {"issue-1"})
+    assert follows == Following(RepositoryTurn("github.com/a/b", 9, attempted=("issue-1", "issue-2")), NOW)
+
+
 def test_a_turn_that_was_lost_goes_on_under_the_next_number_of_its_claim() -> None:
     again = CYCLE.again(dead_run="20260101-100000-abcdef")
     assert (again.number, again.claim, again.dead_runs) == (9, 5, ("20260101-100000-abcdef",))
