@@ -252,8 +252,7 @@ async def _propose_what_is_left(session: CycleSession, end: SessionEnd) -> None:
     """Propose the changes of a model that ended without asking for a pull request, as a draft.
 
     The model was told that nobody reads its plain text, so it considers the work done or has nobody to ask.
-    Changes that
-    it gave up by `finish`, or that a limit interrupted, are not proposed.
+    Changes that it gave up by `finish`, or that a limit interrupted, are not proposed.
     """
     asked_for = session.proposer.has_pull_request or session.verification.refused
     if asked_for or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:

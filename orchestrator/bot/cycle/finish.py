@@ -145,12 +145,9 @@ def save_unfinished(parts: CycleParts, choice: Choice, session: CycleSession, re
     """Save changes that are not proposed, however the session ended. It does not raise.
 
     The work goes to a hidden ref of the remote, from which the next cycle on the task continues. If the
-    remote refuses it,
-    it is stored on this machine for the next cycle here. For people a patch is written to the run's folder,
-    or to the
-    temporary folder if the disk is full. If nothing can be written, the clone stays and its path is reported.
-    A completed
-    cycle saves nothing, and earlier unfinished work is deleted.
+    remote refuses it, it is stored on this machine for the next cycle here. For people a patch is written to
+    the run's folder, or to the temporary folder if the disk is full. If nothing can be written, the clone
+    stays and its path is reported. A completed cycle saves nothing, and earlier unfinished work is deleted.
     """
     try:
         _keep_somewhere(parts, choice, session, result)

@@ -169,12 +169,10 @@ def pause_after(
     =======================================  =====================================================
     quota or rate limit                      a pause until the time that the server names, else
                                              15 minutes, 30, 60 ... 6 hours
-    quota that only money brings back        `NeedsPerson`
-    overload, connection, GitHub or remote   a pause until the named time, else 1 minute, 2, 4
-    away, GitHub's rate limit                ... 30
-    key, token, permission, configuration    `NeedsPerson`
-    one task's own fault                     None; from the third in a row 15 minutes, 30 ...
-    anything else (a full disk, git)         15 minutes, 30, 60 ... 6 hours
+    quota that only money brings back        `NeedsPerson` overload, connection, GitHub or remote   a pause
+    until the named time, else 1 minute, 2, 4 away, GitHub's rate limit                ... 30 key, token,
+    permission, configuration    `NeedsPerson` one task's own fault                     None; from the third
+    in a row 15 minutes, 30 ... anything else (a full disk, git)         15 minutes, 30, 60 ... 6 hours
     =======================================  =====================================================
 
     A named time never makes a pause shorter than the short waits. Otherwise a server that names useless times
