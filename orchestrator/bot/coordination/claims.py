@@ -260,7 +260,7 @@ class Lease:
             if record is not None:
                 found = parse_claim(self.record.task, record)
                 return f"{found.state} by {found.owner}, run {found.run}, number {found.number}"
-        return "somebody moved it"
+        return "another process moved it"
 
     def _renewed(self, spent: Spent | None) -> ClaimRecord:
         now = self._clock.now()

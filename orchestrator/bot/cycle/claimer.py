@@ -161,7 +161,7 @@ class Claimer:
         if isinstance(taken, str):
             return taken
         if self._has_moved(task, found, taken, seen):
-            return f"{task.key} was let go of by another worker just now, who left other work"
+            return f"{task.key} was released just now by another worker, which saved newer work"
         if found is not None:
             self.earlier[task.key] = found
         # Only by those who have something to do: to look for nothing costs nothing.

@@ -216,7 +216,9 @@ class _Saving:
         try:
             drop_wip(records, self._key, earlier.commit, self.lease)
         except WorkspaceError as failure:
-            self.parts.emit(Warned(f"saved work that is proposed by now could not be removed: {failure}"))
+            self.parts.emit(
+                Warned(f"saved work that has been proposed since could not be removed: {failure}")
+            )
 
     def save(self) -> None:
         """Push the work and the conversation; store both on this machine if the push fails."""
@@ -244,7 +246,7 @@ class _Saving:
         except (JournalError, WorkspaceError) as failure:
             parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
         else:
-            parts.emit(Warned(f"the next cycle on {self._key} on this machine goes on with the work"))
+            parts.emit(Warned(f"the next cycle on {self._key} on this machine continues the work"))
 
     def _push(self, pages: Mapping[str, bytes]) -> None:
         session, parts = self.session, self.parts
@@ -355,7 +357,7 @@ async def settle(parts: CycleParts, result: CycleResult) -> None:
         with parts.stop.saving():
             await parts.budget.close(result.run or "", result.spent)
     except WorkspaceError as error:
-        parts.emit(Warned(f"what the cycle has cost was not written down for other machines: {error}"))
+        parts.emit(Warned(f"the cost of the cycle was not recorded for other machines: {error}"))
     if result.outcome is Outcome.PAUSED:
         parts.tasks.put_back()
 

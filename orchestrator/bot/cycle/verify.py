@@ -149,7 +149,7 @@ class Verification:
         try:
             await self.verifier.close()
         except PullwrightError as error:
-            self.attempt.emit(Warned(f"the folder in which the tests ran could not be let go of: {error}"))
+            self.attempt.emit(Warned(f"the folder in which the tests ran could not be removed: {error}"))
 
     @property
     def recorded(self) -> RecordedTests | None:
