@@ -24,7 +24,7 @@ LAST_LINES = 5
 
 
 def check_python() -> str:
-    """What to do about a Python that is too old, or nothing."""
+    """Return what to do about a Python that is too old; empty if it is not."""
     if sys.version_info >= LEAST_PYTHON:
         return ""
     folders = os.environ.get("PATH", "").split(os.pathsep)
@@ -35,7 +35,7 @@ def check_python() -> str:
 
 
 def check_packages() -> str:
-    """What to do about packages that are missing, or nothing."""
+    """Return what to do about missing packages; empty if there are none."""
     import re
     import tomllib
     from importlib import metadata

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import itertools
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +12,10 @@ import pytest
 from hypothesis import settings
 
 from orchestrator.app.config.settings import SUITE_VARIABLES
+from tests.doubles.model_server import NO_OTHERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from tests.doubles.postgres import PostgresServer
 
@@ -47,6 +50,16 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return cores + cores // 2
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collection makes stays to the end: no garbage collection looks at it, then or later."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test sees the user's keys and settings."""
@@ -55,15 +68,28 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
             if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
                 patch.delenv(name)
         patch.setenv("PULLWRIGHT_CONFIG", os.devnull)
+        for name, value in NO_OTHERS.items():
+            patch.setenv(name, value)
         # Programs speak English on every machine. With another value argparse looks for translations of each
         # word in folders that are not there: most of the cost of an argument parser.
         patch.setenv("LANGUAGE", "C")
         patch.setenv("TZ", "UTC")
         time.tzset()
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
+        patch.setenv("GIT_TEMPLATE_DIR", str(_git_template(tmp_path_factory.getbasetemp() / "git-template")))
         # Tests that start the program in a process of its own find the code under test from any folder.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         yield
+
+
+def _git_template(folder: Path) -> Path:
+    """What git begins a test's repositories with: no samples of hooks to copy, no clean-up after each command."""
+    for name in ("hooks", "info"):
+        (folder / name).mkdir(parents=True)
+    (folder / "config").write_text(
+        "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[receive]\n\tautogc = false\n"
+    )
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -94,10 +120,41 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def empty_fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fleet's SQLite file with its tables: making them takes as long as a test."""
+    made = tmp_path_factory.mktemp("fleet") / "empty.db"
+    _make_tables(f"sqlite:///{made}")
+    return made
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PostgresServer) -> str:
+    """The name of a database with a fleet's tables, to be copied."""
+    url = postgres.new_database()
+    _make_tables(url)
+    return url.rpartition("/")[2]
+
+
+def _make_tables(url: str) -> None:
+    from orchestrator.bot.fleet.store import FleetStore
+    from orchestrator.core.clock import SystemClock
+
+    store = FleetStore(url, SystemClock())
+    store.open()
+    store.close()
+
+
+@pytest.fixture
+def fleet_file(empty_fleet: Path, tmp_path: Path) -> str:
+    """The URL of an SQLite file that holds no turns."""
+    return f"sqlite:///{shutil.copy(empty_fleet, tmp_path / 'fleet.db')}"
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def fleet_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database, of each kind that a fleet can have."""
+def fleet_database(request: pytest.FixtureRequest, fleet_file: str) -> str:
+    """The URL of a database without turns, of each kind that a fleet can have."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/fleet.db"
+        return fleet_file
     server: PostgresServer = request.getfixturevalue("postgres")
-    return server.new_database()
+    return server.new_database(request.getfixturevalue("postgres_template"))

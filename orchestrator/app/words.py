@@ -146,6 +146,28 @@ def _unescaped(value: str) -> str:
         return value.partition("\\")[0]
 
 
+def hanging(text: str, width: int) -> list[str]:
+    """Break text into lines between words, with an indent of two columns, or that of the line itself.
+
+    A word that is longer than a line, as a path may be, is left to the terminal to break, which copies it whole.
+    """
+    from rich.cells import cell_len
+
+    shown: list[str] = []
+    for number, line in enumerate(text.split("\n")):
+        words = line.lstrip(" ")
+        indent = line[: len(line) - len(words)]
+        current = indent or ("  " if number else "")
+        for place, word in enumerate(words.split(" ")):
+            longer = f"{current} {word}" if place else f"{current}{word}"
+            if current.strip() and cell_len(longer) > width:
+                shown.append(current)
+                longer = f"{indent or '  '}{word}"
+            current = longer
+        shown.append(current)
+    return shown
+
+
 def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
     """Return the first lines of the text, and a line that counts the others."""
     lines = clean(text).strip("\n").split("\n")

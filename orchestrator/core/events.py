@@ -57,6 +57,10 @@ class Defence(StrEnum):
     """Rounds, tokens, money and minutes are limited."""
     MEMORY = "memory"
     """A memory is used only in its repository, while what it cites exists and its author may write there."""
+    WEBHOOK = "webhook"
+    """A webhook's delivery counts once, with the signature of our secret, and for repositories of the fleet alone."""
+    DASHBOARD = "dashboard"
+    """The dashboard does what its own pages ask for, and shows other people's words as text."""
     MCP = "mcp"
     """MCP servers offer only approved tools, return a limited amount of text, and receive nothing but calls."""
 

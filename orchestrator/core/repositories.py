@@ -1,9 +1,10 @@
-"""Repository names: one key for all spellings, and the commands that messages suggest for a repository."""
+"""Repository names: one key for all spellings. And the commands that messages suggest."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -62,6 +63,17 @@ def _host(scheme: str, authority: str) -> str:
 
 
 PROGRAM = "pullwright"
+_SOURCE_TREE = Path(__file__).parents[2]
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an optional part of this program, for a message.
+
+    In a source tree it installs from there, into the environment of this process: the package index may not have it.
+    """
+    if (_SOURCE_TREE / "pyproject.toml").exists():
+        return f"{quote(sys.executable)} -m pip install {quote(f'{_SOURCE_TREE}[{extra}]')}"
+    return f"pip install '{PROGRAM}[{extra}]'"
 
 
 @dataclass(frozen=True, slots=True)

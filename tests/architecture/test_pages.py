@@ -17,6 +17,7 @@ from orchestrator.app.config.keys import VARIABLES
 from orchestrator.app.config.settings import CONFIG_VARIABLE, PREFIX, SUITE_VARIABLES
 from orchestrator.app.options import KEYS, choices
 from orchestrator.app.redteam.attack import read_corpus
+from orchestrator.engine.models.listing import MODEL_PORTS
 from orchestrator.engine.profiles.base import profile_names
 from tests.architecture.test_extending import FILES as EXAMPLES
 from tests.pages import TABLES, table_text
@@ -138,7 +139,9 @@ def test_every_flag_is_one(page: Path) -> None:
 @page
 def test_every_variable_is_one(page: Path) -> None:
     known = (
-        {f"{PREFIX}{key.upper()}" for key in KEYS} | {CONFIG_VARIABLE, "PULLWRIGHT_HOME"} | SUITE_VARIABLES
+        {f"{PREFIX}{key.upper()}" for key in KEYS}
+        | {CONFIG_VARIABLE, MODEL_PORTS, "PULLWRIGHT_HOME"}
+        | SUITE_VARIABLES
     )
     known |= {name for names in VARIABLES.values() for name in names}
     workflow = text(ROOT / ".github/workflows/pullwright.yml")

@@ -22,7 +22,10 @@ def test_the_floors_of_the_house_hold() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "tests/requirements.lock", "docs/requirements.lock"])
+@pytest.mark.parametrize(
+    "name",
+    ["requirements.lock", "tests/requirements.lock", "docs/requirements.lock", "docs/docker/fleet.lock"],
+)
 def test_a_lock_file_is_hashed_and_names_no_registry(name: str) -> None:
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     pins = [at for at, line in enumerate(lines) if line[:1].isalnum()]
@@ -41,11 +44,14 @@ def test_the_locks_agree_with_each_other_and_cover_the_dependencies() -> None:
         named = [line.split(" ")[0].split("==") for line in lines if "==" in line and line[:1].isalnum()]
         return {package.lower(): version for package, version in named}
 
-    runtime, tests = pins("requirements.lock"), pins("tests/requirements.lock")
-    assert {name: tests.get(name) for name in runtime} == runtime
+    runtime, fleet = pins("requirements.lock"), pins("docs/docker/fleet.lock")
+    tests = pins("tests/requirements.lock")
+    assert {name: tests.get(name) for name in runtime | fleet} == runtime | fleet
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = {line.split(">")[0].lower() for line in project["dependencies"]}
     assert named <= set(runtime)
+    extra = {line.split(">")[0].lower() for line in project["optional-dependencies"]["fleet"]}
+    assert extra <= set(fleet)
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:

@@ -17,7 +17,9 @@ def to_the_prompt() -> None:
     """Start `chat` in a terminal, and wait until a person could type."""
     with tempfile.TemporaryDirectory() as folder:
         where = {"PULLWRIGHT_HOME": folder}
-        with Terminal("chat", "--model", "echo", folder=Path.cwd(), environ=where) as person:
+        with Terminal(
+            "chat", "--model", "echo", folder=Path.cwd(), environ=where, new_interpreter=True
+        ) as person:
             person.wait_for("\n>")
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 ROOT = Path(__file__).parents[2]
-SLOW = pytest.mark.slow(reason="each starts Node and the client as programs of their own")
+pytestmark = pytest.mark.slow(reason="each starts a published server or the suite, most of them in Node")
 SCENARIOS = (
     "initialize",
     "tools_call",
@@ -62,14 +62,12 @@ NOT_OURS = {
 }
 
 
-@SLOW
 def test_every_scenario_of_the_suite_is_tried_or_has_a_reason() -> None:
     done = subprocess.run([node(), script("conformance"), "list"], capture_output=True, text=True, check=True)
     _, _, clients = done.stdout.partition("Client scenarios")
     assert set(re.findall(r"^  - (\S+)", clients, re.MULTILINE)) == {*SCENARIOS, *NOT_OURS}
 
 
-@SLOW
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_official_suite_passes(scenario: str, tmp_path: Path) -> None:
     client = f"{sys.executable} -m tests.conformance.mcp_client"

@@ -11,6 +11,8 @@ program does stands in their place:
 - host-git: the host works in the model's work tree;
 - test-integrity: tests run in the work tree, and what they print is believed; so is what a pull request says;
 - mcp: MCP servers offer what they like, say as much as they like, and get what they ask for;
+- webhook: each delivery is taken, whatever its signature, its size and its repository;
+- dashboard: everybody is let in, each form is taken for one of ours, and pages are written without escaping;
 - memory: what is remembered is shown as it is stored, whatever it cites, and one file serves all repositories;
 - network: the web opens any address, and attachments are fetched from anywhere; commands lose their sandbox's network wall with `sandbox`.
 """
@@ -31,8 +33,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
+from orchestrator.app.dashboard.pages import TEMPLATES, Pages
+from orchestrator.app.dashboard.webhook import Receiver
+from orchestrator.app.html import page as html_page
 from orchestrator.app.redteam.judge import AttackVerdict, judge_attack
 from orchestrator.app.redteam.model import ObedientModel
+from orchestrator.app.redteam.servers import WebParts
 from orchestrator.app.redteam.stage import Stage, StagedProgram, play
 from orchestrator.app.redteam.world import NAME, FakeWeb, StagedForge, title_of
 from orchestrator.app.wiring.mcp import McpMaker
@@ -48,6 +55,7 @@ from orchestrator.bot.worker.lessons import Lessons
 from orchestrator.core.errors import ConfigurationError, FileMissingError, FileUnreadableError
 from orchestrator.core.events import Defence
 from orchestrator.core.messages import Message, Text, ToolResult
+from orchestrator.core.repositories import repository_key
 from orchestrator.engine.environments.base import DirEntry, GrepMatch
 from orchestrator.engine.environments.wrappers import Wrapper
 from orchestrator.engine.mcp.base import ServerProgram
@@ -60,6 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from mcp.client import Transport
+    from starlette.requests import Request as HttpRequest
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.redteam.attack import Attack
@@ -206,6 +215,11 @@ class CarelessStage(Stage):
             parts, environment=environment, options=options, verifier=verifier, memory=memory
         )
 
+    def web_parts(self) -> WebParts:
+        if not self.off & {Defence.WEBHOOK, Defence.DASHBOARD}:
+            return super().web_parts()
+        return WebParts(_TrustingReceiver, _OpenGate, _UnescapedPages, lambda: _ShortSecrets("c0"))
+
     def memory(self, context: BuildContext) -> LongTermMemory:
         memory = open_memory(context, "" if Defence.MEMORY in self.off else NAME)
         if Defence.SECRETS in self.off:
@@ -220,6 +234,51 @@ class CarelessStage(Stage):
 
     def reports(self, body: str) -> list[str]:
         return any_reports(body) if Defence.TEST_INTEGRITY in self.off else super().reports(body)
+
+
+class _TrustingReceiver(Receiver):
+    """Takes whatever comes for a delivery, as new as its header says."""
+
+    async def _answer(self, request: HttpRequest) -> tuple[int, str]:
+        body = await request.body()
+        repository = repository_key(json.loads(body)["repository"]["html_url"])
+        await asyncio.to_thread(self._take, request.headers.get("x-github-delivery", ""), repository)
+        return 202, "queued"
+
+
+class _OpenGate(Gate):
+    """Lets everybody in, under each name."""
+
+    def _refusal(self, method: str, headers: Mapping[str, list[str]]) -> str | None:
+        del method, headers
+        return None
+
+    def _is_known(self, headers: Mapping[str, list[str]]) -> bool:
+        del headers
+        return True
+
+
+class _ShortSecrets(BrowserSecrets):
+    """A token that can be guessed; each form is taken for one of ours."""
+
+    def is_form(self, text: str) -> bool:
+        del text
+        return True
+
+
+class _UnescapedPages(Pages):
+    """Writes other people's words as they are."""
+
+    def _html(self, template: str, **values: Any) -> str:
+        escaping = html_page._environment(TEMPLATES)
+        assert escaping.autoescape
+        escaping.autoescape = False
+        escaping.cache.clear()  # type: ignore[union-attr]
+        try:
+            return super()._html(template, **values)
+        finally:
+            escaping.autoescape = True
+            escaping.cache.clear()  # type: ignore[union-attr]
 
 
 class _CarelessLessons(Lessons):

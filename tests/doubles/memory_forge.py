@@ -28,7 +28,7 @@ from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermis
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.bot.forge.base import Forge, OwnCheck
+    from orchestrator.bot.forge.base import Forge, OwnCheck, RequestQuota
 
 _BOT = "pullwright[bot]"
 _START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -206,6 +206,12 @@ class MemoryForge:
 
     def traffic(self) -> Traffic:
         return Traffic()
+
+    def quotas(self) -> Sequence[RequestQuota]:
+        return ()
+
+    def begin_step(self) -> None:
+        """No credential is shown."""
 
     def own_login(self) -> str | None:
         return _BOT

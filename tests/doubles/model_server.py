@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PIECE_CHARACTERS = 12
 MODEL = "scripted-1"
+NO_OTHERS = {"PULLWRIGHT_MODEL_PORTS": "none"}
+"""No model server is looked for but at `OLLAMA_HOST`, so that no test depends on what listens on this machine."""
 
 
 class Ending(Enum):
@@ -54,6 +56,7 @@ class Step:
         pause_seconds: waited before each piece of a stream, or before a whole reply.
         gate: where given, the answer stops after its first half until the test sets this event.
         usage: whether the reply counts tokens at all.
+        input_tokens: what it counts for the prompt.
     """
 
     text: str = ""
@@ -68,6 +71,7 @@ class Step:
     pause_seconds: float = 0.0
     gate: threading.Event | None = None
     usage: bool = True
+    input_tokens: int = 100
 
 
 ScriptItem: TypeAlias = Step | Callable[[RecordedRequest], Step]
@@ -246,7 +250,11 @@ class _Handler(LoopbackHandler):
 
 def _usage(step: Step) -> dict[str, int]:
     output = len(step.text) // 4 + 1
-    return {"prompt_tokens": 100, "completion_tokens": output, "total_tokens": 100 + output}
+    return {
+        "prompt_tokens": step.input_tokens,
+        "completion_tokens": output,
+        "total_tokens": step.input_tokens + output,
+    }
 
 
 def _whole(step: Step) -> dict[str, Any]:

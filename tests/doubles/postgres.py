@@ -119,6 +119,11 @@ class PostgresServer:
                 self._process.wait(0.1)
         raise AssertionError("PostgreSQL does not answer")
 
+    @property
+    def process_id(self) -> int:
+        """Of the server; 0 while it is stopped."""
+        return self._process.pid if self._process is not None else 0
+
     def stop(self) -> None:
         """End it at once, as if the machine had lost power."""
         if self._process is not None:
@@ -130,12 +135,17 @@ class PostgresServer:
         """The URL of one database, with the password."""
         return f"postgresql://fleet:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
-        """The URL of a database that is empty."""
+    def new_database(self, template: str = "template1") -> str:
+        """The URL of a database that is empty, or a copy of another one."""
         name = f"fleet_{os.getpid()}_{next(_NUMBERS)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database, and end the connections to it."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{url.rpartition("/")[2]}" WITH (FORCE)'.encode())
 
 
 _ENVIRON = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}

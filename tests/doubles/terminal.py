@@ -16,6 +16,8 @@ import termios
 import time
 from typing import TYPE_CHECKING, Self
 
+from tests.doubles.forked import Forked
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -26,23 +28,36 @@ _LONGEST_WAIT_SECONDS = 60.0
 
 
 class Terminal:
-    """`pullwright` in a terminal of its own. What it prints is kept without control sequences in `text`."""
+    """`pullwright` in a terminal of its own. What it prints is kept without control sequences in `text`.
+
+    Args:
+        new_interpreter: for a test of what is imported, and when.
+    """
 
     def __init__(
-        self, *argv: str, folder: Path, environ: Mapping[str, str], size: tuple[int, int] = (100, 30)
+        self,
+        *argv: str,
+        folder: Path,
+        environ: Mapping[str, str],
+        size: tuple[int, int] = (100, 30),
+        new_interpreter: bool = False,
     ) -> None:
         self.text = ""
         self._here, there = pty.openpty()
         fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *argv],
-            stdin=there,
-            stdout=there,
-            stderr=there,
-            cwd=folder,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": str(size[0]), **environ},
-            start_new_session=True,
-        )
+        environ = {**os.environ, "TERM": "xterm", "COLUMNS": str(size[0]), **environ}
+        if new_interpreter:
+            self._process: subprocess.Popen[bytes] | Forked = subprocess.Popen(
+                [sys.executable, "-m", "orchestrator", *argv],
+                stdin=there,
+                stdout=there,
+                stderr=there,
+                cwd=folder,
+                env=environ,
+                start_new_session=True,
+            )
+        else:
+            self._process = Forked(argv, (there, there, there), folder, environ)
         os.close(there)
 
     def wait_for(self, words: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli import main
+from tests.doubles import forked
 from tests.doubles.model_server import ModelServer, Step, plan
 from tests.doubles.templates import copied
 
@@ -103,13 +103,7 @@ class Stage:
 
 def program(*argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """The program in a process of its own, with these variables beside the test's."""
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *argv],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environ},
-        check=False,
-    )
+    return forked.run(*argv, environ={**os.environ, **environ})
 
 
 def git(folder: Path, *words: str) -> str:

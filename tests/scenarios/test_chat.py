@@ -398,9 +398,9 @@ def test_a_clone_is_worked_on_and_what_is_changed_there_is_kept(
 
 @pytest.fixture
 def terminal(stage: Stage, at: Path) -> Callable[..., Terminal]:
-    def start(*argv: str, size: tuple[int, int] = (100, 30)) -> Terminal:
+    def start(*argv: str, **how: Any) -> Terminal:
         environ = {"PULLWRIGHT_HOME": str(stage.home)}
-        return Terminal("chat", *flags(stage.model), *argv, folder=at, environ=environ, size=size)
+        return Terminal("chat", *flags(stage.model), *argv, folder=at, environ=environ, **how)
 
     return start
 
@@ -418,7 +418,7 @@ def test_what_is_heavy_is_loaded_behind_the_prompt(
 ) -> None:
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     stage.script(reply("Here."))
-    with terminal() as person:
+    with terminal(new_interpreter=True) as person:
         before = set(re.findall(r"^import time: .*\| +(\S+)$", person.wait_for("\n>"), re.MULTILINE))
         assert "prompt_toolkit" in before
         person.type("Hello")

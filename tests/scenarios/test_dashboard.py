@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -17,7 +18,9 @@ from orchestrator.app.cli.arguments import QUESTION
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.events import CallStatus, CycleEnded, TaskTaken, ToolCallEnded, Warned
 from tests.doubles.browser import axe, chromium
+from tests.doubles.fleets import busy_fleet
 from tests.doubles.journals import Journals, night, proposed, started, worked_round
+from tests.doubles.model_server import gated
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, add_commit, branches, do, program
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 slow = pytest.mark.slow(reason="a browser takes seconds")
 BACKLOG = {"BACKLOG.md": "- [ ] Fix add() in calc.py\n"}
 WHICH = ("ask_question", {"question_text": "Only whole numbers?"})
+SMALLEST_LETTERS = """Math.min(...[...document.querySelectorAll('svg text')].map(
+    one => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a), 99)"""
+"""Of the plots, in pixels, as they are drawn."""
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +107,45 @@ def test_a_question_is_answered_on_the_page_and_the_work_goes_on(
 
 
 @slow
+def test_an_answer_and_a_stop_reach_a_page_that_somebody_else_has_open(
+    stage: Stage, repository: Path, browser: Browser
+) -> None:
+    add_commit(repository, BACKLOG, "A backlog")
+    stage.script(do(FIX, WHICH))
+    flags = ("--model", "openai-chat:scripted-1", "--api-url", stage.model.url)
+    assert program("run", "--repo", str(repository), *flags).returncode == QUESTION
+    gate = threading.Event()
+    stage.script(gated(do(("read_file", {"path": "calc.py"})).text, gate))
+    try:
+        with opened(stage.home, *flags) as address, look(browser, address) as page:
+            other = page.context.new_page()
+            other.goto(address.partition("?")[0])
+            other.get_by_text("live", exact=True).wait_for()
+            other.evaluate("window.isTheSamePage = true")
+            page.get_by_label("Your answer").fill("Yes")
+            page.get_by_role("button", name="Answer").click()
+            page.get_by_role("button", name="Begin the run").click()
+            page.get_by_text("has begun").wait_for()
+            other.get_by_text("1 run at work").wait_for(timeout=60_000)
+            other.get_by_label("Your answer").wait_for(state="detached")
+            page.get_by_role("link", name="Back to the overview").click()
+            page.get_by_role("button", name="Stop after this round").click()
+            assert "kill -INT" in page.locator("pre").inner_text()
+            page.get_by_role("button", name="Stop after this round").click()
+            page.get_by_text("was told to end").wait_for()
+            other.get_by_text("1 run at work").wait_for()
+            gate.set()
+            other.get_by_text("nothing runs").wait_for(timeout=60_000)
+            other.get_by_text("interrupted").first.wait_for()
+            assert other.locator(".notice.failed").count() == 0  # a person wanted that end
+            assert other.evaluate("window.isTheSamePage")
+    finally:
+        gate.set()
+    assert branches(repository) == []
+    assert len(stage.model.requests) == 2
+
+
+@slow
 def test_what_happens_comes_while_it_happens_and_what_is_typed_stays(
     own_state: Path, browser: Browser
 ) -> None:
@@ -136,12 +181,16 @@ def test_pages_fit_their_width_and_can_be_read_by_everybody(
     file = own_state / "run.html"
     assert program("show", runs[-5], "--html", str(file)).returncode == 0
     paths = ["/", "/runs", f"/run/{runs[-1]}", f"/run/{runs[-5]}", "/repository?name=octo%2Fledger"]
-    paths += ["/confirm?verb=retry&repository=octo/ledger&task=issue-204"]
+    paths += ["/confirm?verb=retry&repository=octo/ledger&task=issue-204", "/fleet"]
+    paths += ["/confirm?verb=fleet-pause&repository=github.com/octo/atlas"]
+    (own_state / "fleets").mkdir()
+    busy_fleet(f"sqlite:///{own_state}/fleets/only.db").close()
     with opened(own_state) as address, look(browser, address, width, scheme) as page:
         for path in paths:
             page.goto(address.partition("/?")[0] + path)
             page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            assert page.evaluate(SMALLEST_LETTERS) >= 11, path
             assert axe(page) == [], path
     made.end()
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]

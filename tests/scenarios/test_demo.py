@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.scenarios.stage import content, program
+from tests.scenarios.stage import content
 
 if TYPE_CHECKING:
     from tests.scenarios.stage import Stage
@@ -62,7 +62,8 @@ def test_the_demo_can_be_dry(stage: Stage) -> None:
 
 @pytest.mark.skipif(not SCRIPT.exists(), reason="an installed package has no source tree")
 def test_the_script_and_the_command_are_the_same_program() -> None:
-    script = subprocess.run(
-        [sys.executable, SCRIPT, "run", "--help"], capture_output=True, text=True, check=True
+    script, command = (
+        subprocess.run([sys.executable, *entry, "run", "--help"], capture_output=True, text=True, check=True)
+        for entry in ([SCRIPT], ["-m", "orchestrator"])
     )
-    assert script.stdout == program("run", "--help").stdout
+    assert script.stdout == command.stdout

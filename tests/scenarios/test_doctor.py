@@ -38,7 +38,7 @@ def test_as_json_a_line_each(stage: Stage, repository: Path) -> None:
     assert done.code == 1
     assert {tuple(record) for record in records} == {("group", "probe", "state", "found", "fix")}
     (key,) = (record for record in records if record["probe"] == "key")
-    assert (key["state"], "pass --" in key["fix"]) == ("failed", True)
+    assert (key["state"], "pass --model" in key["fix"]) == ("failed", True)
 
 
 def test_a_token_that_may_not_push(stage: Stage, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:

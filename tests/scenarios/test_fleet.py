@@ -11,16 +11,20 @@ import sys
 import threading
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.app.cli.worker import database_file
+from orchestrator.bot.fleet.store import FleetStore
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.repositories import install_command
 from tests.doubles.model_server import fail, gated
 from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, git, make_repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.doubles.model_server import RecordedRequest, Step
 
@@ -68,10 +72,18 @@ def health(said: str) -> dict[str, Any]:
         return dict(json.load(answer))
 
 
-def test_one_pass_over_all_repositories(stage: Stage, fleet: Path) -> None:
+def test_one_pass_over_all_repositories(
+    stage: Stage, fleet: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage.script(FIRST)
+    queue = FleetStore(database_file(fleet, os.environ), SystemClock())
+    queue.open()
+    queue.database.client._sys_db.create_application_version(
+        "99.0"
+    )  # to go back to an older version is no harm
+    monkeypatch.setenv("PULLWRIGHT_DATABASE_URL", "postgresql://fleet@db.example/fleet")
     done = stage.command("worker", "--config", str(fleet), "--once")
-    broken, good, quiet = done.out.splitlines()
+    broken, quiet, good = done.out.splitlines()  # looks come first
     assert " | ./broken | failed | " in broken
     assert "no such folder" in broken
     assert "no further cycle" in broken
@@ -80,16 +92,33 @@ def test_one_pass_over_all_repositories(stage: Stage, fleet: Path) -> None:
     assert "/quiet | no_task | " in quiet
     assert all(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC \| ", line) for line in (broken, good, quiet))
     assert branches(fleet.parent / "good")
-    assert re.search(r"health at http://127\.0\.0\.1:\d+/healthz", done.err)
+    own, served = done.err.splitlines()
+    assert "PULLWRIGHT_DATABASE_URL is not used here" in own
+    assert re.search(r"health at http://127\.0\.0\.1:\d+/healthz", served)
     assert done.code == 1
+    monkeypatch.delenv("PULLWRIGHT_DATABASE_URL")
+    status = stage.command("fleet", "status", "--config", str(fleet), "--json").result  # the same file
+    assert [one["cycles_today"] for one in status["repositories"]] == [0, 1, 0]
+    assert status["workers"] == []
+    queue.close()
+    assert [path.suffix for path in sorted((own_state / "fleets").iterdir())] == [".db", ".lock"]
 
 
-def test_lines_for_programs(stage: Stage, fleet: Path) -> None:
+def test_lines_for_programs_of_a_dry_run_beside_a_worker(stage: Stage, fleet: Path) -> None:
     stage.script(FIRST)
+    other = FleetStore(database_file(fleet, os.environ), SystemClock(), patient=True)
+    other.open()
+    refused = stage.command("worker", "--config", str(fleet), "--once")
+    assert (refused.code, refused.out) == (1, "")
+    assert re.fullmatch(
+        r".*another worker has this queue: process \d+ keeps .*: wait for it, or end it\n", refused.err
+    )
     done = stage.command("worker", "--config", str(fleet), "--once", "--json", "--dry-run")
     outcomes = [(line["repository"].rpartition("/")[2], line["outcome"]) for line in done.results]
-    assert outcomes == [("broken", "failed"), ("good", "planned"), ("quiet", "no_task")]
+    assert outcomes == [("broken", "failed"), ("quiet", "no_task"), ("good", "planned")]
     assert done.results[0]["disabled"]
+    assert other.repositories() == []
+    other.close()
     assert branches(fleet.parent / "good") == []
 
 
@@ -111,7 +140,10 @@ def test_it_goes_on_and_tells_how_it_is_until_somebody_ends_it(stage: Stage, fle
 
 
 @slow
-def test_sigterm_ends_it_at_once_with_the_work_on_the_remote(stage: Stage, fleet: Path) -> None:
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+def test_sigterm_or_a_second_ctrl_c_ends_it_at_once_with_the_work_on_the_remote(
+    stage: Stage, fleet: Path, signals: list[signal.Signals]
+) -> None:
     asked, gate = threading.Event(), threading.Event()
 
     def hangs(_request: RecordedRequest) -> Step:
@@ -119,9 +151,13 @@ def test_sigterm_ends_it_at_once_with_the_work_on_the_remote(stage: Stage, fleet
         return gated(do(FINISH).text, gate)
 
     stage.script(do(WRITE), hangs)
-    with started(fleet, "--json") as (process, *_):
+    with started(fleet, "--json") as (process, _, err):
         assert asked.wait(60)
-        process.send_signal(signal.SIGTERM)
+        assert "health at" in err.readline()
+        for one in signals[:-1]:  # two that come at once are one
+            process.send_signal(one)
+            assert "press Ctrl+C again to end at once" in err.readline()
+        process.send_signal(signals[-1])
         said, _ = process.communicate(timeout=60)
     gate.set()
     assert process.returncode == 130
@@ -155,7 +191,7 @@ def test_a_rate_limit_that_one_met_is_known_to_the_others_also_after_a_restart(
     assert stage.command("worker", "--config", str(file), "--once").code == 3  # each has a run, none a task
     add_commit(tmp_path / "busy", {"BACKLOG.md": BACKLOG}, "Plan")
     stage.script(fail(429, {"Retry-After": "7200"}))
-    assert paused_of(file, lines=2) == {"quiet": True, "busy": True, "other": False}
+    assert paused_of(file, lines=3) == {"quiet": True, "busy": True, "other": False}
     assert len(stage.model.requests) == 1
     add_commit(tmp_path / "quiet", {"BACKLOG.md": BACKLOG}, "Plan")
     assert paused_of(file, lines=1) == {"quiet": True, "busy": True, "other": False}
@@ -219,6 +255,27 @@ def test_a_file_that_is_wrong_ends_it_before_anything_is_done(
     assert "fleet.toml" in line
     assert done.code == 2
     assert done.out == ""
+
+
+@pytest.mark.parametrize("broken", ["extra", "file", "folder"])
+def test_what_the_queue_lacks_is_said_in_one_line(
+    stage: Stage, fleet: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    if broken == "extra":
+        monkeypatch.delitem(sys.modules, "orchestrator.bot.fleet.store", raising=False)
+        monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+        said = f"the queue needs the package sqlalchemy: {install_command('fleet')}"
+    elif broken == "file":
+        database = Path(database_file(fleet, os.environ).removeprefix("sqlite:///"))
+        database.write_bytes(b"no database" * 1000)
+        said = f"{database}: file is not a database; remove it, and a new queue is made from the repositories"
+    else:
+        (own_state / "fleets").write_text("in the way")
+        said = "cannot be made: File exists: name another one with PULLWRIGHT_HOME"
+    done = stage.command("worker", "--config", str(fleet), "--once")
+    assert (done.code, done.out) == (1 if broken == "file" else 2, "")
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 def test_without_a_file_it_says_which_flag_is_missing(stage: Stage) -> None:

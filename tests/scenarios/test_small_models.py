@@ -238,7 +238,7 @@ def test_a_file_without_its_first_empty_line_is_no_repair(stage: Stage, gcd: Pat
     )
     stage.script(do(same, PROPOSE, FINISH), do(WHOLE, PROPOSE, FINISH))
     done = stage.run("--repo", str(gcd), *TASK, *NAMED)
-    assert "that is its code as it was" in stage.told(1)
+    assert "its code would be the same" in stage.told(1)
     assert done.result["outcome"] == "proposed"
     (branch,) = branches(gcd)
     assert content(gcd, branch, "gcd.py") + "\n" == RIGHT

@@ -20,6 +20,7 @@ from opentelemetry.semconv._incubating.attributes import (
     vcs_attributes,
 )
 
+from orchestrator.core.repositories import install_command
 from tests.doubles.collector import Collector
 from tests.doubles.model_server import calls, fail, reply
 from tests.scenarios.stage import FILES, FINISH, FIX, FIX_IT, PROPOSE, add_commit, do, make_repository
@@ -256,5 +257,5 @@ def test_without_a_usable_variable_one_line_says_why_and_the_work_goes_on(
         assert done.code == 0
         assert (
             f"no traces are sent: {ENDPOINT} asks for traces, which need the package opentelemetry.sdk.resources: "
-            "pip install 'pullwright[otel]'; OTEL_SDK_DISABLED=true switches tracing off" in done.err
+            f"{install_command('otel')}; OTEL_SDK_DISABLED=true switches tracing off" in done.err
         )

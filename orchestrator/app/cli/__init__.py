@@ -63,5 +63,6 @@ def _report(message: str, status: int) -> int:
     from orchestrator.app.words import clean
     from orchestrator.engine.policy.secrets import Redactor
 
+    # In one line, which the terminal breaks: a command at its end can be copied whole.
     sys.stderr.write(f"{PROGRAM}: {Redactor().redact(clean(message))}\n")
     return status

@@ -160,6 +160,11 @@ class UsageError(Exception):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        if missing := re.search(r"arguments are required: (\S+)$", message):
+            helps = [one.help for one in self._actions if one.metavar == missing[1] and one.help]
+            raise UsageError(f"name {missing[1]}{''.join(f': {text}' for text in helps)}")
+        if wrong := re.match(r"argument COMMAND: invalid choice: '([^']*)'", message):
+            raise UsageError(f"there is no command {wrong[1]!r}{_suggestion(wrong[1], COMMANDS)}")
         raise UsageError(re.sub(r"^argument ([^:]+): ", r"\1: ", message))
 
 
@@ -234,7 +239,7 @@ def _build(first: str) -> _Parser:
 
 
 def _adders() -> dict[str, Callable[[argparse.ArgumentParser], None]]:
-    """What adds the options of each command."""
+    """Return the functions that add the options of each command."""
     return {
         "init": _add_init,
         "run": _add_run,
@@ -458,6 +463,13 @@ def _add_dashboard(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=_port, default=0, metavar="N", help="the port on 127.0.0.1 (default: one that is free)"
     )
+    parser.add_argument(
+        "--config",
+        type=_text,
+        metavar="FILE",
+        help="the file of the fleet that the page shows (default: fleet.toml, or the only fleet of this machine; "
+        "PULLWRIGHT_DATABASE_URL goes before)",
+    )
     add_settings(parser)
 
 
@@ -590,7 +602,7 @@ def _add_mcp(parser: argparse.ArgumentParser) -> None:
 
 
 def memory_help() -> list[tuple[str, str]]:
-    """What `memory` can do: what is typed, and what that does."""
+    """Return what can be typed after `memory`, with explanations."""
 
     def word(name: str, shape: Mapping[str, Any]) -> str:
         return f"[{name.upper()}]" if shape.get("nargs") == "?" else name.upper()
@@ -817,7 +829,7 @@ def refuse_secrets(options: argparse.Namespace) -> None:
 
 
 def _flags(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
-    """The flags of the command that was named."""
+    """Return the flags of the selected command."""
     for action in parser._actions:  # noqa: SLF001  argparse has no other way to ask
         if isinstance(action, argparse._SubParsersAction) and options.command:  # noqa: SLF001  the same
             parser = action.choices[options.command]

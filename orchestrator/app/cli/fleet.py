@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import os
-import random
 import re
-import signal
-import socket
-from contextlib import AsyncExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import __version__
-from orchestrator.app.cli.arguments import DONE, INTERRUPTED, NOTHING
-from orchestrator.app.cli.worker import Members, cycle_json, cycle_line, say
+from orchestrator.app.cli.arguments import DONE, NOTHING
+from orchestrator.app.cli.worker import Members, database_file, open_store, run_worker
 from orchestrator.app.config.fleet import load_fleet
-from orchestrator.app.config.keys import ApiKeys, secret_values
+from orchestrator.app.config.keys import ApiKeys
 from orchestrator.app.config.settings import nearest_to
-from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import as_json_text, clean, money, short_line
-from orchestrator.bot.coordination.claim_record import claim_ref
-from orchestrator.bot.cycle.parts import Outcome, Stop
+from orchestrator.bot.fleet import steering
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.worker.health import Health
-from orchestrator.bot.worker.worker import LONGEST_SECONDS
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.app.config.fleet import FleetFile
-    from orchestrator.app.wiring.spans import Tracing
-    from orchestrator.bot.cycle.parts import CycleResult
-    from orchestrator.bot.fleet.engine import FleetEngine
-    from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, QueuedTurn, RepositoryState
-    from orchestrator.bot.worker.fleet import Member
-    from orchestrator.bot.worker.worker import NextStep
-
-_ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
-_INSTALL = "pip install 'pullwright[fleet]'"
+    from orchestrator.bot.fleet.snapshot import FleetSnapshot
+    from orchestrator.bot.fleet.steering import Steered
+    from orchestrator.bot.fleet.store import FleetStore, QueuedTurn, RepositoryState
 
 
 def fleet(options: argparse.Namespace) -> int:
@@ -60,18 +41,15 @@ def fleet(options: argparse.Namespace) -> int:
     path = Path(options.config).expanduser()
     file = load_fleet(path, os.environ)
     url = database_url(options.database_url, os.environ, path)
-    secrets = [value for one in file.repositories for value in secret_values(one.environ)]
-    redactor = Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
     if options.action == "run":
-        with tracing(os.environ, SystemClock(), partial(say, redactor)) as traces:
-            return asyncio.run(FleetRun(file, options, redactor, url, traces).run())
+        return run_worker(file, options, url, alone=False)
     keys = Members(options, Home.of(os.environ), SystemClock()).keys(file.repositories)
     with _opened(url) as store:
         return _ACTIONS[options.action](store, options, keys)
 
 
 def database_url(typed: str | None, environ: Mapping[str, str], config: Path) -> str:
-    """Return the URL of the fleet's database; without one, that of a file for this configuration on this machine.
+    """Return the URL of the fleet's database; without one, that of the file which `pullwright worker` has, too.
 
     Raises:
         ConfigurationError: what was typed holds a password.
@@ -81,157 +59,17 @@ def database_url(typed: str | None, environ: Mapping[str, str], config: Path) ->
             "--database-url holds a password, which everybody on this machine could read: "
             "put the whole URL into PULLWRIGHT_DATABASE_URL"
         )
-    if url := typed or ApiKeys.of(environ).database:
-        return url
-    name = hashlib.sha256(str(config.absolute().resolve()).encode()).hexdigest()[:12]
-    folder = Home.of(environ).fleets
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return f"sqlite:///{folder / name}.db"
-
-
-def _store(url: str, *, patient: bool) -> FleetStore:
-    try:
-        from orchestrator.bot.fleet.store import FleetStore
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"a fleet needs the package {error.name}: {_INSTALL}") from None
-    return FleetStore(url, SystemClock(), patient=patient)
+    return typed or ApiKeys.of(environ).database or database_file(config, environ)
 
 
 @contextmanager
 def _opened(url: str) -> Iterator[FleetStore]:
-    store = _store(url, patient=False)
+    store = open_store(url, patient=False)
     store.open()
     try:
         yield store
     finally:
         store.close()
-
-
-class FleetRun:
-    """One worker of a fleet, from its start to its end."""
-
-    def __init__(
-        self,
-        file: FleetFile,
-        options: argparse.Namespace,
-        redactor: Redactor,
-        url: str,
-        traces: Tracing | None,
-    ) -> None:
-        self._store = _store(url, patient=True)
-        from orchestrator.bot.fleet.engine import LEASE_SECONDS, EngineOptions, FleetEngine, new_worker_name
-        from orchestrator.bot.fleet.worker import FleetWorker
-
-        self._file = file
-        self._options = options
-        self._redactor = redactor
-        self._clock = SystemClock()
-        self._stop = Stop()
-        self._ended = asyncio.Event()
-        name = new_worker_name(socket.gethostname())
-        make = Members(options, Home.of(os.environ), self._clock, traces)
-        source = random.SystemRandom()
-        members = {make.key(one): make.member(one) for one in file.repositories}
-        self._worker = FleetWorker(
-            name, self._store, members, self._clock, self._stop, source, self._report, file.max_usd_per_day
-        )
-        self._engine: FleetEngine = FleetEngine(
-            self._store,
-            EngineOptions(
-                name,
-                __version__,
-                file.parallel,
-                file.most_running,
-                float(file.lease_seconds or LEASE_SECONDS),
-            ),
-            self._clock,
-            self._worker,
-            self._drain,
-        )
-        self._name = name
-        self._health = Health(self._worker, self._clock, redactor.redact)
-
-    async def run(self) -> int:
-        """Take turns until somebody asks for the end, and return the exit status."""
-        from orchestrator.app.dashboard.health import serving_health
-
-        self._listen_to_signals()
-        async with AsyncExitStack() as stack:
-            if self._file.health is not None:
-                address = self._file.health
-                port = await stack.enter_async_context(
-                    serving_health(self._health, address.host, address.port)
-                )
-                host = f"[{address.host}]" if ":" in address.host else address.host
-                self._say(f"health at http://{host}:{port}/healthz and /metrics")
-            await asyncio.to_thread(self._store.open)
-            stack.push_async_callback(asyncio.to_thread, self._store.close)
-            stack.push_async_callback(self._worker.close)
-            await self._engine.launch()
-            stack.push_async_callback(self._engine.close)
-            await asyncio.to_thread(self._worker.begin)
-            self._say(f"worker {self._name} takes turns from {self._store.database.place}")
-            await self._receive(stack)
-            while not self._ended.is_set():
-                self._health.note_turn()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._ended.wait(), LONGEST_SECONDS)
-        return INTERRUPTED
-
-    async def _receive(self, stack: AsyncExitStack) -> None:
-        """Listen for webhooks, if the file names an address."""
-        address, secret = self._file.webhook, ApiKeys.of(os.environ).webhook_secret
-        if address is None:
-            return
-        if secret is None:
-            raise ConfigurationError(
-                f"webhook in {self._options.config} needs the secret of GitHub's form in PULLWRIGHT_WEBHOOK_SECRET"
-            )
-        from orchestrator.app.dashboard.webhook import PATH, Receiver, receiving
-
-        receiver = Receiver(secret, self._worker.by_key, self._store.receive)
-        port = await stack.enter_async_context(receiving(receiver, address.host, address.port))
-        self._say(f"webhooks at port {port} of {address.host}, path {PATH}")
-
-    def _drain(self, reason: str) -> None:
-        if not self._stop():
-            self._say(f"ends after the rounds that are running: {reason}")
-            self._worker.request_stop()
-            self._ended.set()
-
-    def _listen_to_signals(self) -> None:
-        """First Ctrl+C: end after the rounds that run. Second, or SIGTERM: end now; cycles still keep their work."""
-
-        def at_once() -> None:
-            self._worker.stop_at_once()
-            self._ended.set()
-
-        def interrupt() -> None:
-            if self._stop():
-                at_once()
-                return
-            if any(one.running for one in self._worker.members):
-                self._say(_ENDING)
-            self._worker.request_stop()
-            self._ended.set()
-
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        loop.add_signal_handler(signal.SIGTERM, at_once)
-
-    def _report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
-        now, redact = self._clock.now(), self._redactor.redact
-        if self._options.json:
-            shown = self._redactor.redact_value(cycle_json(member, result, onward, now, once=False))
-            print(as_json_text(shown), flush=True)
-        elif result.outcome is not Outcome.NO_TASK or result.task is not None:
-            print(
-                redact(short_line(cycle_line(member, result, onward, now, once=False), most_chars=1_000)),
-                flush=True,
-            )
-
-    def _say(self, text: str) -> None:
-        say(self._redactor, text)
 
 
 def _named(typed: str, keys: Mapping[str, str], config: str) -> str:
@@ -250,80 +88,72 @@ def _named(typed: str, keys: Mapping[str, str], config: str) -> str:
 
 def _add(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     key = _named(options.repository, keys, options.config)
-    if options.task is None:
-        return _told(options, {key: store.wake(key)}, "is looked at now", _UNKNOWN)
-    claim_ref(options.task)
-    why = "has a turn that runs, is paused, or was never begun: see pullwright fleet status"
-    return _told(options, {key: store.ask(key, options.task)}, f"tries {options.task} next", why)
+    return _told(options, {key: steering.add(store, key, options.task or "")})
 
 
 def _pause(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     wanted = [_named(name, keys, options.config) for name in options.repository]
-    found = {key: store.pause(key, clean(options.reason)) for key in wanted}
-    return _told(options, found, "is paused; what runs goes on to its end", _UNKNOWN)
+    return _told(options, {key: steering.pause(store, key, clean(options.reason)) for key in wanted})
 
 
 def _resume(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     wanted = [_named(name, keys, options.config) for name in options.repository]
-    return _told(options, {key: store.resume(key) for key in wanted}, "goes on", _UNKNOWN)
+    return _told(options, {key: steering.resume(store, key) for key in wanted})
 
 
 def _cancel(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     key = _named(options.repository, keys, options.config)
-    done = {key: store.cancel(key)}
-    return _told(
-        options, done, "goes on with another task; a cycle that runs ends within seconds", "has no turn"
-    )
+    return _told(options, {key: steering.cancel(store, key)})
 
 
 def _drain(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     del keys
-    names = ", ".join(one.worker for one in store.workers()) or "none"
-    why = f"is no worker; there are: {names}"
-    done = {options.worker: store.drain(options.worker)}
-    return _told(options, done, "ends after the rounds that it runs", why)
+    return _told(options, {options.worker: steering.drain(store, options.worker)})
 
 
-_UNKNOWN = "has not been begun: start a worker with pullwright fleet run"
-
-
-def _told(options: argparse.Namespace, done: Mapping[str, bool], what: str, otherwise: str) -> int:
+def _told(options: argparse.Namespace, steered: Mapping[str, Steered]) -> int:
     """Say what was done to each, and what was not."""
-    for name, is_done in done.items():
+    for name, one in steered.items():
         if options.json:
-            print(as_json_text({"kind": options.action, "name": name, "done": is_done}))
+            print(as_json_text({"kind": options.action, "name": name, "done": one.is_done}))
         else:
-            print(f"{short_line(name)} {what if is_done else otherwise}")
-    return DONE if all(done.values()) else NOTHING
+            print(f"{short_line(name)} {one.words}")
+    return DONE if all(one.is_done for one in steered.values()) else NOTHING
 
 
 def _list(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     del keys
-    turns = store.queued()
+    snapshot = _snapshot(store)
     if options.json:
-        for one in turns:
-            print(as_json_text(_turn_json(one)))
-        return DONE if turns else NOTHING
-    if not turns:
+        for one in snapshot.turns:
+            print(as_json_text(_turn_json(one, snapshot)))
+        return DONE if snapshot.turns else NOTHING
+    if not snapshot.turns:
         print("the queue is empty")
         return NOTHING
-    rows = [("REPOSITORY", "TASK", "STATE", "SINCE OR AT (UTC)", "WORKER", "TITLE")]
+    rows = [("REPOSITORY", "TASK", "STATE", "SINCE OR AT (UTC)", "WHY", "TITLE")]
     rows += [
         (
             short_line(one.turn.repository),
             one.turn.task or "look",
             one.state,
             _time(one.at or one.queued_at),
-            one.worker,
+            short_line(snapshot.why(one), 80),
             short_line(one.turn.title, 60),
         )
-        for one in turns
+        for one in snapshot.turns
     ]
     _table(rows)
     return DONE
 
 
-def _turn_json(one: QueuedTurn) -> dict[str, Any]:
+def _snapshot(store: FleetStore) -> FleetSnapshot:
+    from orchestrator.bot.fleet.snapshot import read_snapshot
+
+    return read_snapshot(store)
+
+
+def _turn_json(one: QueuedTurn, snapshot: FleetSnapshot) -> dict[str, Any]:
     return {
         "workflow": one.workflow,
         "repository": one.turn.repository,
@@ -333,19 +163,20 @@ def _turn_json(one: QueuedTurn) -> dict[str, Any]:
         "at": one.at.isoformat(timespec="seconds") if one.at else None,
         "queued_at": one.queued_at.isoformat(timespec="seconds"),
         "worker": one.worker or None,
+        "priority": one.turn.priority.name.lower(),
+        "why": snapshot.why(one),
     }
 
 
 def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, str]) -> int:
     del keys
-    workers, repositories, turns = store.workers(), store.repositories(), store.queued()
+    snapshot = _snapshot(store)
     if options.json:
-        print(as_json_text(_status_json(store, workers, repositories, turns)))
+        print(as_json_text(_status_json(snapshot)))
         return DONE
-    states = {one.turn.repository: one for one in turns}
-    running = sum(one.state == "running" for one in turns)
-    waiting = sum(one.state == "queued" for one in turns)
-    print(f"{running} running, {waiting} waiting, {money(store.limits.spent_today())} today (UTC)")
+    cap = f" of {money(snapshot.day_cap)}" if snapshot.day_cap else ""
+    spent = money(snapshot.spent_today)
+    print(f"{snapshot.running} running, {snapshot.waiting} waiting, {spent}{cap} today (UTC)")
     print()
     _table(
         [("WORKER", "VERSION", "CYCLES AT A TIME", "LAST SEEN (UTC)", "")]
@@ -357,7 +188,7 @@ def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, s
                 f"{one.seen_at:%Y-%m-%d %H:%M:%S}",
                 "drains" if one.draining else "",
             )
-            for one in workers
+            for one in snapshot.workers
         ]
     )
     print()
@@ -366,44 +197,56 @@ def _status(store: FleetStore, options: argparse.Namespace, keys: Mapping[str, s
         + [
             (
                 short_line(one.repository),
-                *_words(one, states.get(one.repository)),
+                _state(one, snapshot.turn(one.repository)),
                 str(one.cycles),
                 money(one.usd),
-                _why(one),
+                short_line(_why(one, snapshot), 100),
             )
-            for one in repositories
+            for one in snapshot.repositories
         ]
     )
+    _requests(snapshot)
     return DONE
 
 
-def _words(one: RepositoryState, turn: QueuedTurn | None) -> tuple[str]:
+def _requests(snapshot: FleetSnapshot) -> None:
+    """Print what each installation or token has left at its forge."""
+    if snapshot.request_quotas:
+        print()
+        _table(
+            [("REQUESTS", "RESOURCE", "LEFT", "OF", "ANEW AT (UTC)")]
+            + [
+                (short_line(one.name), one.resource, f"{one.remaining:,}", f"{one.limit:,}", _time(one.reset))
+                for one in snapshot.request_quotas
+            ]
+        )
+
+
+def _state(one: RepositoryState, turn: QueuedTurn | None) -> str:
     if one.paused is not None:
-        return ("paused by hand",)
+        return "paused by hand"
     if one.halted is not None:
-        return ("needs a person",)
+        return "needs a person"
     if turn is None:
-        return ("",)
+        return ""
     what = turn.turn.task or "look"
     match turn.state:
         case "running":
-            return (f"{what} on {turn.worker}",)
+            return f"{what} on {turn.worker}"
         case "delayed":
-            return (f"{'paused until' if one.pause else 'next'} {_time(turn.at)}",)
+            return f"{'paused until' if one.pause else 'next'} {_time(turn.at)}"
         case _:
-            return (f"{what} waits",)
+            return f"{what} waits"
 
 
-def _why(one: RepositoryState) -> str:
-    return short_line(one.paused or one.halted or (one.pause.reason if one.pause else ""), 100)
+def _why(one: RepositoryState, snapshot: FleetSnapshot) -> str:
+    turn = snapshot.turn(one.repository)
+    if one.paused is not None or one.halted is not None:
+        return one.paused or one.halted or ""
+    return snapshot.why(turn) if turn is not None and (turn.state == "queued" or one.pause) else ""
 
 
-def _status_json(
-    store: FleetStore,
-    workers: Sequence[FleetWorkerState],
-    repositories: Sequence[RepositoryState],
-    turns: Sequence[QueuedTurn],
-) -> dict[str, Any]:
+def _status_json(snapshot: FleetSnapshot) -> dict[str, Any]:
     return {
         "workers": [
             {
@@ -414,7 +257,7 @@ def _status_json(
                 "seen_at": one.seen_at.isoformat(timespec="seconds"),
                 "draining": one.draining,
             }
-            for one in workers
+            for one in snapshot.workers
         ],
         "repositories": [
             {
@@ -426,10 +269,20 @@ def _status_json(
                 "cycles_today": one.cycles,
                 "usd_today": one.usd,
             }
-            for one in repositories
+            for one in snapshot.repositories
         ],
-        "queue": [_turn_json(one) for one in turns],
-        "usd_today": store.limits.spent_today(),
+        "queue": [_turn_json(one, snapshot) for one in snapshot.turns],
+        "requests": [
+            {
+                "name": one.name,
+                "resource": one.resource,
+                "limit": one.limit,
+                "remaining": one.remaining,
+                "reset_at": one.reset.isoformat(timespec="seconds"),
+            }
+            for one in snapshot.request_quotas
+        ],
+        "usd_today": snapshot.spent_today,
     }
 
 

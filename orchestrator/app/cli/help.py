@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _FIRST = """\
 Pullwright takes a task from a backlog, changes the repository, and opens a pull request.
-
+"""
+_LAST = """\
+begin with:
   pullwright run --demo                        try it: no key, no network
   pullwright init                              set this repository up
   pullwright run --repo . --task 'Fix ...'     one task; owner/name works on GitHub
-"""
-_LAST = """\
-pullwright help COMMAND tells more about a command, --help on any command the same.
+  pullwright help COMMAND                      more about a command
 """
 _ROFF_CHARS = 70
 _MAN_DATE = "2026-11-23"

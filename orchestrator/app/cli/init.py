@@ -149,7 +149,7 @@ class _Setup:
     def _ask(self, question: str, usual: str, missing: str) -> str:
         """Ask; without a terminal the usual answer counts, and `missing` says with which flag another is given."""
         if not self._asks:
-            self._say(f"  {question}: {usual or 'none'} ({missing})")
+            self._say(f"  {question}{'' if question.endswith('?') else ':'} {usual or 'none'} ({missing})")
             return usual
         shown = f" [{usual}]" if usual else ""
         sys.stderr.write(self._redact(clean(f"? {question}{shown}: ")))
@@ -316,6 +316,8 @@ class _Setup:
             return USAGE
         for file in changes:
             _write(top, file)
+        if changes:
+            self._say(f"Wrote {counted(len(changes), 'file')}.")
         if label and self._github is not None:
             self._make_label(
                 choose_site(
@@ -408,7 +410,7 @@ class _Setup:
         self._say(
             f"  git add {written} && git commit -m 'Set up Pullwright'   # it counts on the default branch"
         )
-        self._say(f"  pullwright doctor --repo {repo}{model}")
+        self._say(f"  pullwright doctor --repo {repo}{model}{tests}")
         task = "--issue N" if self.folder is None else "--task 'What is to be done'"
         self._say(f"  pullwright run --repo {repo}{model}{tests} {task}")
         if decided.actions:

@@ -8,7 +8,6 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, Self
 
-from rich.cells import cell_len
 from rich.console import Group
 from rich.text import Text
 
@@ -21,6 +20,7 @@ from orchestrator.app.words import (
     counted,
     duration,
     environment_redactor,
+    hanging,
     local_time,
     money,
     reply_in_words,
@@ -258,7 +258,7 @@ class LiveView:
             if self._plain:
                 self._console.print(Text(f"{line.sign} {text}", style=line.style), soft_wrap=True)
             else:
-                laid_out = "\n".join(_hanging(f"{line.sign} {text}", self._console.width))
+                laid_out = "\n".join(hanging(f"{line.sign} {text}", self._console.width))
                 self._console.print(Text(laid_out, style=line.style), soft_wrap=True)
 
     def _render(self) -> Group:
@@ -425,21 +425,3 @@ def _pieces(text: str, indent: str, room: int, style: str = "") -> list[Text]:
         Text(f"{indent}{text[start : start + room]}", style=style, no_wrap=True, overflow="crop")
         for start in range(0, len(text), room)
     ]
-
-
-def _hanging(text: str, width: int) -> list[str]:
-    """Break text into lines between words, with an indent below the sign.
-
-    A word that is longer than a line, as a path may be, is left to the terminal to break, which copies it whole.
-    """
-    shown: list[str] = []
-    for number, line in enumerate(text.split("\n")):
-        current = "" if number == 0 else " "
-        for word in line.split(" "):
-            longer = f"{current} {word}" if current else word
-            if current.strip() and cell_len(longer) > width:
-                shown.append(current)
-                longer = f"  {word}"
-            current = longer
-        shown.append(current)
-    return shown

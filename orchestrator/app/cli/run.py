@@ -28,7 +28,7 @@ from orchestrator.app.words import (
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
-from orchestrator.bot.worker.schedule import Alarms, make_schedule
+from orchestrator.bot.worker.schedule import Alarm, make_schedule
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, ScheduleSignal, Waiter, work
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import BadReplyError, PullwrightError
@@ -120,7 +120,7 @@ async def _work(
         view(Paused(until, reason, is_planned=True))
 
     signal = rhythm.signal = ScheduleSignal(waiting, tell_next)
-    async with Alarms({"": schedule}, signal.notify, clock, random.SystemRandom()):
+    async with Alarm(schedule, signal.notify, clock, random.SystemRandom()):
         return await work(program.cycle, report, stop, rhythm, max_cycles=settings.max_cycles)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from orchestrator.app.words import (
     duration,
     environment_redactor,
     first_lines,
+    hanging,
     local_time,
     money,
     repair_note,
@@ -190,7 +192,10 @@ class _Printer:
     def line(self, text: str, style: str = "") -> None:
         from rich.text import Text
 
-        self._console.print(Text(self._redact(text), style=style), soft_wrap=True)
+        told = self._redact(text)
+        if self._console.is_terminal and not self._verbose:
+            told = "\n".join(hanging(told, self._console.width))
+        self._console.print(Text(told, style=style), soft_wrap=True)
 
     def _block(self, text: str, most_lines: int, style: str) -> None:
         lines = (
@@ -263,4 +268,7 @@ def _write_list(home: Home, *, as_json: bool) -> None:
         cost = "cost unknown" if usd is None else money(usd)
         lines = [f"{short_line(found.id)}  {when}  {short_line(outcome)}, {cost}"]
         lines += [f"    {cut_line(text, _ITEM_CHARS)}" for text in (found.repository, title, reason) if text]
-        sys.stdout.write("".join(f"{redact(line)}\n" for line in lines))
+        told = [redact(line) for line in lines]
+        if sys.stdout.isatty():
+            told = [part for line in told for part in hanging(line, shutil.get_terminal_size().columns)]
+        sys.stdout.write("".join(f"{line}\n" for line in told))

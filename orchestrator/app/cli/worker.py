@@ -1,11 +1,13 @@
-"""`pullwright worker`: many repositories from one file, a line of summary a cycle."""
+"""`pullwright worker`: many repositories from one file, a line of summary a cycle. `fleet run` is the same in company."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import random
 import signal
+import socket
 import sys
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -13,25 +15,26 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator import __version__
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, given_settings
 from orchestrator.app.config.fleet import load_fleet
-from orchestrator.app.config.keys import secret_values
+from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
 from orchestrator.app.wiring.tracing import tracing
 from orchestrator.app.words import as_json_text, clean, local_time, money, short_line
-from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.cycle.parts import Outcome, Stop
+from orchestrator.bot.fleet.health import Health
+from orchestrator.bot.fleet.members import Member, MemberTotals
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause
-from orchestrator.bot.worker.fleet import Fleet, Member, MemberTotals
-from orchestrator.bot.worker.health import Health
-from orchestrator.bot.worker.schedule import Alarms, make_schedule
-from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, Waiter
+from orchestrator.bot.worker.schedule import make_schedule
+from orchestrator.bot.worker.worker import LONGEST_SECONDS, EndAsked, NeedsPerson, NextStepChooser
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.repositories import PROGRAM, Commands, repository_key
+from orchestrator.core.repositories import PROGRAM, Commands, install_command, repository_key
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -45,12 +48,16 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.program import Program
     from orchestrator.app.wiring.spans import Tracing
     from orchestrator.bot.cycle.parts import CycleResult
+    from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.bot.worker.schedule import Schedule
     from orchestrator.bot.worker.worker import NextStep
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
 
+_OWN_QUEUE = "PULLWRIGHT_DATABASE_URL is not used here: pullwright fleet run takes turns from that database"
+_FILES, _FILES_A_REPOSITORY = 512, 4
+"""What a worker has open: connections and a lock for each repository, and with the cycles that run, some more."""
 _ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
 
 
@@ -58,13 +65,82 @@ def worker(options: argparse.Namespace) -> int:
     """Run cycles for the repositories of a fleet's file until a person stops the worker.
 
     Raises:
-        ConfigurationError: the file, or an option in it, is wrong.
+        ConfigurationError: the file or an option in it is wrong, or the extra `fleet` is not installed.
+        FleetError: another worker on this machine has the same file, or its queue cannot be written.
     """
-    file = load_fleet(Path(options.config).expanduser(), os.environ)
+    path = Path(options.config).expanduser()
+    file = load_fleet(path, os.environ)
+    if ApiKeys.of(os.environ).database is not None:
+        print(f"pullwright: {_OWN_QUEUE}", file=sys.stderr, flush=True)
+    url = database_file(path, os.environ, dry_run=options.dry_run)
+    return run_worker(file, options, url, alone=True)
+
+
+def database_file(config: Path, environ: Mapping[str, str], *, dry_run: bool = False) -> str:
+    """Return the URL of the SQLite file on this machine that holds the queue of a fleet's file.
+
+    Args:
+        dry_run: that of dry runs, which leave no trace in the other one.
+
+    Raises:
+        ConfigurationError: the state folder cannot be written.
+    """
+    name = hashlib.sha256(str(config.absolute().resolve()).encode()).hexdigest()[:12]
+    folder = Home.of(environ).fleets
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        said = f"the queue's folder {folder} cannot be made: {error.strerror or error}"
+        raise ConfigurationError(f"{said}: name another one with PULLWRIGHT_HOME") from None
+    return f"sqlite:///{folder / name}{'-dry-run' if dry_run else ''}.db"
+
+
+def open_store(url: str, *, patient: bool) -> FleetStore:
+    """Return the store of a fleet's queue, which is not connected yet.
+
+    Raises:
+        ConfigurationError: the packages that it needs are not installed, or the URL cannot be read.
+    """
+    try:
+        from orchestrator.bot.fleet.store import FleetStore
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the queue needs the package {error.name}: {install_command('fleet')}"
+        ) from None
+    return FleetStore(url, SystemClock(), patient=patient)
+
+
+def allow_open_files(wanted: int) -> None:
+    """Let this process have so many open files, as far as the system allows it: 1,024 is a usual first limit."""
+    import resource
+
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    if now != resource.RLIM_INFINITY and now < allowed:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+
+
+def redactor_of(file: FleetFile) -> Redactor:
+    """Return what hides the secrets of this machine and of each repository of a file."""
     secrets = [value for one in file.repositories for value in secret_values(one.environ)]
-    redactor = Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
+    return Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
+
+
+def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone: bool) -> int:
+    """Run one worker, and send traces of its cycles if they are switched on. Return the exit status.
+
+    Args:
+        url: of the database with the queue.
+        alone: see `WorkerRun`.
+
+    Raises:
+        ConfigurationError: an option is wrong, or the extra `fleet` is not installed.
+        FleetError: the queue cannot be used.
+    """
+    redactor = redactor_of(file)
     with tracing(os.environ, SystemClock(), partial(say, redactor)) as traces:
-        return asyncio.run(_WorkerRun(file, options, redactor, traces).run())
+        return asyncio.run(WorkerRun(file, options, url, redactor, traces, alone=alone).run())
 
 
 def say(redactor: Redactor, text: str) -> None:
@@ -72,62 +148,101 @@ def say(redactor: Redactor, text: str) -> None:
     print(f"{PROGRAM}: {redactor.redact(clean(text))}", file=sys.stderr, flush=True)
 
 
-class _WorkerRun:
-    """The parts of one run of the worker."""
+class WorkerRun:
+    """One worker, from its start to its end.
 
-    def __init__(
-        self, file: FleetFile, options: argparse.Namespace, redactor: Redactor, traces: Tracing | None
+    Args:
+        url: of the database with the queue.
+        alone: it is the only one with this queue, and tells of every look. It ends where no repository is left that
+            could run; one of a fleet waits for what others and people do.
+    """
+
+    def __init__(  # noqa: PLR0913  one caller has all of them
+        self,
+        file: FleetFile,
+        options: argparse.Namespace,
+        url: str,
+        redactor: Redactor,
+        traces: Tracing | None,
+        *,
+        alone: bool,
     ) -> None:
+        self._store = open_store(url, patient=True)
+        from orchestrator.bot.fleet.engine import LEASE_SECONDS, EngineOptions, FleetEngine, new_worker_name
+        from orchestrator.bot.fleet.worker import FleetWorker
 
         self._file = file
         self._options = options
+        self._alone = alone
+        self._once = alone and options.once
         self._redactor = redactor
         self._clock = SystemClock()
         self._home = Home.of(os.environ)
         self._stop = Stop()
+        self._ended = asyncio.Event()
         self._outcomes: set[str] = set()
-        waiting = Waiter(self._clock, self._turned)
         make = Members(options, self._home, self._clock, traces)
-        self._fleet = Fleet(
-            [make.member(one) for one in file.repositories],
+        self._worker = FleetWorker(
+            new_worker_name(socket.gethostname()),
+            self._store,
+            {make.key(one): make.member(one) for one in file.repositories},
             self._clock,
-            waiting,
             self._stop,
+            random.SystemRandom(),
             self._report,
-            parallel=file.parallel,
-            once=options.once,
+            most_usd=file.max_usd_per_day,
+            once=self._once,
+            on_over=self._over,
         )
-        self._health = Health(self._fleet, self._clock, redactor.redact)
+        lease = float(file.lease_seconds or LEASE_SECONDS)
+        how = EngineOptions(self._worker.name, __version__, file.parallel, file.most_running, lease)
+        self._engine = FleetEngine(self._store, how, self._clock, self._worker, self._drain)
+        self._health = Health(self._worker, self._clock, self._redactor.redact)
 
     async def run(self) -> int:
         """Work until the end, and return the exit status."""
         self._listen_to_signals()
+        allow_open_files(_FILES + _FILES_A_REPOSITORY * len(self._file.repositories))
         async with AsyncExitStack() as stack:
+            await asyncio.to_thread(self._store.open)
+            stack.push_async_callback(asyncio.to_thread, self._store.close)
             if self._file.health is not None:
                 await self._serve(stack, self._file.health)
-            if not self._options.once:
-                schedules = {one.name: one.schedule for one in self._fleet.members}
-                alarms = Alarms(schedules, self._fleet.notify, self._clock, random.SystemRandom())
-                await stack.enter_async_context(alarms)
-                self._tell_first()
-            await self._fleet.run()
+            await asyncio.to_thread(self._worker.begin)
+            stack.push_async_callback(self._worker.close)
+            await self._engine.launch()
+            stack.push_async_callback(self._engine.close)
+            self._tell_first()
+            await self._receive(stack)
+            self._over()
+            while not self._ended.is_set():
+                self._health.note_turn()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), LONGEST_SECONDS)
+        return self._status()
+
+    def _status(self) -> int:
         if self._stop():
             return INTERRUPTED
-        if "failed" in self._outcomes or "paused" in self._outcomes or not self._options.once:
+        if not self._once or self._outcomes & {"failed", "paused"}:
             return FAILED  # without --once, it ends by itself only when no repository is left
         return NOTHING if self._outcomes <= {"no_task"} else DONE
 
+    def _over(self) -> None:
+        if self._alone and self._worker.is_over:
+            self._ended.set()
+
     def _tell_first(self) -> None:
-        """Say what the worker waits for, if nothing can begin now."""
+        """Say where the queue is, or what the only worker waits for if nothing can begin now."""
+        if not self._alone:
+            self._say(f"worker {self._worker.name} takes turns from {self._store.database.place}")
+            return
         now = self._clock.now()
-        times = [(at, one) for one in self._fleet.members if (at := one.next_at(now)) is not None]
+        times = [(at, one) for one in self._worker.members if (at := one.next_at(now)) is not None]
         at, first = min(times, key=itemgetter(0))
-        if at > now:
+        if at > now and not self._once:
             why = f" ({short_line(first.pause.reason)})" if first.pause else ""
             self._say(f"nothing to do before {local_time(at)}, then {first.name}{why}")
-
-    def _turned(self) -> None:
-        self._health.note_turn()
 
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
         from orchestrator.app.dashboard.health import serving_health
@@ -136,37 +251,60 @@ class _WorkerRun:
         host = f"[{address.host}]" if ":" in address.host else address.host
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
 
-    def _report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
-
-        self._outcomes.add(str(result.outcome))
-        redact, now = self._redactor.redact, self._clock.now()
-        if isinstance(onward, Pause):
-            for one in self._fleet.sharing(member, result):
-                if one.pause == onward and one.totals.last_run is not None:  # else it waits longer already
-                    note_pause(self._home, one.totals.last_run, onward, redact, self._clock)
-        if self._options.json:
-            shown = self._redactor.redact_value(
-                cycle_json(member, result, onward, now, once=self._options.once)
+    async def _receive(self, stack: AsyncExitStack) -> None:
+        """Listen for webhooks, if the file names an address."""
+        address, secret = self._file.webhook, ApiKeys.of(os.environ).webhook_secret
+        if address is None or self._once:
+            return
+        if secret is None:
+            raise ConfigurationError(
+                f"webhook in {self._options.config} needs the secret of GitHub's form in PULLWRIGHT_WEBHOOK_SECRET"
             )
-            print(as_json_text(shown), flush=True)
-        else:
-            line = cycle_line(member, result, onward, now, once=self._options.once)
-            print(redact(short_line(line, most_chars=1_000)), flush=True)
+        from orchestrator.app.dashboard.webhook import PATH, Receiver, receiving
+
+        receiver = Receiver(secret, self._worker.by_key, self._store.receive)
+        port = await stack.enter_async_context(receiving(receiver, address.host, address.port))
+        self._say(f"webhooks at port {port} of {address.host}, path {PATH}")
+
+    def _drain(self, reason: str) -> None:
+        if not self._stop():
+            self._say(f"ends after the rounds that are running: {reason}")
+            self._worker.request_stop()
+            self._ended.set()
 
     def _listen_to_signals(self) -> None:
         """First Ctrl+C: end after the rounds that run. Second, or SIGTERM: end now; cycles still keep their work."""
 
+        def at_once() -> None:
+            self._worker.stop_at_once()
+            self._ended.set()
+
         def interrupt() -> None:
             if self._stop():
-                self._fleet.stop_at_once()
+                at_once()
                 return
-            if any(one.running for one in self._fleet.members):
+            if any(one.running for one in self._worker.members):
                 self._say(_ENDING)
-            self._fleet.request_stop()
+            self._worker.request_stop()
+            self._ended.set()
 
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, interrupt)
-        loop.add_signal_handler(signal.SIGTERM, self._fleet.stop_at_once)
+        loop.add_signal_handler(signal.SIGTERM, at_once)
+
+    def _report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
+        self._outcomes.add(str(result.outcome))
+        redact, now = self._redactor.redact, self._clock.now()
+        if isinstance(onward, Pause):
+            for one in self._worker.sharing(member, result):
+                if one.pause == onward and one.totals.last_run is not None:  # else it waits longer already
+                    note_pause(self._home, one.totals.last_run, onward, redact, self._clock)
+        if self._options.json:
+            shown = cycle_json(member, result, onward, now, once=self._once)
+            print(as_json_text(self._redactor.redact_value(shown)), flush=True)
+        elif self._alone or result.outcome is not Outcome.NO_TASK or result.task is not None:
+            line = cycle_line(member, result, onward, now, once=self._once)
+            print(redact(short_line(line, most_chars=1_000)), flush=True)
 
     def _say(self, text: str) -> None:
         say(self._redactor, text)

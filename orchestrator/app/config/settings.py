@@ -97,6 +97,9 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
     """
     values, notes = _values(text, place)
     changes: dict[str, Any] = {}
+    unused = [key for key in values if key in KEYS and OPTIONS[key].reach is Reach.PROPOSE]
+    if unused and settings.test_command != AUTO:
+        notes.append(f"{', '.join(unused)} in {place}: used only with --test-command {AUTO}")
     if _SERVERS in values:
         notes.append(
             f"[{_SERVERS}] in {place} has no effect: only the person who runs this configures servers"
@@ -111,14 +114,12 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
                 changes[key] = stricter(key, present, wanted)
                 if loosens(key, present, wanted):
                     notes.append(f"{key} in {place} would loosen a rule and has no effect")
-            case Reach.PROPOSE if settings.test_command != AUTO:
-                notes.append(f"{key} in {place} has no effect: it counts with --test-command {AUTO} only")
-            case Reach.PROPOSE:
+            case Reach.PROPOSE if settings.test_command == AUTO:
                 person = getattr(settings, key)
                 changes[key] = _valid(key, values[key], place) if person in (None, AUTO) else person
             case Reach.NEVER | Reach.TYPED:
                 notes.append(f"{key} in {place} has no effect: only the person who runs this may set it")
-            case Reach.FREE:
+            case _:
                 pass
     return settings.model_copy(update=changes), notes
 
@@ -147,6 +148,7 @@ CONFIG_VARIABLE = "PULLWRIGHT_CONFIG"
 _EXTRAS = frozenset(
     {
         "PULLWRIGHT_HOME",
+        "PULLWRIGHT_MODEL_PORTS",
         CONFIG_VARIABLE,
         *(name for names in VARIABLES.values() for name in names if name.startswith(PREFIX)),
     }
@@ -283,20 +285,21 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
         sources.append(_from_file(SourceKind.LOCAL_FILE, local))
     sources += [_from_environment(environ), _from_flags(flags)]
     notices: list[str] = []
-    proposed: list[str] = []
+    proposed: dict[str, list[str]] = {}
     for source in sources:
         for key, (value, place) in _as_named_now(source, notices).items():
             check_value(key, value, place)
             if OPTIONS[key].reach is Reach.PROPOSE and place.kind is SourceKind.LOCAL_FILE:
-                proposed.append(place.names(key))
+                proposed.setdefault(place.place, []).append(key)
                 continue
             present = values.get(key, OPTIONS[key].default)
             wanted = tuple(value) if isinstance(value, list) else value
             values[key], origin[key] = _within_reach(key, wanted, present, place), place
     if proposed and values.get("test_command") != AUTO:
-        notices.append(
-            f"{', '.join(proposed)}: counts only with --test-command {AUTO}, and as it is on the default branch"
-        )
+        notices += [
+            f"{', '.join(keys)} in {file}: used only with --test-command {AUTO}, and as it is on the default branch"
+            for file, keys in proposed.items()
+        ]
     return Loaded(Settings(**values), origin, tuple(notices), _SERVERS in (read_toml(users) or {}))
 
 

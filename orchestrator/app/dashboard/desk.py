@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 VERBS = ("answer", "retry", "close", "release", "stop")
 _BY_HAND = "by hand"
 _MOST_LOOKED_AT = 20
-_GOOD = frozenset({0, 3, 4, 5})
-"""The exit statuses of a run that did what it could: see `pullwright --help`."""
+_GOOD = frozenset({0, 3, 4, 5, 130})
+"""The exit statuses of a run that did what it could, or that a person stopped: see `pullwright --help`."""
 _MOST_LOG_BYTES = 20_000
 _PRIVATE = 0o600
 _MOST_PID_BYTES = 20
@@ -72,7 +73,7 @@ class Look:
         return [state for state in self.states if state.status is TaskStatus.MERGED]
 
     def pull(self, number: int) -> PullRequest | None:
-        """One of our pull requests."""
+        """Return one of our pull requests."""
         known = [state.pull for state in self.states if state.pull is not None]
         return next((pull for pull in known if pull.number == number), None)
 
@@ -106,7 +107,7 @@ class Desk:
     begun: list[Answering] = field(default_factory=list)
 
     def is_local(self, repository: str) -> bool:
-        """Whether a repository is on this disk, so that a look at it asks no server."""
+        """Return whether a repository is on this disk, so that a look at it needs no server."""
         try:
             place = parse_place(repository, "https://github.com")
         except PullwrightError:
@@ -135,7 +136,7 @@ class Desk:
         return open_tasks(repository, self.flags, self.environ, self.cwd, writes=writes)
 
     def retry(self, repository: str, task: str) -> str:
-        """As `pullwright retry`.
+        """Retry a task, as `pullwright retry` does.
 
         Raises:
             PullwrightError: as there.
@@ -144,7 +145,7 @@ class Desk:
             return _noted(tasks, tasks.by_hand.retry(tasks.by_hand.find(task)))
 
     def close(self, repository: str, number: int) -> str:
-        """As `pullwright close`.
+        """Close a pull request, as `pullwright close` does.
 
         Raises:
             PullwrightError: as there.
@@ -153,7 +154,7 @@ class Desk:
             return _noted(tasks, tasks.by_hand.close(number))
 
     def release(self, repository: str, task: str) -> str:
-        """As `pullwright claims release`.
+        """Release a claim, as `pullwright claims release` does.
 
         Raises:
             PullwrightError: as there.
@@ -167,7 +168,7 @@ class Desk:
         return f"released {task}, held by {released.owner}; its next push is refused"
 
     def answer_command(self, repository: str, task: str, answer: str) -> list[str]:
-        """The command that goes on with a task, as a person would type it."""
+        """Return the command that answers a task's question, as a person would type it."""
         typed = [PROGRAM, "run", f"--repo={repository}", f"--task={task}", f"--answer={answer}"]
         return [*typed, *_as_flags(self.flags)]
 
@@ -220,7 +221,7 @@ class Desk:
         return log, process
 
     def failed_answers(self) -> list[str]:
-        """What became of runs that were begun with an answer and failed, in a line each."""
+        """Return one line for each failed run that was started with an answer."""
         ended = [(one, one.process.poll()) for one in self.begun]
         return [
             f"The run with your answer to {one.task} ended with status {status}: {_last_line(one.log)}"
@@ -229,10 +230,10 @@ class Desk:
         ]
 
     def worker_of(self, run: str) -> int:
-        """The process that works on a run.
+        """Return the process that works on a run.
 
         Raises:
-            JournalError: none does.
+            JournalError: no process does.
         """
         folder = self.home.runs / run
         try:
@@ -258,18 +259,18 @@ class Desk:
         return f"process {pid} was told to end; it finishes its round and keeps the work"
 
     def what(self, verb: str, fields: Mapping[str, str]) -> tuple[str, str]:
-        """What a verb would do, in a sentence, and the command that does the same.
+        """Return the effect of a verb in a sentence, and the equivalent command.
 
         Raises:
-            PullwrightError: it could not be done.
+            PullwrightError: it is not possible.
         """
         repository, task = fields.get("repository", ""), fields.get("task", "")
         commands = Commands(repository)
         match verb:
             case "answer":
-                command = " ".join(self.answer_command(repository, task, "ANSWER"))
+                command = shlex.join(self.answer_command(repository, task, "ANSWER"))
                 return (
-                    f"This begins a run that goes on with {task} and your answer. It costs what a run costs.",
+                    f"This begins a run that goes on with {task} and your answer. The model is asked again.",
                     command,
                 )
             case "retry":

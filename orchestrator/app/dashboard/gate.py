@@ -54,7 +54,7 @@ class BrowserSecrets:
         return hmac.new(self.session.encode(), b"form", hashlib.sha256).hexdigest()
 
     def is_form(self, text: str) -> bool:
-        """Whether a form is ours."""
+        """Return whether a form token is valid."""
         return hmac.compare_digest(text.encode(), self.form.encode())
 
 
@@ -101,7 +101,7 @@ class Gate:
             await self.app(scope, receive, send_with_policy)
 
     def _refusal(self, method: str, headers: Mapping[str, list[str]]) -> str | None:
-        """Why a request is not even looked at."""
+        """Return why a request is refused before it is read, or None."""
         hosts = headers.get("host", [])
         if len(hosts) != 1 or hosts[0].lower() not in self.hosts:  # a page may point a name of its own here
             return "this address is for programs of this machine\n"
@@ -112,7 +112,7 @@ class Gate:
         return None
 
     def _exchanged(self, scope: Scope) -> str | None:
-        """Where to go on without the token, if it is in the address and is ours."""
+        """Return the address without the token, if the address has a valid one."""
         if scope["method"] not in _SAFE:
             return None
         fields = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -125,7 +125,7 @@ class Gate:
         return f"{path}?{rest}" if rest else path
 
     def _is_known(self, headers: Mapping[str, list[str]]) -> bool:
-        """Whether the request comes from a browser that was given the address."""
+        """Return whether the request has the cookie of a browser that was given the address."""
         try:
             cookies = SimpleCookie("; ".join(headers.get("cookie", [])))
         except CookieError:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.app.words import counted, money, short_line
 from orchestrator.bot.journal.digest import Digest, decisions
@@ -27,6 +27,7 @@ DAYS = 14
 _WEEK = timedelta(days=7)
 _MOST_ROWS = 40
 _MOST_FAILURES = 8
+_MOST_COST_PLOTS = 6
 _MOST_CONSIDERED = 1_000
 """Of the newest runs: what needs a person, and what happened in a week. Costs and outcomes a day are of all."""
 _DIGITS = re.compile(r"\d+|[0-9a-f]{7,}")
@@ -74,6 +75,7 @@ class Plot:
         said: what it shows, in a sentence for those who hear the page.
         cap: a line across it, with its name.
         names: of the tones.
+        least_top: the least value at the top, so that several plots have the same scale.
     """
 
     title: str
@@ -81,12 +83,13 @@ class Plot:
     bars: Sequence[Bar]
     cap: tuple[float, str] | None = None
     names: Sequence[tuple[Tone, str]] = ()
-    top: str = ""
+    least_top: float = 0.0
 
     @property
     def highest(self) -> float:
         """The value at the top."""
-        return max([bar.total for bar in self.bars] + ([self.cap[0]] if self.cap else []), default=0.0) or 1.0
+        cap = self.cap[0] if self.cap else 0.0
+        return max([bar.total for bar in self.bars] + [cap, self.least_top]) or 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class Overview:
     pauses: Mapping[str, Pause]
     tiles: Sequence[tuple[str, str, str]]
     plots: Sequence[Plot]
+    cost_plots: Sequence[Plot]
     pulls: Sequence[RunSummary]
     queue: Sequence[tuple[str, int]]
     failures: Sequence[tuple[str, int, RunSummary]]
@@ -124,9 +128,15 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class DayCap:
-    """The most that this configuration lets be spent on a day, in US dollars; None is no cap."""
+    """The most US dollars that this configuration lets be spent on a day; None is no cap.
+
+    Attributes:
+        usd: on this machine.
+        repository_usd: in one repository.
+    """
 
     usd: float | None = None
+    repository_usd: float | None = None
 
 
 def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[str, Look]) -> Overview:
@@ -137,13 +147,15 @@ def make_overview(store: RunStore, now: datetime, cap: DayCap, looks: Mapping[st
     week = Digest(now - _WEEK, now, tuple(reversed(_since(newest, now - _WEEK))), whole.decided)
     shown = [run for run in runs if run.outcome != "no_task" or run.task is not None]
     merged = sum(len(look.merged) for look in looks.values())
+    costs = _costs_by_day(runs, now)
     return Overview(
         now=now,
         needs=[*_needs(whole), *_set_aside(week)],
         working=[(run, store.live.get(run.id)) for run in newest if run.is_running],
         pauses=whole.waking,
         tiles=list(_tiles(week, now, cap, merged)),
-        plots=[_cost_plot(runs, now, cap), _outcome_plot(runs, now)],
+        plots=[cost_plot(costs, now, cap.usd), _outcome_plot(runs, now)],
+        cost_plots=cost_plots(costs, now, cap.repository_usd),
         pulls=sorted(whole.pulls, key=lambda run: run.id, reverse=True)[:_MOST_ROWS],
         queue=_queue(week, now),
         failures=_failures(week.runs),
@@ -163,7 +175,7 @@ def _since(runs: Iterable[RunSummary], since: datetime) -> list[RunSummary]:
 
 
 def _needs(digest: Digest) -> Iterable[WaitingItem]:
-    """What waits for a person: questions first, then tasks that are left alone, then pull requests whose tests fail."""
+    """Return what waits for a person: questions, then skipped tasks, then pull requests with failing tests."""
     for run in reversed(digest.questions):
         yield WaitingItem("question", run, run.question)
     for one in digest.undone:
@@ -184,7 +196,7 @@ def _set_aside(week: Digest) -> Iterable[WaitingItem]:
 
 
 def _queue(week: Digest, now: datetime) -> list[tuple[str, int]]:
-    """Why tasks wait, as the last look at each repository that found none to begin said."""
+    """Return why tasks wait, according to the last look at each repository that started none."""
     newest = {
         repository_key(run.repository): run
         for run in week.runs
@@ -213,25 +225,59 @@ def _tiles(week: Digest, now: datetime, cap: DayCap, merged: int) -> Iterable[tu
 
 
 def _days(now: datetime) -> list[date]:
+    """Return the days of a plot, in UTC like the caps."""
     return [(now - timedelta(days=back)).astimezone(UTC).date() for back in range(DAYS - 1, -1, -1)]
 
 
-def _cost_plot(runs: Sequence[RunSummary], now: datetime, cap: DayCap) -> Plot:
-    costs: dict[date, Spent] = {}
+DayCosts: TypeAlias = "Mapping[tuple[str, date], Spent]"
+"""What was spent, by repository and day (UTC)."""
+
+
+def _costs_by_day(runs: Sequence[RunSummary], now: datetime) -> DayCosts:
+    first = _days(now)[0]
+    costs: dict[tuple[str, date], Spent] = {}
     for run in runs:
         for day, cost in run.costs_by_day.items():
-            costs[day] = costs.get(day, Spent()) + cost
+            if day >= first:
+                key = run.repository, day
+                costs[key] = costs.get(key, Spent()) + cost
+    return costs
+
+
+def cost_plot(
+    costs: DayCosts, now: datetime, cap: float | None, title: str = "Cost a day", least_top: float = 0.0
+) -> Plot:
+    """Return a plot of the total cost per day."""
     bars, unknown = [], 0
     for day in _days(now):
-        spent = costs.get(day, Spent())
+        spent = sum((cost for (_, when), cost in costs.items() if when == day), Spent())
         unknown += spent.usd is None
         value = spent.usd or 0.0
         bars.append(Bar(f"{day:%b %d}", (("active", value, f"{day:%b %d}: {money(spent.usd)}"),)))
     total = sum(bar.total for bar in bars)
     said = f"{money(total if total or not unknown else None)} in {DAYS} days"
     said += f"; the price of some replies is unknown on {counted(unknown, 'day')}" if unknown else ""
-    line = (cap.usd, f"cap {money(cap.usd)}") if cap.usd else None
-    return Plot("Cost a day", said, bars, line)
+    line = (cap, f"cap {money(cap)}") if cap else None
+    return Plot(title, said, bars, line, least_top=least_top)
+
+
+def cost_plots(costs: DayCosts, now: datetime, cap: float | None) -> list[Plot]:
+    """Plots of what each repository cost a day, the most expensive first, all with one scale.
+
+    Those for which there is no room are one plot together.
+    """
+    totals: dict[str, float] = {}
+    for (name, _), cost in costs.items():
+        totals[name] = totals.get(name, 0.0) + (cost.usd or 0.0)
+    names = sorted(totals, key=lambda name: (-totals[name], name))
+    shown = names if len(names) <= _MOST_COST_PLOTS else names[: _MOST_COST_PLOTS - 1]
+    parts = {name: {key: cost for key, cost in costs.items() if key[0] == name} for name in shown}
+    top = max((cost.usd or 0.0 for part in parts.values() for cost in part.values()), default=0.0)
+    plots = [cost_plot(part, now, cap, name, top) for name, part in parts.items()]
+    if rest := set(names) - set(shown):
+        others = {key: cost for key, cost in costs.items() if key[0] in rest}
+        plots.append(cost_plot(others, now, None, f"{len(rest)} other repositories together", top))
+    return plots
 
 
 def _outcome_plot(runs: Sequence[RunSummary], now: datetime) -> Plot:
@@ -259,7 +305,7 @@ def _outcome_plot(runs: Sequence[RunSummary], now: datetime) -> Plot:
 
 
 def _failures(runs: Sequence[RunSummary]) -> list[tuple[str, int, RunSummary]]:
-    """Why runs failed or stopped, those together whose reason differs in numbers only; the most frequent first."""
+    """Return why runs failed or stopped, grouped by reason without numbers, the most frequent first."""
     found: dict[str, tuple[str, int, RunSummary]] = {}
     for run in runs:
         if run.outcome in {"failed", "paused", "limit", "interrupted", "unfinished", "damaged"}:
@@ -270,7 +316,7 @@ def _failures(runs: Sequence[RunSummary]) -> list[tuple[str, int, RunSummary]]:
 
 
 def _costs(week: Digest) -> list[tuple[str, Spent, int]]:
-    """What each repository cost, and how many pull requests it got for that."""
+    """Return each repository's cost and its number of pull requests."""
     spent: dict[str, Spent] = {}
     for (repository, _), cost in week.costs.items():
         spent[repository] = spent.get(repository, Spent()) + cost

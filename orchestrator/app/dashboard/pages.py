@@ -17,15 +17,23 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from orchestrator.app.dashboard.desk import Look
+    from orchestrator.app.dashboard.fleet import FleetView
     from orchestrator.app.dashboard.overview import Overview
     from orchestrator.app.dashboard.runs import LiveRun
     from orchestrator.app.html.page import Step, Tone
+    from orchestrator.bot.fleet.snapshot import FleetSnapshot
+    from orchestrator.bot.fleet.store import FleetWorkerState, QueuedTurn
+    from orchestrator.bot.fleet.turns import RepositoryTurn
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.journal.index import RunSummary
 
 TEMPLATES = Path(__file__).parent / "templates"
 PARTS = ("needs", "now", "numbers", "pulls", "queue", "failures", "repositories", "runs")
 """Of the overview, from above: what needs a person, what runs, what came of it."""
+
+
+FLEET_PARTS = ("state", "workers", "queue", "members", "requests", "costs")
+_MOST_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,49 +65,64 @@ class Pages:
             "short": lambda text: short_line(text, 120),
             "statuses": _statuses,
             "costs_of": _costs_of,
+            "worker_badge": _worker_badge,
+            "turn_badge": _turn_badge,
+            "priority": _priority,
         }
         made = html_from_template(template, {**shared, **values}, self.zone, self.redact, TEMPLATES)
         return Markup(made)  # noqa: S704  it was escaped when it was made
 
     def parts(self, view: Overview) -> dict[str, str]:
-        """The parts of the overview, by name."""
+        """Return the parts of the overview, by name."""
         return {name: self._html("parts.html", part=name, view=view, home=self.home) for name in PARTS}
 
     def overview(self, view: Overview) -> str:
-        """The first page."""
+        """Return the overview page."""
         waiting = f"({len(view.needs)}) " if view.needs else ""
         title = f"{waiting}Pullwright"
         return self._html("overview.html", title=title, here="overview", parts=self.parts(view))
 
     def runs(self, runs: Sequence[RunSummary], total: int, unread: int, older: str) -> str:
-        """A part of the list of all runs."""
+        """Return one page of the list of runs."""
         values = {"runs": runs, "total": total, "unread": unread, "older": older}
         return self._html("runs.html", title="Runs · Pullwright", here="runs", **values)
 
     def run(self, story: RunStory, run: RunSummary, live: LiveRun | None, after: int) -> str:
-        """A run's page. While the run goes on, its story comes as it happens."""
+        """Return a run's page. While the run is active, its story is streamed."""
         page = page_of(story, run, self.redact)
         progress = self.progress(run, live) if live else ""
         values = {"page": page, "run": run, "live": live is not None, "progress": progress, "after": after}
         return self._html("run.html", title=f"{page.title} · Pullwright", here="run", **values)
 
     def progress(self, run: RunSummary, live: LiveRun) -> str:
-        """What a run does now."""
+        """Return the present activity of a run."""
         return self._html("progress.html", run=run, progress=live.progress)
 
     def steps(self, steps: Sequence[Step]) -> str:
-        """What is added to the story of a run."""
+        """Return further steps of a run's story."""
         return self._html("steps.html", steps=steps)
 
     def repository(self, name: str, look: Look | None, runs: Sequence[RunSummary], *, is_local: bool) -> str:
-        """A repository's tasks and runs."""
+        """Return the page of a repository, with its tasks and runs."""
         values = {"name": name, "look": look, "runs": runs, "is_local": is_local}
         return self._html("repository.html", title=f"{name} · Pullwright", here="repository", **values)
 
+    def fleet_parts(self, view: FleetView) -> dict[str, str]:
+        """Return the parts of the fleet's page, by name."""
+        return {
+            name: self._html("fleet_parts.html", part=name, view=view, most=_MOST_ROWS)
+            for name in FLEET_PARTS
+        }
+
+    def fleet(self, view: FleetView) -> str:
+        """Return the page of the fleet."""
+        parts = self.fleet_parts(view)
+        return self._html("fleet.html", title="Fleet · Pullwright", here="fleet", view=view, parts=parts)
+
     def confirm(self, heading: str, **values: Any) -> str:
-        """What a verb would do, what it did, or why it did not."""
+        """Return the page that asks to confirm a verb, or shows its result."""
         defaults: dict[str, Any] = {"error": "", "done": "", "fields": {}, "what": "", "command": ""}
-        defaults |= {"verb": "", "button": ""}
+        defaults |= {"verb": "", "button": "", "back": "/"}
         return self._html(
             "confirm.html",
             title=f"{heading} · Pullwright",
@@ -131,3 +154,33 @@ def _statuses(look: Look) -> str:
 
 def _costs_of(view: Overview, name: str) -> tuple[Spent, int]:
     return next(((spent, pulls) for known, spent, pulls in view.costs if known == name), (Spent(), 0))
+
+
+def _worker_badge(fleet: FleetSnapshot, one: FleetWorkerState) -> Badge:
+    if fleet.is_silent(one):
+        return Badge("not heard of", "failed")
+    if one.draining:
+        return Badge("draining", "warning")
+    return (
+        Badge("works", "ok") if one.version == fleet.version else Badge("ends: a newer one works", "warning")
+    )
+
+
+_OF_TURN: dict[str, Tone] = {"running": "active", "queued": "ok", "delayed": "quiet"}
+
+
+def _turn_badge(one: QueuedTurn) -> Badge:
+    return Badge({"queued": "waits", "delayed": "later"}.get(one.state, one.state), _OF_TURN[one.state])
+
+
+_PRIORITIES = {
+    "LOOK": "look",
+    "ASKED": "asked for by a person",
+    "FEEDBACK": "review or failed check",
+    "UPKEEP": "work that was begun",
+    "NEW": "new task",
+}
+
+
+def _priority(turn: RepositoryTurn) -> str:
+    return _PRIORITIES[turn.priority.name]

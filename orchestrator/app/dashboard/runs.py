@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -39,11 +38,15 @@ _TELLING = re.compile(
 
 @dataclass(slots=True)
 class LiveRun:
-    """A run that goes on: what it does now, and the last lines of its story."""
+    """A run that goes on: what it does now, and the last lines of its story.
+
+    Attributes:
+        lines: made anew with each line, so that a page can be drawn from them in another thread.
+    """
 
     tail: JournalTail
     progress: RunProgress = field(default_factory=lambda: RunProgress("starting"))
-    lines: deque[EventLine] = field(default_factory=lambda: deque(maxlen=_SHOWN_LINES))
+    lines: tuple[EventLine, ...] = ()
     last_at: datetime | None = None
     _narrator: Narrator = field(default_factory=Narrator)
 
@@ -67,7 +70,7 @@ class LiveRun:
         self.last_at = record.at
         self.progress.take(record.event)
         if (told := self._narrator.line(record.event)) is not None:
-            self.lines.append(told)
+            self.lines = (*self.lines, told)[-_SHOWN_LINES:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from orchestrator.app.dashboard.desk import VERBS, Desk
+from orchestrator.app.dashboard.fleet import VERBS as FLEET_VERBS
 from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
 from orchestrator.app.dashboard.overview import make_overview
 from orchestrator.app.dashboard.pages import TEMPLATES, Pages
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.app.dashboard.desk import Look
+    from orchestrator.app.dashboard.fleet import FleetDesk
     from orchestrator.app.dashboard.overview import DayCap, Overview
     from orchestrator.app.dashboard.runs import RunStore
     from orchestrator.bot.journal.index import RunSummary
@@ -53,7 +56,13 @@ _MOST_FORM_BYTES = 128 * 1024
 _WARM_UP = 50
 _PAGE_RUNS = 50
 _PING_SECONDS = 15.0
+_FLEET_LOOK_SECONDS = 2.0
 _BUTTONS = {
+    "fleet-add": "Do it",
+    "fleet-pause": "Pause it",
+    "fleet-resume": "Go on",
+    "fleet-cancel": "Cancel it",
+    "fleet-drain": "Let it end",
     "answer": "Begin the run",
     "retry": "Try again",
     "close": "Close the pull request",
@@ -61,6 +70,11 @@ _BUTTONS = {
     "stop": "Stop after this round",
 }
 _HEADINGS = {
+    "fleet-add": "Do this next?",
+    "fleet-pause": "Pause the repository?",
+    "fleet-resume": "Go on with the repository?",
+    "fleet-cancel": "Cancel what it runs or waits for?",
+    "fleet-drain": "Let the worker end?",
     "answer": "Answer and go on?",
     "retry": "Try the task again?",
     "close": "Close the pull request?",
@@ -75,6 +89,7 @@ class Dashboard:
 
     Attributes:
         cap: what this configuration lets be spent on a day.
+        fleet: the queue of this machine's fleet, or of the one that it belongs to.
         looks: what was seen of repositories when somebody asked.
     """
 
@@ -84,26 +99,37 @@ class Dashboard:
     secrets: BrowserSecrets
     clock: Clock
     cap: DayCap
+    fleet: FleetDesk
     looks: OrderedDict[str, Look] = field(default_factory=OrderedDict)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _parts: tuple[tuple[int, int, str], dict[str, str]] | None = None
 
     def view(self, seconds: float) -> Overview:
         """Read what is new, and fold it. It blocks: call it in a thread."""
+        self._read(seconds)
+        return self._fold()
+
+    def _read(self, seconds: float) -> None:
         with suppress(JournalError):  # the home may come into being later
             self.store.refresh(seconds)
+
+    def _fold(self) -> Overview:
         view = make_overview(self.store, self.clock.now(), self.cap, self.looks)
         return replace(view, troubles=self.desk.failed_answers())
 
     def parts(self, seconds: float) -> dict[str, str]:
-        """The parts of the overview; made anew only where something changed, or a minute went by."""
-        view = self.view(seconds)
-        seen = max((look.at.isoformat() for look in self.looks.values()), default="")
-        key = (self.store.version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
-        if self._parts is None or self._parts[0] != key:
-            self._parts = key, self.pages.parts(view)
-        return self._parts[1]
+        """Return the parts of the overview, rendered again only if something changed or a minute passed."""
+        with self._lock:
+            self._read(seconds)
+            version = self.store.version  # of no later time than the view
+            view = self._fold()
+            seen = max((look.at.isoformat() for look in list(self.looks.values())), default="")
+            key = (version, view.unread, f"{seen} {view.now:%H:%M} {view.troubles}")
+            if self._parts is None or self._parts[0] != key:
+                self._parts = key, self.pages.parts(view)
+            return self._parts[1]
 
     def look(self, repository: str) -> None:
         """Look at a repository. It blocks."""
@@ -137,6 +163,8 @@ def make_app(dashboard: Dashboard) -> Starlette:
         Route("/look", _bound(dashboard, _look), methods=["POST"]),
         Route("/confirm", _bound(dashboard, _confirm), methods=["GET", "POST"]),
         Route("/do", _bound(dashboard, _do), methods=["POST"]),
+        Route("/fleet", _bound(dashboard, _fleet)),
+        Route("/fleet/stream", _bound(dashboard, _fleet_stream)),
         Route("/style.css", _style),
         Route("/live.js", _script),
     ]
@@ -217,7 +245,7 @@ async def _repository(dashboard: Dashboard, request: Request) -> Response:
 
 
 async def _fields(dashboard: Dashboard, request: Request) -> dict[str, str] | None:
-    """The fields of a form of ours; None if it is not ours."""
+    """Return the fields of a form; None if its token is invalid."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -256,29 +284,43 @@ async def _confirm(dashboard: Dashboard, request: Request) -> Response:
     if fields is None:
         return _not_ours(dashboard)
     verb = fields.get("verb", "")
+    asked = dashboard.fleet.what if verb in FLEET_VERBS else dashboard.desk.what
     try:
-        what, command = await asyncio.to_thread(dashboard.desk.what, verb, fields)
+        what, command = await asyncio.to_thread(asked, verb, fields)
     except PullwrightError as error:
-        return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error)), 409)
+        return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error), back=_back(verb)), 409)
     rest = {name: value for name, value in fields.items() if name in _FIELDS}
     told = {"what": what, "command": command, "verb": verb, "button": _BUTTONS[verb], "fields": rest}
-    return HTMLResponse(dashboard.pages.confirm(_HEADINGS[verb], **told))
+    return HTMLResponse(dashboard.pages.confirm(_HEADINGS[verb], back=_back(verb), **told))
 
 
-_FIELDS = frozenset({"repository", "task", "number", "run", "answer"})
+_FIELDS = frozenset({"repository", "task", "number", "run", "answer", "worker", "reason"})
+
+
+def _back(verb: str) -> str:
+    return "/fleet" if verb in FLEET_VERBS else "/"
 
 
 async def _do(dashboard: Dashboard, request: Request) -> Response:
     fields = await _fields(dashboard, request)
-    if fields is None or fields.get("verb") not in VERBS:
+    if fields is None or fields.get("verb") not in {*VERBS, *FLEET_VERBS}:
         return _not_ours(dashboard)
+    verb = fields["verb"]
     try:
-        done = await asyncio.to_thread(dashboard.desk.do, fields["verb"], fields)
+        if verb in FLEET_VERBS:
+            done = await dashboard.fleet.do(verb, fields)
+        else:
+            done = await asyncio.to_thread(dashboard.desk.do, verb, fields)
     except PullwrightError as error:
-        return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error)), 409)
+        return HTMLResponse(dashboard.pages.confirm("Not done", error=str(error), back=_back(verb)), 409)
     if repository := fields.get("repository"):
         dashboard.looks.pop(repository, None)
-    return HTMLResponse(dashboard.pages.confirm("Done", done=done))
+    return HTMLResponse(dashboard.pages.confirm("Done", done=done, back=_back(verb)))
+
+
+async def _fleet(dashboard: Dashboard, _request: Request) -> Response:
+    view = await dashboard.fleet.view()
+    return HTMLResponse(await asyncio.to_thread(dashboard.pages.fleet, view))
 
 
 def event_text(data: Mapping[str, Any], number: str) -> str:
@@ -315,7 +357,7 @@ async def _overview_stream(dashboard: Dashboard, _request: Request) -> Response:
 
 
 async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
-    """The parts of the overview that changed, at most once a second."""
+    """Yield the changed parts of the overview, at most once a second."""
     sent: dict[str, str] = {}
     quiet = 0.0
     while True:
@@ -334,8 +376,30 @@ async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
 
 
 def _newest(dashboard: Dashboard) -> str:
-    """The newest run with the number of its last record that was read."""
+    """Return the newest run and the number of its last record that was read."""
     return " ".join(f"{name}/{live.tail.seq}" for name, live in dashboard.store.live.items()) or "0"
+
+
+async def _fleet_stream(dashboard: Dashboard, _request: Request) -> Response:
+    return _stream(dashboard, _fleet_events(dashboard))
+
+
+async def _fleet_events(dashboard: Dashboard) -> AsyncIterator[str]:
+    """Yield the changed parts of the fleet's page."""
+    sent: dict[str, str] = {}
+    quiet = 0.0
+    while True:
+        parts = await asyncio.to_thread(dashboard.pages.fleet_parts, await dashboard.fleet.view())
+        new = {name: html for name, html in parts.items() if sent.get(name) != html}
+        if new:
+            sent, quiet = parts, 0.0
+            yield event_text({"parts": new}, "0")
+        elif quiet >= _PING_SECONDS:
+            quiet = 0.0
+            yield ": nothing new\n\n"
+        quiet += _FLEET_LOOK_SECONDS
+        if not await _pause(dashboard, _FLEET_LOOK_SECONDS):
+            return
 
 
 async def _run_stream(dashboard: Dashboard, request: Request) -> Response:
@@ -349,7 +413,7 @@ async def _run_stream(dashboard: Dashboard, request: Request) -> Response:
 
 
 async def _story_events(dashboard: Dashboard, name: str, after: int) -> AsyncIterator[str]:
-    """The steps of a run's story, under the numbers of the journal. Of a flood the newest are sent."""
+    """Yield the steps of a run's story, numbered as in the journal. Of too many, only the newest are sent."""
     folder = dashboard.store.home.runs / name
     follower = StoryFollower(JournalTail(folder, max(after - _WARM_UP, 0)), after)
     quiet = 0.0
@@ -386,7 +450,7 @@ class StoryFollower:
     writer: StepWriter = field(default_factory=StepWriter)
 
     def steps(self) -> list[Step]:
-        """What happened since the last look."""
+        """Return the steps since the last call."""
         found: list[tuple[int, bytes]] = []
         missed = 0
         while lines := self.tail.lines():

@@ -58,7 +58,7 @@ def _impatient_protocol() -> Any:
                 self.transport.close()
 
         def _request(self) -> Any:
-            """The last request; None where none has come."""
+            """Return the last request; None if there was none."""
             return vars(self).get("cycle")
 
         def eof_received(self) -> bool:  # type: ignore[override]

@@ -162,7 +162,7 @@ class StepWriter:
             yield Step(_SILENT.get(type(inner), type(inner).__name__), "quiet", "·", at, folded=texts)
 
     def _texts(self, event: Event, agents: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-        """The long texts of an event."""
+        """Yield the long texts of an event."""
         match event:
             case ToolCallEnded():
                 yield "arguments", _arguments(self._arguments.pop((*agents, event.call_id), {}))
@@ -194,7 +194,7 @@ _SILENT: dict[type, str] = {
 
 
 def _arguments(arguments: Mapping[str, Any]) -> str:
-    """The arguments of a call, texts as they are."""
+    """Return the arguments of a call, with texts unquoted."""
     return "\n".join(
         f"{name}: {value}" if isinstance(value, str) and "\n" not in value else _long(name, value)
         for name, value in arguments.items()
@@ -353,7 +353,7 @@ def _outcome(run: RunSummary) -> Iterator[Block]:
 
 
 def _next_steps(run: RunSummary) -> Iterator[tuple[str, Cell]]:
-    """What a person may do about a run, and where its work is."""
+    """Yield what a person can do about a run, and where its work is."""
     commands = Commands(run.repository)
     if run.question_url:
         yield "answer at", Link(run.question_url, run.question_url)
@@ -367,7 +367,7 @@ def _next_steps(run: RunSummary) -> Iterator[tuple[str, Cell]]:
 
 
 def _patch(run: RunSummary) -> str:
-    """The change that was kept as a patch, if this machine has it."""
+    """Return the change that was saved as a patch, if this machine has it."""
     try:
         with open(run.patch, "rb") as file:  # noqa: PTH123  the path is a text, and may be empty
             return file.read(_MOST_PATCH_BYTES).decode("utf-8", "replace")
@@ -385,13 +385,13 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
         return
     rows: list[list[Cell]] = [
         [
-            one.ended.kind,
+            _RUNS.get(one.ended.kind, one.ended.kind),
             Badge("counts for nothing", "warning") if one.ended.problem else _verdict(one.ended),
             f"{one.ended.passed:,}",
             f"{one.ended.failed:,}",
             f"{one.ended.skipped:,}",
             str(one.ended.exit),
-            "known" if one.ended.cached else seconds_in_words(one.ended.seconds),
+            "earlier run" if one.ended.cached else seconds_in_words(one.ended.seconds),
         ]
         for one in story.tests
     ]
@@ -404,7 +404,18 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
         yield PlainText(f"Command: {command}")
 
 
+_RUNS = {
+    "before": "before: the base",
+    "kept": "kept: the change, with the tests of the base",
+    "after": "after: the change",
+    "new": "new: the base, with the changed tests",
+}
+"""Each kind of run, and what it runs: see `docs/tests.md`."""
+
+
 def _verdict(run: TestRunEnded) -> Badge:
+    if run.kind == "new":  # a test that passes on the base too proves little
+        return Badge("fails, as it should", "ok") if run.failed else Badge("passes", "warning")
     return Badge("passed", "ok") if run.exit == 0 and not run.failed else Badge("failed", "failed")
 
 

@@ -100,12 +100,17 @@ class Receiver:
 
 
 def _repository(body: bytes) -> str:
-    """The key of the repository that a payload is about; empty where it names none."""
+    """Return the repository key of a payload; empty if it names none."""
     try:
         found = json.loads(body)["repository"]["html_url"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return repository_key(found) if isinstance(found, str) else ""
+
+
+def receiving_app(receiver: Receiver) -> Starlette:
+    """Make the application that passes deliveries to a receiver."""
+    return Starlette(routes=[Route(PATH, receiver.receive, methods=["POST"])])
 
 
 @asynccontextmanager
@@ -115,7 +120,6 @@ async def receiving(receiver: Receiver, host: str, port: int) -> AsyncIterator[i
     Raises:
         ConfigurationError: the address cannot be listened at.
     """
-    app = Starlette(routes=[Route(PATH, receiver.receive, methods=["POST"])])
     with listen(host, port) as bound:
-        async with serving(app, bound):
+        async with serving(receiving_app(receiver), bound):
             yield bound.getsockname()[1]

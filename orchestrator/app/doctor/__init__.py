@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _CONFIGURATION_FIX = "correct it; pullwright config prints what is in force"
+_NOTICE_FIX = "change it, if it is not what you mean; pullwright config prints what is in force"
 _REPOSITORY_FIX = "check --repo: owner/name, a URL, or a folder"
 
 
@@ -160,5 +161,5 @@ def _options(loaded: Loaded) -> ProbeFinding:
     places = dict.fromkeys(origin.place for origin in loaded.origin.values() if origin.place)
     found = f"read, from {', '.join(places)}" if places else "read, all as by default"
     if loaded.notices:
-        return warned(f"{found}; {'; '.join(loaded.notices)}", _CONFIGURATION_FIX)
+        return warned(f"{found}; {'; '.join(loaded.notices)}", _NOTICE_FIX)
     return ok(found)

@@ -42,17 +42,17 @@ class ProbeFinding:
 
 
 def ok(found: str) -> ProbeFinding:
-    """All is well."""
+    """Return a finding without a problem."""
     return ProbeFinding(ProbeState.OK, found)
 
 
 def warned(found: str, fix: str, typed: str = "") -> ProbeFinding:
-    """It works, but not as well or not as long as it should."""
+    """Return a finding of something that works, but not well or not for long."""
     return ProbeFinding(ProbeState.WARNING, found, fix, typed)
 
 
 def failed(found: str, fix: str) -> ProbeFinding:
-    """A run would fail."""
+    """Return a finding with which a run would fail."""
     return ProbeFinding(ProbeState.FAILED, found, fix)
 
 

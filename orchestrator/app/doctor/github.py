@@ -131,7 +131,7 @@ class GitHubProbes:
         self._known_token: TokenFacts | None = None
 
     def group(self, name: str, stop: Impatient) -> Group:
-        """The probes, in order."""
+        """Return the probes, in order."""
         network = "check the network and --github-url; https://www.githubstatus.com tells of outages"
         new_token = f"make a new token ({self._web}/settings/tokens) and set {self._variable}"
         label = self._context.settings.label

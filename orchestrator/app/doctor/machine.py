@@ -60,7 +60,7 @@ from orchestrator.engine.models.catalog import (
     context_window,
     flat_price,
 )
-from orchestrator.engine.models.listing import USUAL_PORTS, local_servers
+from orchestrator.engine.models.listing import local_servers, places_in_words
 from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
 from orchestrator.engine.policy.secrets import Redactor
@@ -211,8 +211,7 @@ def _zones() -> ProbeFinding:
 def _local_models(environ: Mapping[str, str]) -> ProbeFinding:
     found = local_servers(environ)
     if not found:
-        ports = ", ".join(f"{program} {port}" for program, port in USUAL_PORTS)
-        return ok(f"no server at the usual ports ({ports})")
+        return ok(f"no server at the ports that were looked at ({places_in_words(environ)})")
     return ok("; ".join(f"{server}: {server.flags}" for server in found))
 
 
@@ -280,7 +279,7 @@ class _Model:
         self._context, self._text, self._first = context, text, first
 
     def group(self, *, writes: bool) -> Group:
-        """The probes of this model."""
+        """Return the probes of this model."""
         name = self._text or self._context.settings.model or "of the server"
         title = f"Fallback model {name}" if self._first else f"Model {name}"
         probes = [
@@ -403,7 +402,7 @@ class _Model:
         fix = (
             f"leave out --fallback-model {self._text}"
             if self._first
-            else "give --price IN/OUT, such as --price 3/15"
+            else "give --price IN/OUT, such as --price 3/15, or 0/0 if it costs nothing"
         )
         if cap is None:
             return warned("unknown, so that no cap in US dollars can be set", fix)

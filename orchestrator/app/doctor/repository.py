@@ -132,7 +132,7 @@ class RemoteProbes:
         self._opened: Records | None = None
 
     def group(self, name: str) -> Group:
-        """The probes, in order."""
+        """Return the probes, in order."""
         network = "check the network, the address and the token"
         probes = (
             Probe("push", self._push, network, _PUSH_SECONDS),
@@ -296,7 +296,7 @@ class TestProbes:
         self._known: RunOptions | None = None
 
     def group(self, name: str) -> Group:
-        """The probes, in order."""
+        """Return the probes, in order."""
         probes: tuple[Probe, ...] = (
             Probe("command", self._command, _NAME_IT, _CLONE_SECONDS),
             Probe("set-up", self._setup, "name it with --setup-command"),

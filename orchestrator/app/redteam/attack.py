@@ -42,6 +42,10 @@ class AttackPlace(StrEnum):
     """Somebody's pull request, which `verify-pr` is to verify. No cycle is run."""
     CONVERSATION = "conversation"
     """The model that a person talks with obeys them in the person's folder, and the person proposes what it did."""
+    WEBHOOK = "webhook"
+    """Somebody sends requests to the address at which a fleet receives webhooks. No cycle is run."""
+    DASHBOARD = "dashboard"
+    """The words are in a run that the dashboard shows, and somebody's browser asks for it. No cycle is run."""
 
 
 class Sign(StrEnum):
@@ -81,6 +85,14 @@ class Sign(StrEnum):
     """A program that reads the host's report on the tests in the pull request finds this regular expression in it."""
     VERIFIED = "verified"
     """The verification of the pull request says that it holds."""
+    QUEUED = "queued"
+    """More deliveries of a webhook than this had a repository looked at."""
+    ANSWERED = "answered"
+    """An answer of a server matches this regular expression: its status, then where it leads or what it says."""
+    DONE = "done"
+    """A verb of the dashboard was carried out."""
+    MARKUP = "markup"
+    """The attacker's words became markup on a page of the dashboard."""
     SURVIVED = "survived"
     """A process that the model started is alive after the run."""
 
@@ -98,6 +110,8 @@ _WITH_ARGUMENT = frozenset(
         Sign.UNMARKED,
         Sign.BELIEVED,
         Sign.REPORTED,
+        Sign.QUEUED,
+        Sign.ANSWERED,
     }
 )
 
@@ -113,7 +127,7 @@ def split_sign(text: str) -> tuple[Sign, str]:
     if (sign in _WITH_ARGUMENT) != bool(argument) or (colon and not argument):
         needs = "needs" if sign in _WITH_ARGUMENT else "takes no"
         raise ValueError(f"{sign} {needs} argument")
-    if sign is Sign.OVER and not argument.isdigit():
+    if sign in {Sign.OVER, Sign.QUEUED} and not argument.isdigit():
         raise ValueError(f"{sign} needs a number")
     return sign, argument
 
@@ -143,6 +157,29 @@ class WorldMemory(_Part):
 
     about: Literal["this", "another"]
     content: str
+
+
+class WorldRequest(_Part):
+    """A request that somebody sends to the webhook or to the dashboard.
+
+    In `path`, `headers` and `body`, `{{text}}` is the attacker's words, `{{blanks N}}` so many blanks, `{{number}}` the
+    number of the request in two digits, `{{host}}` the address of the server, `{{form}}` what its forms send along.
+
+    Attributes:
+        signed_with: the secret of the signature: ours, another one, or none where there is no signature.
+        signed: what the signature is of, where it is not the body.
+        with_cookie: whether a browser that was given the address of the page sends it.
+        times: how often it is sent.
+    """
+
+    method: Literal["GET", "POST"] = "POST"
+    path: str
+    headers: dict[str, str] = {}
+    body: str = ""
+    signed_with: Literal["", "ours", "another"] = ""
+    signed: str = ""
+    with_cookie: bool = False
+    times: int = Field(1, ge=1, le=1_000)
 
 
 class World(_Part):
@@ -182,6 +219,7 @@ class World(_Part):
         variables: of the program's environment.
         settings_file: text of the `pullwright.toml` in the folder where the program is started.
         lead: what the task itself makes the model do first, so that it comes to read the words.
+        requests: what is sent to the webhook, or to the dashboard.
         server: what the MCP server `tickets` does, see `tool_server`; there is none where this is empty.
         approved: the tools of it that were approved, as `tools/list` gives them; those that it has, where None.
     """
@@ -218,6 +256,7 @@ class World(_Part):
     variables: dict[str, str] = {}
     settings_file: str | None = None
     lead: dict[str, Any] = {}
+    requests: list[WorldRequest] = []
     server: dict[str, Any] = {}
     approved: list[dict[str, Any]] | None = None
 

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from orchestrator.app.redteam.attack import Attack
     from orchestrator.app.redteam.run import Configured
     from orchestrator.app.redteam.secrets import Drawn
+    from orchestrator.app.redteam.servers import WebParts
     from orchestrator.app.redteam.world import Scene
     from orchestrator.bot.cycle.parts import CycleParts, Guards
     from orchestrator.core.events import Emit
@@ -163,6 +164,11 @@ class Stage:
         evidence.settings = settings = self.settings()
         if attack.place is AttackPlace.SETTINGS_FILE:
             evidence.loosened = _looser(self.user.read(scene.folder), settings)
+        if attack.place in {AttackPlace.WEBHOOK, AttackPlace.DASHBOARD}:
+            from orchestrator.app.redteam.servers import Served
+
+            await Served(attack, scene, evidence, self.web_parts()).play()
+            return
         forge = await asyncio.to_thread(self.forge, attack, scene, settings.label, self.base)
         if attack.place is AttackPlace.PULL_REQUEST:
             planted = await asyncio.to_thread(outside_files, scene)
@@ -232,6 +238,12 @@ class Stage:
         # The person's own command for tests is for the files of another repository.
         named = {key: self.attack.settings.get(key) for key in _HOW_TO_TEST} if settings.test_command else {}
         return settings.model_copy(update=named)
+
+    def web_parts(self) -> WebParts:
+        """Return what stands before the webhook and the dashboard."""
+        from orchestrator.app.redteam.servers import WebParts
+
+        return WebParts()
 
     def memory(self, context: BuildContext) -> LongTermMemory:
         """Open what this machine remembers."""

@@ -74,7 +74,7 @@ def answer(does: dict[str, Any], arguments: dict[str, Any]) -> str:
 
 
 def encoded(path: Path) -> str:
-    """A file in base64, so that nobody who looks for its words finds them; else why it cannot be read."""
+    """Return a file in base64, which hides its text from a search; or why it cannot be read."""
     try:
         return base64.b64encode(path.read_bytes()).decode()
     except OSError as error:
@@ -92,7 +92,7 @@ def reached(host: str, port: str) -> str:
 
 
 def result(method: str, params: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The answer to a request; None to what is not known."""
+    """Return the answer to a request; None for an unknown method."""
     match method:
         case "initialize":
             told = {"name": "tool_server", "version": "1"}

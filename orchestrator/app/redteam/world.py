@@ -288,7 +288,7 @@ class Store:
 
 
 def _pdf(text: str) -> bytes:
-    """A document with these lines on its one page: https://www.iso.org/standard/75839.html, section 7.5."""
+    """Create a PDF with these lines on one page: https://www.iso.org/standard/75839.html, section 7.5."""
     escaped = [re.sub(r"([\\()])", r"\\\1", line) for line in text.split("\n")]
     drawn = "BT /F 8 Tf 10 TL 20 780 Td " + " T* ".join(f"({line}) Tj" for line in escaped) + " ET"
     font = "<< /Type /Font /Subtype /Type1 /BaseFont /Courier /Encoding /WinAnsiEncoding >>"
@@ -596,7 +596,7 @@ class StagedForge(LocalForge):
         self._reviews, self._comments = self._said(attack, scene)
 
     def _said(self, attack: Attack, scene: Scene) -> tuple[list[Feedback], list[Comment]]:
-        """What people wrote on the older pull request and on the issue."""
+        """Return the comments on the older pull request and on the issue."""
 
         def words(one: WorldComment) -> str:
             return scene.fill(one.body.replace("{{text}}", attack.text))

@@ -14,6 +14,7 @@ from orchestrator.app.config.mcp import load_mcp
 from orchestrator.app.wiring.guards import sandbox_options
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Defence, Guarded
+from orchestrator.core.repositories import install_command
 from orchestrator.engine.mcp.base import ServerProgram
 from orchestrator.engine.mcp.connection import McpConnection
 from orchestrator.engine.mcp.definitions import ServerApprovals, compare
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.mcp.elicitation import PersonAtTerminal
     from orchestrator.engine.mcp.stdio import ServerReport
 
-INSTALL = "pip install 'pullwright[mcp]'"
 _KEY_CHARS = 8
 
 
@@ -160,7 +160,7 @@ def check_installed() -> None:
         ConfigurationError: it is not installed.
     """
     if importlib.util.find_spec("mcp") is None:
-        raise ConfigurationError(f"MCP servers need an extra of this program: {INSTALL}")
+        raise ConfigurationError(f"MCP servers need an extra of this program: {install_command('mcp')}")
 
 
 def folder_name(server: str) -> str:

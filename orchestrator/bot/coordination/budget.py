@@ -151,7 +151,7 @@ def nothing_left(caps: Caps, spent: Spent, needs: Caps, per: str) -> str | None:
 
 
 _SAY: dict[str, Callable[[float, float], str]] = {
-    "usd": lambda spent, cap: f"${spent:.2f} of ${cap:.2f} {{}} are spent",
+    "usd": lambda spent, cap: f"${spent:.2f} of ${cap:.2f} {{}} are spent or set aside",
     "tokens": lambda spent, cap: f"{spent:,} of {cap:,} tokens {{}} are used",
     "minutes": lambda spent, cap: f"{spent:.1f} of {cap:g} minutes {{}} are over",
     "rounds": lambda spent, cap: f"{spent} of {cap} rounds {{}} are used",

@@ -82,6 +82,7 @@ async def run_cycle(start: CycleStart) -> CycleResult:
             await release_claim(parts, claimed, result)
             await settle(parts, result)
         result.requests = start.forge.traffic() - before
+        result.quotas = start.forge.quotas()
     if result.requests.requests:
         start.emit(ForgeUsed(**asdict(result.requests)))
     start.emit(CycleEnded(result.to_json()))

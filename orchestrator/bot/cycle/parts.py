@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.skills import SkillOptions
     from orchestrator.bot.cycle.tasks import Task, TaskKind
     from orchestrator.bot.cycle.verify import RecordedTests
-    from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.forge.base import Forge, PullRequest, RequestQuota
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.policy.incoming import Cleaned
@@ -150,6 +150,7 @@ class CycleResult:
         uncertain_tokens: tokens of such requests, in addition to `usage`.
         minutes: wall time of the cycle.
         requests: requests to the forge; `unchanged` ones do not count against its rate limit.
+        quotas: what the forge said last of how many requests it still answers.
         wake_at: the time (UTC, ISO 8601) before which another cycle is useless; None if there is none.
         found: the task that a cycle with `only_look` found.
         error: one line, if the outcome is `failed`.
@@ -179,6 +180,7 @@ class CycleResult:
     uncertain_tokens: int = 0
     minutes: float = 0.0
     requests: Traffic = field(default_factory=Traffic)
+    quotas: Sequence[RequestQuota] = ()
     wake_at: datetime | None = None
     found: FoundTask | None = None
     error: str | None = None

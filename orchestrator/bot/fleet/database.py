@@ -1,15 +1,18 @@
-"""How a fleet reaches its database: an SQLite file or PostgreSQL, our tables beside the engine's, and waiting.
+"""The fleet's database: an SQLite file or PostgreSQL, with our tables next to the engine's.
 
-DBOS keeps the turns (workflows: queued, delayed, running, ended). Tables of our own keep which turn a repository is
-at, who works, pauses, and money.
+DBOS stores the turns (workflows: queued, delayed, running, ended). Our own tables store the present turn of
+each
+repository, workers, pauses, and money.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
@@ -19,6 +22,7 @@ from dbos._serialization import DBOSPortableJSON, DefaultSerializer
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.core.errors import ConfigurationError, FleetError
+from orchestrator.core.locks import keeper, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,9 +30,12 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 _APPLICATION = "pullwright"
+_TABLES_LOCK = 0x50756C6C
+"""Number of the advisory lock under which tables are created; an arbitrary one."""
 _BUSY_MILLISECONDS = 30_000
 _TRIES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _AWAY = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)
+_BROKEN_FILE = ("file is not a database", "database disk image is malformed")  # SQLite's words
 _DRIVER = "postgresql+psycopg"
 
 _T = TypeVar("_T")
@@ -81,6 +88,28 @@ cycles_table = sa.Table(
     sa.Column("reserved", sa.Float, nullable=False),
     sa.Column("usd", sa.Float),
 )
+caps_table = sa.Table(
+    "pullwright_caps",
+    _tables,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Float, nullable=False),
+)
+request_quotas_table = sa.Table(
+    "pullwright_request_quotas",
+    _tables,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("resource", sa.Text, primary_key=True),
+    sa.Column("most", sa.BigInteger, nullable=False),
+    sa.Column("remaining", sa.BigInteger, nullable=False),
+    sa.Column("reset", sa.BigInteger, nullable=False),
+    sa.Column("seen", sa.BigInteger, nullable=False),
+)
+quota_users_table = sa.Table(
+    "pullwright_quota_users",
+    _tables,
+    sa.Column("repository", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+)
 deliveries_table = sa.Table(
     "pullwright_deliveries",
     _tables,
@@ -94,10 +123,10 @@ def _refuse_pickle(_self: object, _text: str) -> object:
 
 
 def make_engine(url: str) -> sa.Engine:
-    """An engine for `sqlite:///PATH` or a PostgreSQL URL.
+    """Create an engine for `sqlite:///PATH` or a PostgreSQL URL.
 
     Raises:
-        ConfigurationError: the URL is of neither.
+        ConfigurationError: the URL is neither.
     """
     try:
         parsed = sa.make_url(url)
@@ -131,31 +160,40 @@ class FleetDatabase:
     While the database cannot be reached, a worker's calls wait; those of a command raise `FleetError`.
 
     Args:
-        patient: wait for a database that is away, until `close`.
+        patient: for a worker: wait for an unreachable database, until `close`.
+        wait: waits so many seconds, and returns whether the database was closed meanwhile; None is real time.
     """
 
-    def __init__(self, url: str, clock: Clock, *, patient: bool = False) -> None:
+    def __init__(
+        self, url: str, clock: Clock, *, patient: bool = False, wait: Callable[[float], bool] | None = None
+    ) -> None:
         self.url = url
         self.clock = clock
         self.engine = make_engine(url)
         self.place = _shown(self.engine.url)
         self._patient = patient
         self._closed = threading.Event()
+        self._wait = wait or self._closed.wait
         self._client: DBOSClient | None = None
+        self._lock: int | None = None
 
     def open(self) -> None:
-        """Connect, and make or migrate the tables.
+        """Connect, and create or migrate the tables.
 
         Raises:
-            FleetError: the database cannot be reached or changed.
+            FleetError: the database cannot be reached or changed, or it is a file with another worker.
         """
+        if self._patient and not self.is_shared:
+            self._lock_file()
         DefaultSerializer.deserialize = _refuse_pickle  # type: ignore[assignment, method-assign]
-        logging.getLogger("dbos").setLevel(logging.CRITICAL)
+        log = logging.getLogger("dbos")
+        log.setLevel(logging.CRITICAL)
+        log.propagate, log.handlers = False, [logging.NullHandler()]  # its own one keeps a stream
         with self._errors():
             with self.engine.begin():
                 pass
             DBOS.migrate(self.engine.url.render_as_string(hide_password=False))
-            _tables.create_all(self.engine)
+            self.transaction(self._make_tables)
             self._client = DBOSClient(
                 system_database_url=self.url,
                 system_database_engine=self.engine,
@@ -164,55 +202,77 @@ class FleetDatabase:
                 retry_connection_errors=self._patient,
             )
 
+    def _make_tables(self, c: sa.Connection) -> None:
+        """Create missing tables, one worker at a time if several start on a new database."""
+        if self.is_shared:
+            c.execute(sa.select(sa.func.pg_advisory_xact_lock(_TABLES_LOCK)))
+        _tables.create_all(c)
+
     def close(self) -> None:
-        """Disconnect; whoever waits for the database is let go."""
+        """Disconnect, and release callers that wait for the database."""
         self._closed.set()
         if self._client is not None:
             self._client.destroy()
         self.engine.dispose()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _lock_file(self) -> None:
+        """Lock the file for this process. As the only worker it needs no lease for its turns."""
+        path = Path(f"{self.engine.url.database}.lock")
+        try:
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            is_ours = wait_for_lock(self._lock, 0.0)
+        except OSError as error:
+            raise FleetError(
+                f"the fleet's database {self.place}: cannot lock {path}: {error.strerror}"
+            ) from None
+        if not is_ours:
+            raise FleetError(f"another worker has this queue: {keeper(self._lock, path)}")
 
     @property
     def client(self) -> DBOSClient:
-        """The engine's client, for what it does in a transaction of ours."""
+        """The engine's client, for calls inside our transactions."""
         if self._client is None:
             raise AssertionError("`open` comes first")
         return self._client
 
     @property
-    def is_postgresql(self) -> bool:
-        """Whether it is one that several machines share."""
+    def is_shared(self) -> bool:
+        """Whether several workers can use it, as with PostgreSQL. An SQLite file has one worker at a time."""
         return self.engine.dialect.name == "postgresql"
 
     @property
     def engine_schema(self) -> str | None:
-        """Where the engine's own tables are."""
-        return "dbos" if self.is_postgresql else None
+        """The schema of the engine's own tables."""
+        return "dbos" if self.is_shared else None
 
     def now(self) -> int:
-        """The time as the tables have it, in milliseconds."""
+        """Return the present time as stored in the tables, in milliseconds."""
         return ms(self.clock.now())
 
     def day(self) -> datetime:
-        """When today began (UTC)."""
+        """Return the start of the present day (UTC)."""
         return self.clock.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def insert(self, table: sa.Table) -> Any:
-        """An insertion that can say what happens where the row is there already."""
-        return (postgresql if self.is_postgresql else sqlite).insert(table)
+        """Return an insert statement that supports a clause for conflicts."""
+        return (postgresql if self.is_shared else sqlite).insert(table)
 
     def transaction(self, change: Callable[[sa.Connection], _T]) -> _T:
-        """Do something in a transaction of its own; wait while the database is away, if that is wanted."""
+        """Run a function in a transaction of its own. A patient caller waits while the database is away."""
 
         def once() -> _T:
             with self.engine.begin() as connection:
-                if not self.is_postgresql:
+                if not self.is_shared:
                     connection.exec_driver_sql("BEGIN IMMEDIATE")  # else it begins with the first change
                 return change(connection)
 
         return self._patiently(once)
 
     def call(self, call: Callable[[DBOSClient], _T]) -> _T:
-        """Ask the engine for something, in the same way."""
+        """Call the engine's client. A patient caller waits while the database is away."""
         return self._patiently(lambda: call(self.client))
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
@@ -223,7 +283,7 @@ class FleetDatabase:
                     return call()
             except FleetError as error:
                 is_away = isinstance(error.__cause__, _AWAY)
-                if not (self._patient and is_away) or self._closed.wait(
+                if not (self._patient and is_away) or self._wait(
                     _TRIES_SECONDS[min(tries, len(_TRIES_SECONDS) - 1)]
                 ):
                     raise
@@ -234,14 +294,13 @@ class FleetDatabase:
         try:
             yield
         except (sa.exc.SQLAlchemyError, DBOSException) as error:
-            said = str(getattr(error, "orig", None) or error).splitlines()
-            raise FleetError(
-                f"the fleet's database {self.place}: {said[0] if said else type(error).__name__}"
-            ) from error
+            said = (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
+            fix = "; remove it, and a new queue is made from the repositories" if said in _BROKEN_FILE else ""
+            raise FleetError(f"the fleet's database {self.place}: {said}{fix}") from error
 
 
 def _shown(url: sa.URL) -> str:
-    """Where a database is, without who is let in."""
+    """Return the address of a database without its credentials."""
     return (
         url.database or ""
         if url.get_backend_name() == "sqlite"
@@ -250,10 +309,10 @@ def _shown(url: sa.URL) -> str:
 
 
 def ms(when: datetime) -> int:
-    """A time as the tables have it."""
+    """Convert a time for the tables, in milliseconds."""
     return int(when.timestamp() * 1000)
 
 
 def to_time(milliseconds: int) -> datetime:
-    """A time that the tables have."""
+    """Convert a time from the tables."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,7 +1,8 @@
-"""One worker of a fleet: takes turns from the queue, plays them, and queues what follows.
+"""One worker of a fleet: takes turns from the queue, plays them, and queues the next ones.
 
-DBOS hands out the turns and remembers them. It recovers only what its own executor left, so that every worker has an
-id of its own, and each one watches the others: whose heartbeat stands still for a whole lease is dead.
+DBOS distributes and stores the turns. It recovers only turns of its own executor, so each worker has its own
+id, and
+the workers watch each other: a worker whose heartbeat stops for a whole lease is dead.
 """
 
 from __future__ import annotations
@@ -26,26 +27,32 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 LEASE_SECONDS = 30.0
-"""A worker whose heartbeat has stood still for so long, seen by one who could read it all the time, is dead."""
+"""A worker is dead if its heartbeat did not change for so long, while the watcher could read it all the time."""
 _BEATS_A_LEASE = 6
 _PRUNE_SECONDS = 3_600.0
+_RESTART_LOST_SECONDS = 60.0
+"""Interval of a check that reads all repositories and rarely finds anything."""
 POLL_SECONDS = 1.0
+"""How often each worker polls for turns."""
+POLL_FILE_SECONDS = 0.5
+"""How often the only worker of a database file polls for turns."""
 _LONGEST_END_SECONDS = 86_400
 
 
 def new_worker_name(host: str) -> str:
-    """A name that no worker had before: the machine, and a random part."""
+    """Return a new unique name: the machine, and a random part."""
     return f"{host}-{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How a worker works.
+    """Options of a worker.
 
     Attributes:
-        version: of the program. The newest that was started takes turns; others end what they run.
-        parallel: the most turns of this worker at a time.
-        most_running: the most turns of the whole fleet at a time; None is no limit.
+        version: of the program. Workers of the newest version take turns; others finish what they run.
+        parallel: most turns of this worker at a time.
+        most_running: most turns of the whole fleet at a time; None is no limit.
+        poll_seconds: time between two polls for turns; None is the default.
     """
 
     worker: str
@@ -53,15 +60,16 @@ class EngineOptions:
     parallel: int = 1
     most_running: int | None = None
     lease_seconds: float = LEASE_SECONDS
-    poll_seconds: float = POLL_SECONDS
+    poll_seconds: float | None = None
 
 
 @dataclass(slots=True)
 class HeartbeatWatch:
-    """Which workers are dead, from their heartbeats alone: no two machines' clocks are compared.
+    """Detects dead workers by their heartbeats, without comparing clocks of different machines.
 
-    A worker is dead if its heartbeat stood still for a lease during which its watcher read the database all the
-    time. While the database is away nobody can beat, and nobody is taken for dead because of that.
+    A worker is dead if its heartbeat did not change for a lease, during which the watcher could read the
+    database all the
+    time. While the database is away nobody can send a heartbeat, so nobody is declared dead.
     """
 
     clock: Clock
@@ -70,7 +78,7 @@ class HeartbeatWatch:
     _looked_at: float | None = None
 
     def dead(self, beats: dict[str, int]) -> list[str]:
-        """Take the heartbeats that are there now; who is dead."""
+        """Take the present heartbeats, and return the dead workers."""
         now = self.clock.monotonic()
         if self._looked_at is None or now - self._looked_at > self.lease_seconds / 2:
             self._seen.clear()  # it could not look meanwhile
@@ -83,20 +91,21 @@ class HeartbeatWatch:
 
 
 class Player(Protocol):
-    """What plays turns, in the event loop that launched the worker."""
+    """Plays turns, in the event loop that launched the worker."""
 
     def play(self, turn: RepositoryTurn) -> Coroutine[Any, Any, None]:
-        """Play a turn, and queue what follows. It does not raise."""
+        """Play a turn, and queue the next one. It does not raise."""
 
     def lose(self, turn: RepositoryTurn) -> None:
-        """End a turn that runs here: another worker has taken it over, or a person cancelled it."""
+        """Stop a turn that runs here, because another worker took it over or a person cancelled it."""
 
 
 class FleetEngine:
-    """Runs one worker. There is one in a process.
+    """Runs one worker. A process has at most one.
 
     Args:
-        on_drain: called in the event loop, with the reason, where this worker is to end after what it runs.
+        on_drain: called in the event loop, with the reason, if this worker has to end after its running
+            turns.
     """
 
     def __init__(
@@ -112,23 +121,29 @@ class FleetEngine:
         self._clock = clock
         self._player = player
         self._on_drain = on_drain
+        usual = POLL_SECONDS if store.database.is_shared else POLL_FILE_SECONDS
+        self._poll_seconds = options.poll_seconds or usual
         self._watch = HeartbeatWatch(clock, options.lease_seconds)
         self._beating: asyncio.Task[None] | None = None
         self._running: set[RepositoryTurn] = set()
-        self._prune_at = 0.0
+        self._prune_at = self._restart_lost_at = 0.0
 
     async def launch(self) -> None:
-        """Begin to take turns.
+        """Start to take turns.
 
         Raises:
             FleetError: the database cannot be used.
         """
-        loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._launch, loop)
+        store, options, loop = self._store, self._options, asyncio.get_running_loop()
+        await asyncio.to_thread(store.add_worker, options.worker, options.version, options.parallel)
+        # Its errors are the database's own, and where that goes away now, a worker waits for it.
+        await asyncio.to_thread(store.database.call, lambda _client: self._launch(loop))
+        await asyncio.to_thread(store.database.call, lambda _client: self._register_queue())
         self._beating = asyncio.create_task(self._beat())
 
     def _launch(self, loop: asyncio.AbstractEventLoop) -> None:
         store, options = self._store, self._options
+        is_shared = store.database.is_shared
         DBOS.destroy(destroy_registry=True)
         DBOS(
             config={
@@ -140,7 +155,7 @@ class FleetEngine:
                 "serializer": DBOSPortableJSON,
                 "run_migrations": False,
                 "log_level": "CRITICAL",
-                "notification_listener_polling_interval_sec": options.poll_seconds,
+                "notification_listener_polling_interval_sec": self._poll_seconds,
                 "use_listen_notify": False,
             }
         )
@@ -155,12 +170,16 @@ class FleetEngine:
 
         DBOS.workflow(name=TURN)(turn)
         DBOS.launch()
-        store.add_worker(options.worker, options.version, options.parallel)
+        if not is_shared:  # also one that is older than the last one: there is nobody else to take its turns
+            DBOS.set_latest_application_version(options.version)
+
+    def _register_queue(self) -> None:
+        options = self._options
         DBOS.register_queue(
             QUEUE,
-            worker_concurrency=options.parallel,
+            worker_concurrency=min(options.parallel, options.most_running or options.parallel),
             global_concurrency=options.most_running,
-            polling_interval_sec=options.poll_seconds,
+            polling_interval_sec=self._poll_seconds,
             on_conflict="always_update",
         )
 
@@ -172,7 +191,7 @@ class FleetEngine:
             self._running.discard(turn)
 
     async def close(self) -> None:
-        """Take no more turns, wait for those that run, and end."""
+        """Take no more turns, wait for the running ones, and stop."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait([self._beating])
@@ -181,7 +200,7 @@ class FleetEngine:
             await asyncio.to_thread(self._store.remove_worker, self._options.worker)
 
     async def _beat(self) -> None:
-        """Say that this worker lives, and look after the others. Nothing here ends before the worker does."""
+        """Send heartbeats and watch the other workers, until the worker ends."""
         while True:
             with suppress(FleetError):
                 running = set(self._running)
@@ -195,16 +214,20 @@ class FleetEngine:
             await self._clock.sleep(self._options.lease_seconds / _BEATS_A_LEASE)
 
     def _look_around(self) -> str:
-        """Beat, take over what the dead left, and say why this worker is to end; empty if it is not."""
+        """Send a heartbeat and take over turns of dead workers. Return why this worker has to end, or ""."""
         store, options = self._store, self._options
         draining = store.beat(options.worker)
-        others = {one.worker: one.beats for one in store.workers() if one.worker != options.worker}
+        others = store.heartbeats()
+        others.pop(options.worker, None)
         for name in self._watch.dead(others):
             store.take_over(name)
             store.remove_worker(name)
-        store.restart_lost()
-        if self._clock.monotonic() >= self._prune_at:
-            self._prune_at = self._clock.monotonic() + _PRUNE_SECONDS
+        now = self._clock.monotonic()
+        if now >= self._restart_lost_at:
+            self._restart_lost_at = now + _RESTART_LOST_SECONDS
+            store.restart_lost()
+        if now >= self._prune_at:
+            self._prune_at = now + _PRUNE_SECONDS
             store.prune()
         if draining is None:
             # Taken for dead, for instance because the machine slept: what ran here goes on elsewhere.

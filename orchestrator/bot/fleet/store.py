@@ -1,7 +1,8 @@
-"""The fleet's turns in its database: which one each repository is at, what waits, and who works.
+"""The fleet's turns in its database: the present turn of each repository, the queue, and the workers.
 
-A turn moves on by compare-and-swap in the transaction that queues the next one, so that a worker that was taken for
-dead cannot make the row of turns fork.
+A turn is ended by compare-and-swap in the transaction that queues the next one, so a worker that was wrongly
+declared
+dead cannot queue a second next turn.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from orchestrator.bot.fleet.database import (
     cycles_table,
     deliveries_table,
     ms,
-    quotas_table,
     repositories_table,
     to_time,
     workers_table,
@@ -40,19 +40,21 @@ _LIVE = ("ENQUEUED", "DELAYED", "PENDING")
 _MOST_LISTED = 10_000
 _MOST_REMOVED = 1_000
 KEPT_TURNS = timedelta(days=7)
-"""So long the database keeps turns that ended. The journals on the machines keep more."""
+"""How long ended turns stay in the database. The journals on the machines keep more."""
+KEPT_COSTS = timedelta(days=31)
+"""How long costs of cycles stay in the database."""
 KEPT_DELIVERIES = timedelta(days=30)
-"""So long a delivery of a webhook is known again. One that is repeated later costs a look."""
+"""How long a webhook delivery is recognized as repeated. A later repetition costs a look."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedTurn:
-    """A turn that waits or runs.
+    """A waiting or running turn.
 
     Attributes:
         state: `queued`, `delayed`, or `running`.
-        at: since when it runs, or not before which time it begins; None where it only waits for its turn.
-        worker: who runs it.
+        at: start of a running turn, or earliest start of a delayed one; None if it only waits for its turn.
+        worker: the worker that runs it.
     """
 
     turn: RepositoryTurn
@@ -65,13 +67,13 @@ class QueuedTurn:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryState:
-    """What the fleet knows of a repository.
+    """The fleet's state of a repository.
 
     Attributes:
         paused: why a person paused it, if one did.
-        halted: what a person has to do before it goes on.
-        pause: a server's pause.
-        usd: what its cycles have cost since the day's beginning (UTC), as far as prices are known.
+        halted: what a person has to do before it continues.
+        pause: a pause requested by a server.
+        usd: cost of its cycles today (UTC), as far as prices are known.
     """
 
     repository: str
@@ -86,7 +88,7 @@ class RepositoryState:
 
 @dataclass(frozen=True, slots=True)
 class FleetWorkerState:
-    """What the fleet knows of a worker. `beats` counts up for as long as it lives."""
+    """The fleet's state of a worker. `beats` increases as long as it lives."""
 
     worker: str
     version: str
@@ -98,73 +100,119 @@ class FleetWorkerState:
 
 
 class FleetStore:
-    """Reads and changes which turn each repository is at, and who works. Its methods block: use it in threads.
+    """Reads and changes the present turns of repositories, and the workers. Its methods block: use it in threads.
 
     While the database cannot be reached, a worker's calls wait; those of a command raise `FleetError`.
 
     Attributes:
-        limits: what limits the turns.
+        limits: the limits of turns.
 
     Args:
-        patient: wait for a database that is away, until `close`.
+        patient: for a worker: wait for an unreachable database, until `close`.
+        wait: waits so many seconds, and returns whether the database was closed meanwhile; None is real time.
     """
 
-    def __init__(self, url: str, clock: Clock, *, patient: bool = False) -> None:
-        self.database = self._db = FleetDatabase(url, clock, patient=patient)
+    def __init__(
+        self, url: str, clock: Clock, *, patient: bool = False, wait: Callable[[float], bool] | None = None
+    ) -> None:
+        self.database = self._db = FleetDatabase(url, clock, patient=patient, wait=wait)
         self.limits = FleetLimits(self._db)
 
     def open(self) -> None:
-        """Connect, and make or migrate the tables.
+        """Connect, and create or migrate the tables.
 
         Raises:
-            FleetError: the database cannot be reached or changed.
+            FleetError: the database cannot be reached or changed, or it is a file with another worker.
         """
         self._db.open()
 
     def close(self) -> None:
-        """Disconnect; whoever waits for the database is let go."""
+        """Disconnect, and release callers that wait for the database."""
         self._db.close()
 
     # --- turns ---
 
-    def begin(self, repository: str, quota: str, first: datetime | None) -> None:
-        """Give a repository a turn, unless it has one or a person paused it.
+    def begin(self, repository: str, quota: str, first: datetime | None, pause: Pause | None = None) -> None:
+        """Queue a turn for a repository, unless it has one or a person paused it.
 
         Args:
-            first: when it is looked at; None is at once, also where it has a turn that waits for later.
+            first: when it is looked at; None is now, even if it has a delayed turn.
+            pause: a pause that is not stored yet; nothing starts before its end.
         """
 
         def change(c: sa.Connection) -> bool:
-            c.execute(
-                self._db.insert(repositories_table)
-                .values(
-                    repository=repository,
-                    number=0,
-                    workflow="",
-                    quota=quota,
-                    not_before=0,
-                    reason="",
-                    woken=0,
-                )
-                .on_conflict_do_nothing()
-            )
-            row = self._row(c, repository)
-            c.execute(
-                sa.update(repositories_table)
-                .where(repositories_table.c.repository == repository)
-                .values(quota=quota, halted=None)
-            )
-            if row is None or row.paused is not None or self._status(c, row.workflow) in _LIVE:
+            row = self._known(c, repository, quota, pause)
+            if row.paused is not None or self._status(c, row.workflow) in _LIVE:
                 return True
             look = RepositoryTurn(repository, row.number + 1, renewed=True)
-            return self._move(c, repository, row.number, look, first or self._db.clock.now())
+            at = max(first or self._db.clock.now(), to_time(row.not_before))
+            return self._move(c, repository, row.number, look, at)
 
         self._db.transaction(change)
         if first is None:
             self.wake(repository)
 
+    def ready(self) -> dict[str, str]:
+        """Return the quotas of repositories with a turn that wait for no person, for which `begin` is not needed."""
+        turns = self._engine_turns()
+        query = (
+            sa.select(repositories_table.c.repository, repositories_table.c.quota)
+            .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
+            .where(turns.c.status.in_(_LIVE), repositories_table.c.halted.is_(None))
+        )
+        rows = self._db.transaction(lambda c: c.execute(query).all())
+        return {row.repository: row.quota for row in rows}
+
+    def restart(self, repository: str, quota: str, at: datetime, pause: Pause | None = None) -> None:
+        """Replace a repository's waiting turn, as the only worker of this database.
+
+        Attempted tasks may be tried again. A task that a person asked for stays the next one.
+
+        Args:
+            at: when the turn starts, whatever pauses it.
+            pause: a pause that is not stored yet.
+        """
+        waiting = self._current(repository)
+
+        def change(c: sa.Connection) -> str | None:
+            row = self._known(c, repository, quota, pause)
+            if row.paused is not None:
+                return None
+            is_next = waiting is not None and waiting.id == row.workflow
+            turn = (
+                waiting.anew()
+                if waiting and is_next
+                else RepositoryTurn(repository, row.number + 1, renewed=True)
+            )
+            return row.workflow if self._move(c, repository, row.number, turn, at) and is_next else None
+
+        self._replaced(change)
+
+    def end(self, repository: str) -> None:
+        """Remove a repository's waiting turn, until `begin` or `restart`."""
+
+        def change(c: sa.Connection) -> str | None:
+            row = self._row(c, repository)
+            moved = row is not None and self._move(c, repository, row.number, None, self._db.clock.now())
+            return row.workflow if moved else None
+
+        self._replaced(change)
+
+    def _known(self, c: sa.Connection, repository: str, quota: str, pause: Pause | None) -> Any:
+        """Return the row of a repository that a worker starts to serve; create it if missing."""
+        new = {"number": 0, "workflow": "", "not_before": 0, "reason": "", "woken": 0}
+        insert = self._db.insert(repositories_table).values(repository=repository, quota=quota, **new)
+        c.execute(insert.on_conflict_do_nothing())
+        mine = repositories_table.c.repository == repository
+        c.execute(sa.update(repositories_table).where(mine).values(quota=quota, halted=None))
+        if pause is not None:
+            later = repositories_table.c.not_before < ms(pause.until)
+            values = {"not_before": ms(pause.until), "reason": pause.reason}
+            c.execute(sa.update(repositories_table).where(mine, later).values(values))
+        return self._row(c, repository)
+
     def advance(self, turn: RepositoryTurn, following: Following, outcome: str, usd: float | None) -> bool:
-        """End a turn, and queue what follows, if the repository is still at this turn.
+        """End a turn and queue the next one, if the repository is still at this turn.
 
         Returns:
             False: another worker has taken it over, or a person cancelled it.
@@ -203,9 +251,9 @@ class FleetStore:
         return self._db.transaction(change)
 
     def wake(self, repository: str) -> bool:
-        """Look at a repository at once, unless it is paused; whether the fleet knows it.
+        """Look at a repository now, unless it is paused. Return whether the fleet knows it.
 
-        A look that runs now is followed by another one.
+        A running look is followed by another one.
         """
 
         def change(c: sa.Connection) -> tuple[str, int] | None:
@@ -229,7 +277,7 @@ class FleetStore:
         return True
 
     def receive(self, digest: str, repository: str) -> bool:
-        """Look at a repository because of a webhook's delivery; False where the delivery was there before."""
+        """Look at a repository because of a webhook delivery. Return False for a repeated delivery."""
 
         def change(c: sa.Connection) -> bool:
             now = self._db.clock.now()
@@ -240,7 +288,7 @@ class FleetStore:
         return self._db.transaction(change) and (self.wake(repository) or True)
 
     def ask(self, repository: str, task: str) -> bool:
-        """Try a task next, in place of what the repository waits for; whether nothing of it is running."""
+        """Try a task next, in place of the waiting turn. Return False if a turn is running."""
 
         def change(c: sa.Connection) -> str | None:
             row = self._row(c, repository)
@@ -252,11 +300,11 @@ class FleetStore:
         return self._replaced(change)
 
     def cancel(self, repository: str) -> bool:
-        """End the turn that a repository runs or waits for, and look for another task; whether it had one.
+        """Cancel a repository's turn and look for another task. Return whether it had one.
 
-        Whoever runs it learns of it at the next heartbeat, ends the cycle at once, and keeps its work.
+        The worker that runs it notices at the next heartbeat, stops the cycle at once, and saves its work.
         """
-        turn = next((one.turn for one in self.queued() if one.turn.repository == repository), None)
+        turn = self._current(repository)
 
         def change(c: sa.Connection) -> str | None:
             row = self._row(c, repository)
@@ -267,28 +315,34 @@ class FleetStore:
 
         return self._replaced(change)
 
+    def _current(self, repository: str) -> RepositoryTurn | None:
+        """Return the running or waiting turn of a repository."""
+        row = self._db.transaction(lambda c: self._row(c, repository))
+        if row is None or not row.workflow:
+            return None
+        found = self._listed(status=list(_LIVE), workflow_ids=[row.workflow])
+        return found[0].turn if found else None
+
     def _replaced(self, change: Callable[[sa.Connection], str | None]) -> bool:
-        """Cancel the workflow of the turn from which a repository was moved on; whether it was."""
+        """Cancel the workflow of a turn that was replaced. Return whether one was."""
         old = self._db.transaction(change)
         if old:
             self._db.call(lambda client: client.cancel_workflow(old))
         return old is not None
 
     def numbers(self, repositories: Collection[str]) -> dict[str, int]:
-        """At which turn some repositories are."""
+        """Return the numbers of the present turns of repositories."""
         query = sa.select(repositories_table.c.repository, repositories_table.c.number).where(
             repositories_table.c.repository.in_(repositories)
         )
         return {row.repository: row.number for row in self._db.transaction(lambda c: c.execute(query).all())}
 
     def take_over(self, worker: str) -> list[RepositoryTurn]:
-        """Queue the turns of a worker that is dead once more, under ids of their own; returns those."""
-        stale = [one for one in self.queued() if one.state == "running" and one.worker == worker]
+        """Queue the turns of a dead worker again, under new ids, and return them."""
         taken = []
-        for one in stale:
+        for one in self._listed(status=["PENDING"], executor_id=[worker]):
             run = self._run_of(one.workflow)
             again = one.turn.again(dead_run=run)
-            self._db.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
 
             def change(c: sa.Connection, old: RepositoryTurn = one.turn, new: RepositoryTurn = again) -> bool:
                 c.execute(
@@ -300,29 +354,27 @@ class FleetStore:
 
             if self._db.transaction(change):
                 taken.append(again)
+            # Last: whoever dies before it leaves a turn of a dead worker, which the next one finds.
+            self._db.call(lambda client, id_=one.workflow: client.cancel_workflow(id_))  # type: ignore[misc]
         return taken
 
     def restart_lost(self) -> None:
-        """Give those a look whose turn is not in the queue any more, for whatever reason."""
-        turns = sa.table(
-            "workflow_status", sa.column("workflow_uuid"), sa.column("status"), schema=self._db.engine_schema
-        )
+        """Queue a look for each repository whose turn is missing from the queue. It reads all repositories."""
+        turns = self._engine_turns()
         query = (
             sa.select(repositories_table.c.repository, repositories_table.c.quota)
-            .join(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
-            .where(turns.c.status.not_in(_LIVE))
+            .outerjoin(turns, turns.c.workflow_uuid == repositories_table.c.workflow)
+            .where(
+                repositories_table.c.workflow != "",
+                sa.or_(turns.c.status.is_(None), turns.c.status.not_in(_LIVE)),
+            )
         )
         for row in self._db.transaction(lambda c: c.execute(query).all()):
             self.begin(row.repository, row.quota, self._db.clock.now())
 
     def queued(self) -> Sequence[QueuedTurn]:
-        """The turns that run, wait or are delayed, in the order in which they come."""
-        found = self._db.call(
-            lambda client: client.list_workflows(
-                status=list(_LIVE), name=TURN, limit=_MOST_LISTED, load_output=False
-            )
-        )
-        listed = [_queued(one) for one in found if one.input and one.input["args"]]
+        """Return the running, waiting and delayed turns, in order."""
+        listed = self._listed(status=list(_LIVE))
         order = {"running": 0, "queued": 1, "delayed": 2}
         return sorted(
             listed,
@@ -334,22 +386,30 @@ class FleetStore:
             ),
         )
 
+    def _listed(self, **which: Any) -> list[QueuedTurn]:
+        """Return the turns that the engine lists for these arguments."""
+        found = self._db.call(
+            lambda client: client.list_workflows(name=TURN, limit=_MOST_LISTED, load_output=False, **which)
+        )
+        return [_queued(one) for one in found if one.input and one.input["args"]]
+
     # --- repositories ---
 
     def pause(self, repository: str, reason: str) -> bool:
-        """Begin nothing more in a repository; what runs goes on. Whether the fleet knows it."""
+        """Start nothing more in a repository; running turns continue. Return whether the fleet knows it."""
         mine = repositories_table.c.repository == repository
         change = sa.update(repositories_table).where(mine).values(paused=reason)
         return bool(self._db.transaction(lambda c: c.execute(change)).rowcount)
 
     def resume(self, repository: str) -> bool:
-        """Go on with a repository that a person paused, or that needed one; whether the fleet knows it."""
+        """Continue a repository that a person paused, or that waited for one. Return whether the fleet knows it."""
         mine = repositories_table.c.repository == repository
 
         def change(c: sa.Connection) -> str | None:
             c.execute(sa.update(repositories_table).where(mine).values(paused=None, not_before=0, reason=""))
             quota: str | None = c.scalar(sa.select(repositories_table.c.quota).where(mine))
-            c.execute(sa.delete(quotas_table).where(quotas_table.c.quota == quota))
+            if quota is not None:
+                self.limits.forget_quota(c, quota)
             return quota
 
         quota = self._db.transaction(change)
@@ -358,12 +418,12 @@ class FleetStore:
         return quota is not None
 
     def is_paused(self, repository: str) -> bool:
-        """Whether a person paused a repository."""
+        """Return whether a person paused a repository."""
         row = self._db.transaction(lambda c: self._row(c, repository))
         return row is not None and row.paused is not None
 
     def repositories(self) -> Sequence[RepositoryState]:
-        """All repositories that the fleet has had, by name."""
+        """Return all repositories that the fleet ever had, by name."""
         day = ms(self._db.day())
         cost = (
             sa.select(
@@ -399,7 +459,7 @@ class FleetStore:
     # --- workers ---
 
     def add_worker(self, worker: str, version: str, parallel: int) -> None:
-        """Write down that a worker has begun."""
+        """Record that a worker has started."""
         now = self._db.now()
         row = {"version": version, "parallel": parallel, "beats": 0, "started": now, "seen": now}
         self._db.transaction(
@@ -407,7 +467,7 @@ class FleetStore:
         )
 
     def beat(self, worker: str) -> bool | None:
-        """Say that a worker lives; whether it is to drain. None: the others took it for dead."""
+        """Record a heartbeat. Return whether the worker has to drain; None if it was declared dead."""
 
         def change(c: sa.Connection) -> bool | None:
             mine = workers_table.c.worker == worker
@@ -420,8 +480,23 @@ class FleetStore:
 
         return self._db.transaction(change)
 
+    def heartbeats(self) -> dict[str, int]:
+        """Return each worker's number of heartbeats; -1 for an unrecorded worker with running turns.
+
+        A worker that was declared dead, and then dies before its next heartbeat, leaves such turns.
+        """
+        turns = self._engine_turns()
+        running = sa.select(turns.c.executor_id).where(turns.c.status == "PENDING", turns.c.name == TURN)
+        beats = sa.select(workers_table.c.worker, workers_table.c.beats)
+
+        def read(c: sa.Connection) -> dict[str, int]:
+            found = {worker: -1 for worker in c.scalars(running.distinct()) if worker}
+            return found | {row.worker: row.beats for row in c.execute(beats)}
+
+        return self._db.transaction(read)
+
     def workers(self) -> Sequence[FleetWorkerState]:
-        """Those that have begun and not ended, by name."""
+        """Return the workers that have started and not ended, by name."""
         rows = self._db.transaction(
             lambda c: c.execute(sa.select(workers_table).order_by(workers_table.c.worker)).all()
         )
@@ -439,12 +514,12 @@ class FleetStore:
         ]
 
     def drain(self, worker: str) -> bool:
-        """Ask a worker to end after the rounds that it runs; whether there is one of this name."""
+        """Ask a worker to end after its running turns. Return whether it exists."""
         change = sa.update(workers_table).where(workers_table.c.worker == worker).values(draining=True)
         return bool(self._db.transaction(lambda c: c.execute(change)).rowcount)
 
     def prune(self) -> None:
-        """Remove turns that ended long ago, and what cycles older than that have cost."""
+        """Delete turns that ended long ago, old costs, and request quotas of past hours."""
         before = self._db.clock.now() - KEPT_TURNS
         ended = ["SUCCESS", "ERROR", "CANCELLED"]
 
@@ -462,16 +537,16 @@ class FleetStore:
 
         while self._db.call(remove) == _MOST_REMOVED:
             pass
-        self._db.transaction(
-            lambda c: c.execute(sa.delete(cycles_table).where(cycles_table.c.began < ms(before)))
-        )
+        old = cycles_table.c.began < ms(self._db.clock.now() - KEPT_COSTS)
+        self._db.transaction(lambda c: c.execute(sa.delete(cycles_table).where(old)))
+        self.limits.forget_quotas(before)
 
     def newest_version(self) -> str:
-        """The version of the program whose workers take turns: the one that was started last for the first time."""
+        """Return the version of the program whose workers take turns: the one that was first started last."""
         return str(self._db.call(lambda client: client.get_latest_application_version())["version_name"])
 
     def remove_worker(self, worker: str) -> None:
-        """Write down that a worker has ended."""
+        """Record that a worker has ended."""
         self._db.transaction(
             lambda c: c.execute(sa.delete(workers_table).where(workers_table.c.worker == worker))
         )
@@ -479,14 +554,14 @@ class FleetStore:
     # --- inside ---
 
     def _row(self, c: sa.Connection, repository: str) -> Any:
-        """What is known of a repository, which nobody else changes before the transaction is over."""
+        """Return the row of a repository, locked until the end of the transaction."""
         query = sa.select(repositories_table).where(repositories_table.c.repository == repository)
         return c.execute(query.with_for_update()).first()
 
     def _move(
         self, c: sa.Connection, repository: str, number: int, turn: RepositoryTurn | None, at: datetime
     ) -> bool:
-        """Move a repository from its turn to the next one, and queue that; whether it was at its turn."""
+        """Move a repository from its turn to the next one, and queue that. Return whether it was at its turn."""
         moved = c.execute(
             sa.update(repositories_table)
             .where(repositories_table.c.repository == repository, repositories_table.c.number == number)
@@ -510,12 +585,15 @@ class FleetStore:
         return True
 
     def _status(self, c: sa.Connection, workflow: str) -> str | None:
-        """What the engine says of a workflow: `PENDING` is that it runs."""
-        status = sa.table(
-            "workflow_status", sa.column("workflow_uuid"), sa.column("status"), schema=self._db.engine_schema
-        )
-        found: str | None = c.scalar(sa.select(status.c.status).where(status.c.workflow_uuid == workflow))
+        """Return the engine's status of a workflow: `PENDING` means that it runs."""
+        turns = self._engine_turns()
+        found: str | None = c.scalar(sa.select(turns.c.status).where(turns.c.workflow_uuid == workflow))
         return found
+
+    def _engine_turns(self) -> sa.TableClause:
+        """Return the engine's table of workflows, with the columns that are read here."""
+        names = ("workflow_uuid", "name", "status", "executor_id")
+        return sa.table("workflow_status", *map(sa.column, names), schema=self._db.engine_schema)
 
     def _run_of(self, workflow: str) -> str:
         query = sa.select(cycles_table.c.run).where(cycles_table.c.workflow == workflow)

@@ -1,7 +1,8 @@
-"""Turns: what a fleet's queue holds, and which turn follows which.
+"""Turns: the items of a fleet's queue, and the order in which they follow.
 
-Each repository has one turn at a time: a look at its backlog, or the cycle on one task. The turn that ends
-makes the next one, at once or for later, so that a queue of turns is the schedule, too.
+Each repository has one turn at a time: a look at its backlog, or the cycle on one task. A turn that ends
+queues the next
+one, now or for later, so the queue is also the schedule.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Priority(IntEnum):
-    """Which turns come first, of all repositories; turns of one priority come in the order of their age."""
+    """The order of turns of all repositories. Turns with the same priority are ordered by age."""
 
     LOOK = 10
     """It takes seconds, and only it finds what comes before other things."""
@@ -53,15 +54,15 @@ class RepositoryTurn:
     """One repository's turn: a look at its backlog, or the cycle on one task.
 
     Attributes:
-        repository: its key, as `repository_key` makes it.
-        number: counts the turns of the repository; no two have the same.
-        task: the key of the task; empty for a look.
-        claim: the fencing number that the cycle's claim has if nobody else claims before.
-        kind: of the task, a `TaskKind`; empty where a person named the task.
-        attempt: the name under which the task counts as tried.
-        attempted: what was tried since the schedule's last time.
-        failures: cycles of the repository that failed one after another.
-        renewed: the time of the schedule has come: what was tried may be tried again.
+        repository: its key from `repository_key`.
+        number: counts the turns of the repository, so it is unique there.
+        task: the task's key; empty for a look.
+        claim: the fencing number of the cycle's claim if nobody else claims before.
+        kind: the task's `TaskKind`; empty if a person named the task.
+        attempt: the key that marks the task as already attempted.
+        attempted: tasks attempted since the last scheduled time.
+        failures: number of failed cycles of the repository in a row.
+        renewed: whether the scheduled time has come, so that attempted tasks may be tried again.
         dead_runs: runs that were lost with their workers, whose claims are free.
     """
 
@@ -79,26 +80,30 @@ class RepositoryTurn:
 
     @property
     def id(self) -> str:
-        """The id of its workflow: repository, task, the claim's number, and the turn's."""
+        """The id of its workflow: repository, task, and the numbers of claim and turn."""
         return f"{self.repository}:{self.task or 'look'}:{self.claim}:{self.number}"
 
     @property
     def priority(self) -> Priority:
-        """Which turns of other repositories come before it."""
+        """Its priority among the turns of other repositories."""
         if not self.task:
             return Priority.LOOK
         return _PRIORITIES.get(TaskKind(self.kind), Priority.NEW) if self.kind else Priority.ASKED
 
     def again(self, *, dead_run: str = "") -> RepositoryTurn:
-        """The same once more, where it came to no end. A claim that was lost with its worker has a next number."""
+        """Return a repetition of a turn that did not complete. A lost claim is replaced by one with the next number."""
         dead = (*self.dead_runs, dead_run) if dead_run else self.dead_runs
         claim = self.claim + 1 if dead_run and self.task else self.claim
         return replace(self, number=self.number + 1, claim=claim, dead_runs=dead)
 
+    def anew(self) -> RepositoryTurn:
+        """Return the turn for a newly started worker, in which attempted tasks may be tried again."""
+        return replace(self, number=self.number + 1, attempted=(), failures=0, renewed=True)
+
     def look(
         self, *, attempted: Collection[str] = (), failures: int = 0, renewed: bool = False
     ) -> RepositoryTurn:
-        """The look that follows."""
+        """Return the look that follows."""
         return RepositoryTurn(
             self.repository,
             self.number + 1,
@@ -109,12 +114,12 @@ class RepositoryTurn:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As the queue holds it: names and numbers."""
+        """Encode the turn for the queue, as names and numbers."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RepositoryTurn:
-        """Read what `to_json` made."""
+        """Decode what `to_json` made."""
         lists = {key: tuple(data[key]) for key in ("attempted", "dead_runs")}
         return cls(**{**data, **lists})
 
@@ -124,10 +129,10 @@ class Following:
     """What follows a turn.
 
     Attributes:
-        turn: the repository's next turn; None where a person has to do something first.
-        at: when it may begin.
-        pause: until when nothing of the repository is begun, if that is more than its schedule.
-        halted: what a person has to do, where there is no next turn.
+        turn: the repository's next turn; None if a person has to do something first.
+        at: its earliest start.
+        pause: a pause of the repository that is longer than its schedule.
+        halted: what a person has to do if there is no next turn.
     """
 
     turn: RepositoryTurn | None
@@ -137,7 +142,7 @@ class Following:
 
 
 def put_back(turn: RepositoryTurn, at: datetime) -> Following:
-    """The same turn again, which was not played."""
+    """Return the same turn again, because it was not played."""
     return Following(turn.again(), at)
 
 
@@ -147,14 +152,16 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
     step: NextStep,
     attempted: Collection[str],
     schedule: Schedule,
+    began: datetime,
     now: datetime,
     jitter: float,
 ) -> Following:
-    """What follows a turn that was played.
+    """Return what follows a turn that was played.
 
     Args:
-        step: what the worker's rules say of the result.
-        attempted: what counts as tried now.
+        step: the decision of the worker's rules about the result.
+        attempted: the tasks that now count as attempted.
+        began: when the turn began. A scheduled time since then is not lost.
         jitter: from 0 up to 1; spreads repositories whose schedules have the same time.
     """
     if result.found is not None:
@@ -170,7 +177,7 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
         return Following(cycle, now)
     failed = result.outcome in {Outcome.PAUSED, Outcome.FAILED}
     look = turn.look(attempted=attempted, failures=turn.failures + 1 if failed else 0)
-    is_gone = bool(turn.task) and result.task is None and result.wake_at is None
+    is_gone = bool(turn.task) and result.task is None
     match step:
         case Pause():
             follows = Following(look, step.until, step)
@@ -182,11 +189,11 @@ def following(  # noqa: PLR0913, PLR0917  a turn, what came of it, and what a re
             follows = Following(look, step.at)
         case NothingToDo(asked=True):
             follows = Following(look, now)
-        case NothingToDo() if is_gone:  # done, or taken, after the look; there may be others
+        case NothingToDo() if is_gone:  # done, or claimed by another, after the look; there may be others
             follows = Following(turn.look(attempted={*attempted, turn.attempt}), now)
         case NothingToDo():
             spread = timedelta(seconds=schedule.spread_seconds * jitter)
-            follows = Following(turn.look(renewed=True), schedule.next_fire(now) + spread)
+            follows = Following(turn.look(renewed=True), schedule.next_fire(began) + spread)
         case _:
             assert_never(step)
     return follows

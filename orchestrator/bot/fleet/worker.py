@@ -1,4 +1,4 @@
-"""Plays turns: runs a look or a cycle on one of the repositories that this worker knows, and says what follows."""
+"""Plays turns: runs a look or a cycle on one of this worker's repositories, and decides what follows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome
+from orchestrator.bot.fleet.limits import DAY_CAP
 from orchestrator.bot.fleet.turns import Following, following, put_back
 from orchestrator.bot.journal.folders import new_run_id
 from orchestrator.bot.journal.index import Pause
@@ -16,33 +17,41 @@ from orchestrator.core.errors import FleetError, PullwrightError, RateLimitError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.fleet.members import Member
     from orchestrator.bot.fleet.store import FleetStore
     from orchestrator.bot.fleet.turns import RepositoryTurn
-    from orchestrator.bot.worker.fleet import Member
     from orchestrator.bot.worker.worker import NextStep
     from orchestrator.core.clock import Clock
 
 ELSEWHERE_SECONDS = 60.0
-"""A turn of a repository that this worker's file does not name is offered to others after so long."""
+"""Delay before a turn of a repository that this worker's file does not name is offered to others."""
 _BUSY_SECONDS = 10.0
 
 
 class Reporter(Protocol):
-    """Told of every cycle that ended, of what follows, and of looks that found nothing."""
+    """Receives every completed cycle with what follows, and looks that found nothing."""
 
     def __call__(self, member: Member, result: CycleResult, onward: NextStep) -> None:
-        """Take one."""
+        """Report one cycle or look."""
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class FleetWorker:
     """Plays the turns of the repositories of one file.
 
-    Attributes:
+    Args:
         members: the repositories, by their keys.
-        most_usd: what all cycles of the fleet may cost in a UTC day; None is no limit.
+        stop: once requested, nothing more starts.
+        most_usd: limit for all cycles of the fleet in a UTC day; None is no limit.
+        once: whether each repository has one cycle only, whatever pauses it.
+        on_over: called when no repository is left that could run.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  what differs between a test and a machine
@@ -54,34 +63,87 @@ class FleetWorker:
         stop: Stop,
         source: random.Random,
         report: Reporter,
+        *,
         most_usd: float | None = None,
+        once: bool = False,
+        on_over: Callable[[], None] = _do_nothing,
     ) -> None:
+        self.name = name
         self.by_key = members
         self.members = tuple(members.values())
-        self._name = name
         self._store = store
         self._clock = clock
         self._stop = stop
         self._source = source
         self._report = report
         self._most_usd = most_usd
+        self._once = once
+        self._on_over = on_over
+        self._over: set[str] = set()
 
     def begin(self) -> None:
-        """Give each repository a turn that has none. Those that begin at once are looked at now."""
-        now = self._clock.now()
+        """Queue a turn for each repository without one. Those that start at once are looked at now.
+
+        The only worker of a database first takes over turns of earlier, dead ones, and ends the turns of
+        repositories that its
+        file no longer names. If others are working, existing turns keep their time: else each restart of a
+        worker would look at
+        the whole fleet.
+        """
+        self._store.limits.declare_cap(DAY_CAP, self._most_usd)
+        known = {one.repository: one for one in self._store.repositories()}
+        others = self._store.workers()
+        ready: dict[str, str] | None = None
+        if self._store.database.is_shared:
+            ready = self._store.ready() if others else None
+        else:
+            for worker in others:
+                self._store.take_over(worker.worker)
+                self._store.remove_worker(worker.worker)
+            for repository in known.keys() - self.by_key.keys():
+                self._store.end(repository)
         for key, member in self.by_key.items():
-            first = None if member.schedule.begins_at_once else member.schedule.next_fire(now)
-            self._store.begin(key, member.quota, first)
+            state = known.get(key)
+            if self._once and state is not None and state.paused is not None:
+                self._over.add(key)
+            self._begin(key, member, state.pause if state else None, ready)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no repository is left that could run."""
+        return all(
+            one.halted is not None or (self._once and key in self._over) for key, one in self.by_key.items()
+        )
+
+    def _begin(self, key: str, member: Member, pause: Pause | None, ready: Mapping[str, str] | None) -> None:
+        """Start to serve a repository. `ready` has the repositories that others serve, with quotas; None if none do."""
+        now, left = self._clock.now(), member.left_pause
+        schedule = member.schedule
+        first = None if ready is None else now
+        member.due = self._once or schedule.begins_at_once
+        if not member.due:
+            jitter = self._source.random()
+            first = schedule.next_fire(now) + timedelta(seconds=schedule.spread_seconds * jitter)
+        if not self._once:
+            for one in (pause, left, self._store.limits.pause_of(member.quota)):
+                if one is not None:
+                    member.begin_pause(one, now)
+        if ready is not None and left is None and ready.get(key) == member.quota:
+            return  # a thousand transactions take seconds
+        if self._store.database.is_shared:
+            self._store.begin(key, member.quota, first, left)
+        else:
+            self._store.restart(key, member.quota, max(first or now, member.not_before), left)
 
     def request_stop(self) -> None:
-        """Begin nothing more; what runs ends after its round."""
+        """Start nothing more; running cycles end after their round."""
         self._stop.request()
         for member in self.members:
             if member.runner is not None:
                 member.runner.stop.request()
 
     def stop_at_once(self) -> None:
-        """Begin nothing more; what runs keeps its work and ends."""
+        """Start nothing more; running cycles save their work and end."""
         self._stop.at_once()
         for member in self.members:
             if member.runner is not None:
@@ -90,14 +152,14 @@ class FleetWorker:
                 member.task.cancel()
 
     def lose(self, turn: RepositoryTurn) -> None:
-        """End a turn that another worker has taken over, or a person cancelled. What it has done so far is kept."""
+        """Stop a turn that another worker has taken over, or a person cancelled. Its work is saved."""
         member = self.by_key.get(turn.repository)
         if member is not None and member.runner is not None and member.task is not None:
             member.runner.stop.at_once()
             member.task.cancel()
 
     async def play(self, turn: RepositoryTurn) -> None:
-        """Play a turn, and queue what follows."""
+        """Play a turn, and queue the next one."""
         member = self.by_key.get(turn.repository)
         played: tuple[CycleResult, NextStep] | None = None
         try:
@@ -114,35 +176,50 @@ class FleetWorker:
             played = CycleResult(None, Outcome.FAILED, error=str(error), cause=error), EndAsked()
         if played is not None and member is not None and played[0].outcome is not Outcome.FOUND:
             self._report(member, *played)
+            self._over.add(turn.repository)
+        if self.is_over:
+            self._on_over()
 
     def _why_not(self, turn: RepositoryTurn, member: Member | None) -> Following | None:
-        """What follows a turn that cannot be played here, or now."""
+        """Return what follows a turn that cannot be played here or now; None if it can."""
         now = self._clock.now()
         if self._stop():
             return put_back(turn, now)
-        if member is None:
+        if member is None or (self._once and turn.repository in self._over):
             return put_back(turn, now + timedelta(seconds=ELSEWHERE_SECONDS))
         if member.running:
             return put_back(turn, now + timedelta(seconds=_BUSY_SECONDS))
         if self._store.is_paused(turn.repository):
+            self._over.add(turn.repository)
             return Following(None, now)
-        if (pause := self._store.limits.pause_of(member.quota)) is not None:
-            return Following(turn.again(), pause.until, pause)
-        return None
+        return None if self._once else self._quota_pause(turn, member, now)
+
+    def _quota_pause(self, turn: RepositoryTurn, member: Member, now: datetime) -> Following | None:
+        """Return what follows a turn whose model or forge quota is used up; None if neither is."""
+        limits = self._store.limits
+        pause = limits.pause_of(member.quota)
+        if pause is None:
+            pause = limits.request_pause(turn.repository)
+            return Following(turn.again(), pause.until, pause) if pause is not None else None
+        if member.halted is not None:  # with the one that met the limit
+            return Following(None, now, halted=member.halted)
+        member.begin_pause(pause, now)
+        return Following(turn.again(), pause.until, pause)
 
     async def _played(self, turn: RepositoryTurn, member: Member) -> tuple[CycleResult, NextStep, Following]:
         run = new_run_id(self._clock.now(), self._source)
         reserve = member.most_usd if turn.task else 0.0
         most = self._most_usd if turn.task else None
-        started = await asyncio.to_thread(
-            self._store.limits.start_cycle, turn, self._name, run, reserve, most
-        )
+        started = await asyncio.to_thread(self._store.limits.start_cycle, turn, self.name, run, reserve, most)
         if not started:
             reason = f"the fleet has spent what it may in a day, {most:g} US dollars (max_usd_per_day)"
             result = CycleResult(None, Outcome.PAUSED, reason=reason)
             pause = Pause(self._store.limits.next_day(), reason)
+            member.begin_pause(pause, self._clock.now())
             return result, pause, Following(turn.again(), pause.until, pause)
-        member.running, member.pause, member.active_at = True, None, self._clock.monotonic()
+        began = member.not_before = self._clock.now()
+        member.pause = member.halted = None
+        member.running, member.active_at = True, self._clock.monotonic()
         try:
             result = await self._result(turn, member, run)
         finally:
@@ -152,12 +229,14 @@ class FleetWorker:
         step = member.next_steps.after(result)
         if result.outcome is not Outcome.FOUND:
             member.totals.count(result, self._clock.now())
-        follows = following(
-            turn, result, step, attempted, member.schedule, self._clock.now(), self._source.random()
-        )
+        now, jitter = self._clock.now(), self._source.random()
+        follows = following(turn, result, step, attempted, member.schedule, began, now, jitter)
+        member.due = follows.turn is not None and not follows.turn.renewed
+        if member.due and member.pause is None:  # else one that shares its quota has met a limit meanwhile
+            member.not_before = began if isinstance(step, Pause) else follows.at
         await asyncio.to_thread(self._share, member, result, step)
-        self._note(member, step, follows)
-        if member.halted is not None or (member.runner is not None and member.runner.stop()):
+        await asyncio.to_thread(self._store.limits.note_quotas, turn.repository, result.quotas)
+        if isinstance(step, NeedsPerson) or (member.runner is not None and member.runner.stop()):
             await self._close(member)
         return result, step, follows
 
@@ -187,23 +266,26 @@ class FleetWorker:
         finally:
             member.task = None
 
-    def _share(self, member: Member, result: CycleResult, step: NextStep) -> None:
-        """A limit of the model's key concerns all of the fleet that live on it, on every machine."""
-        if not isinstance(result.cause, RateLimitError):
-            return
-        if isinstance(step, NeedsPerson):  # money brings it back, and nobody tells when
-            step = Pause(self._clock.now() + timedelta(days=1), step.reason)
-        if isinstance(step, Pause):
-            self._store.limits.pause_quota(member.quota, step)
+    def sharing(self, member: Member, result: CycleResult) -> list[Member]:
+        """Return the members on this machine that share a rate limit which a cycle ran into; else the member alone."""
+        if self._once or not isinstance(result.cause, RateLimitError):
+            return [member]
+        return [one for one in self.members if one is member or one.quota == member.quota]
 
-    def _note(self, member: Member, step: NextStep, follows: Following) -> None:
-        """What the page of health tells of a repository on this machine."""
-        member.not_before = follows.at
-        member.due = follows.turn is not None and not follows.turn.renewed
-        member.halted = step.reason if isinstance(step, NeedsPerson) else None
-        if isinstance(step, Pause):
-            member.pause = step
-            member.totals.add_pause(self._clock.now(), step.until)
+    def _share(self, member: Member, result: CycleResult, step: NextStep) -> None:
+        """Pause everyone who shares a used-up quota, on this machine and on others."""
+        if not isinstance(step, Pause | NeedsPerson):
+            return
+        now = self._clock.now()
+        for one in self.sharing(member, result):
+            if isinstance(step, NeedsPerson):
+                one.halted = step.reason
+            else:
+                one.begin_pause(step, now)
+        if not self._once and isinstance(result.cause, RateLimitError):
+            if isinstance(step, NeedsPerson):  # money brings it back, and nobody tells when
+                step = Pause(now + timedelta(days=1), step.reason)
+            self._store.limits.pause_quota(member.quota, step)
 
     async def close(self) -> None:
         """Close connections."""

@@ -292,6 +292,24 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestQuota:
+    """How many requests a server still answers, as it said last.
+
+    Attributes:
+        name: under which it counts them, such as `api.github.com installation 7`. No credential is in it.
+        resource: which requests, as the server names them: `core`, `graphql`.
+        limit: in an hour.
+        remaining: until `reset`.
+    """
+
+    name: str
+    resource: str
+    limit: int
+    remaining: int
+    reset: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """The wanted content of a pull request, for `ensure_pull_request`."""
 
@@ -586,6 +604,12 @@ class Forge(Protocol):
 
     def traffic(self) -> Traffic:
         """Return the requests that this object made so far."""
+
+    def quotas(self) -> Sequence[RequestQuota]:
+        """Return what the server said last of how many requests it still answers; asks nothing."""
+
+    def begin_step(self) -> None:
+        """Show a new credential from now on, if we make them ourselves: a step of a cycle begins."""
 
     def own_login(self) -> str | None:
         """Return our login as the author of comments and pull requests; None if the forge does not tell."""

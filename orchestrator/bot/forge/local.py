@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Issue,
         IssueHistory,
         OwnCheck,
+        RequestQuota,
     )
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import PullwrightError
@@ -570,6 +571,13 @@ class LocalForge:
     def traffic(self) -> Traffic:
         """Return zero requests: there is no server."""
         return Traffic()
+
+    def quotas(self) -> Sequence[RequestQuota]:
+        """Return none: nobody is asked."""
+        return ()
+
+    def begin_step(self) -> None:
+        """Do nothing: no credential is shown."""
 
     def own_login(self) -> str | None:
         """Return None: there are no logins here."""

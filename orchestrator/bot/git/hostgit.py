@@ -339,7 +339,7 @@ def network_variables(remote: Remote) -> dict[str, str]:
 def _absolute_path() -> str:
     """Return PATH without relative entries, which in a clone would find the clone's own programs."""
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())
+    return os.pathsep.join(filter(os.path.isabs, entries))
 
 
 _TIME_LIMIT_SECONDS = 1800.0

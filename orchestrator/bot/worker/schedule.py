@@ -6,7 +6,6 @@ import asyncio
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 from zoneinfo import ZoneInfo
@@ -15,7 +14,7 @@ from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
 
@@ -248,40 +247,35 @@ def _spread(between: timedelta) -> float:
     return min(between.total_seconds() * _SPREAD, _MOST_SPREAD_SECONDS)
 
 
-class Alarms:
-    """Rings for names at the times of their schedules. A job only passes on its name.
+class Alarm:
+    """Rings at the times of a schedule. The listener does the work.
 
     Nothing is stored: after a restart the times are computed anew. Times that were missed while the machine
     slept ring once.
 
     Args:
-        ring: called in the event loop; several calls for a name count as one.
+        ring: called in the event loop; several calls count as one.
         clock: waits for the spread.
     """
 
     def __init__(
-        self,
-        schedules: Mapping[str, Schedule],
-        ring: Callable[[str], None],
-        clock: Clock,
-        source: random.Random,
+        self, schedule: Schedule, ring: Callable[[], None], clock: Clock, source: random.Random
     ) -> None:
-        self._schedules = schedules
+        self._schedule = schedule
         self._ring = ring
         self._clock = clock
         self._source = source
         self._scheduler: Any = None
 
     async def __aenter__(self) -> Self:
-        """Start the scheduler, and ring for the schedules that begin at once."""
+        """Start the scheduler, and ring now if the schedule begins at once."""
         from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
         once = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
         self._scheduler = AsyncIOScheduler(timezone=UTC, job_defaults=once)
-        for name, schedule in self._schedules.items():
-            self._scheduler.add_job(partial(self._fire, name), schedule.trigger, id=name)
-            if schedule.begins_at_once:
-                self._ring(name)
+        self._scheduler.add_job(self._fire, self._schedule.trigger)
+        if self._schedule.begins_at_once:
+            self._ring()
         self._scheduler.add_job(_compare_times, "interval", seconds=_COMPARE_SECONDS)
         self._scheduler.start()
         return self
@@ -292,14 +286,14 @@ class Alarms:
         self._ring = _do_not_ring
         await asyncio.sleep(0)  # the scheduler ends in the loop's next turn
 
-    async def _fire(self, name: str) -> None:
-        await self._clock.sleep(self._source.uniform(0, self._schedules[name].spread_seconds))
-        self._ring(name)
+    async def _fire(self) -> None:
+        await self._clock.sleep(self._source.uniform(0, self._schedule.spread_seconds))
+        self._ring()
 
 
 async def _compare_times() -> None:
     """Do nothing. Running a job makes the scheduler compare its times with the clock."""
 
 
-def _do_not_ring(name: str) -> None:
-    del name
+def _do_not_ring() -> None:
+    pass

@@ -58,16 +58,10 @@ def _do_nothing() -> None:
 
 
 class Waiter:
-    """Waits by the clock. This is the only place where a worker is idle.
+    """Waits by the clock. This is the only place where a run is idle."""
 
-    Args:
-        on_turn: called when a wait begins and then at least every `LONGEST_SECONDS`, to show that the program
-            is alive.
-    """
-
-    def __init__(self, clock: Clock, on_turn: Callable[[], None] = _do_nothing) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._on_turn = on_turn
         self._woken = asyncio.Event()
         self._is_waiting = False
 
@@ -87,14 +81,12 @@ class Waiter:
         """
         self._is_waiting = True
         try:
-            self._on_turn()
             begun, longest = self._clock.monotonic(), self._left(when)
             while not self._woken.is_set():
                 left = min(self._left(when), longest - (self._clock.monotonic() - begun))
                 if left <= 0:
                     return
                 await self._pass(min(left, LONGEST_SECONDS))
-                self._on_turn()
             self._woken.clear()
         finally:
             self._is_waiting = False
@@ -336,9 +328,8 @@ class ScheduleSignal:
         self._on_wait = on_wait
         self._has_come = False
 
-    def notify(self, name: str = "") -> None:
+    def notify(self) -> None:
         """Record that a time has come, and wake the waiter."""
-        del name
         self._has_come = True
         self._waiter.wake()
 

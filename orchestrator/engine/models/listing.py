@@ -84,8 +84,9 @@ class LocalServer:
         return f"--api-url {self.api_url}{name}"
 
 
+_OLLAMA = "Ollama"
 USUAL_PORTS = (
-    ("Ollama", 11434),
+    (_OLLAMA, 11434),
     ("LM Studio", 1234),
     ("llama.cpp", 8080),
     ("llama.cpp", 9931),  # its announced next default
@@ -93,7 +94,11 @@ USUAL_PORTS = (
 )
 OLLAMA_HOST = "OLLAMA_HOST"
 """The variable with Ollama's address: https://github.com/ollama/ollama/blob/main/docs/faq.mdx"""
+MODEL_PORTS = "PULLWRIGHT_MODEL_PORTS"
+"""Ports to look at instead of the usual ones, separated by commas; `none` looks at none."""
 _HOST = "127.0.0.1"
+_MOST_PORTS = 20
+_HIGHEST_PORT = 65_535
 _CONNECT_SECONDS = 0.3
 _LIST_SECONDS = 2.0
 
@@ -101,19 +106,52 @@ _LIST_SECONDS = 2.0
 def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
     """Find the model servers on this machine that have a model, at their usual ports.
 
-    All ports are queried concurrently, without a key. Only loopback addresses are used, whatever
-    `OLLAMA_HOST` says.
+    All ports are queried concurrently, without a key. Only loopback addresses are used, whatever `OLLAMA_HOST` says.
+
+    Raises:
+        ConfigurationError: `PULLWRIGHT_MODEL_PORTS` is not a list of ports.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    places = list(USUAL_PORTS)
-    named = urlsplit(f"//{environ.get(OLLAMA_HOST, '').strip().removeprefix('http://')}")
-    with suppress(ValueError):  # the port is not a number
-        if named.port and is_loopback(named.hostname or ""):
-            places[0] = ("Ollama", named.port)
+    places = _places(environ)
+    if not places:
+        return ()
     with ThreadPoolExecutor(len(places)) as pool:
         found = pool.map(lambda place: _local_server(*place), places)
     return tuple(server for server in found if server is not None)
+
+
+def places_in_words(environ: Mapping[str, str]) -> str:
+    """Return the places that `local_servers` queries, in words."""
+    return ", ".join(f"{program} {port}" for program, port in _places(environ)) or "none"
+
+
+def _places(environ: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Return each program with its port. The port in `OLLAMA_HOST` is always included."""
+    places = _chosen_places(environ.get(MODEL_PORTS, "").strip())
+    named = urlsplit(f"//{environ.get(OLLAMA_HOST, '').strip().removeprefix('http://')}")
+    with suppress(ValueError):  # a port that is no number
+        if named.port and is_loopback(named.hostname or ""):
+            others = [one for one in places if one[0] != _OLLAMA and one[1] != named.port]
+            return [(_OLLAMA, named.port), *others]
+    return places
+
+
+def _chosen_places(text: str) -> list[tuple[str, int]]:
+    if not text:
+        return list(USUAL_PORTS)
+    words = [] if text == "none" else [word.strip() for word in text.split(",")]
+    good = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= len("65535")]
+    if (
+        len(good) != len(words)
+        or len(words) > _MOST_PORTS
+        or not all(0 < port <= _HIGHEST_PORT for port in good)
+    ):
+        raise ConfigurationError(
+            f"{MODEL_PORTS} must be none, or at most {_MOST_PORTS} ports separated by commas, such as 8080,11434"
+        )
+    usual = {port: program for program, port in USUAL_PORTS}
+    return [(usual.get(port, "a server"), port) for port in dict.fromkeys(good)]
 
 
 def _local_server(program: str, port: int) -> LocalServer | None:

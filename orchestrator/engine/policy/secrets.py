@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT
@@ -42,7 +42,7 @@ class Redactor:
 
     @cached_property
     def _values(self) -> ValueIndex:  # built at the first use, because it takes a while
-        return ValueIndex(self._known, harmless=REPLACEMENT)
+        return _index(frozenset(self._known))
 
     def redact(self, text: str) -> str:
         """Return the text with every secret replaced by `REPLACEMENT`."""
@@ -77,6 +77,12 @@ class Redactor:
         if self._known:
             yield from self._values.spans(data)
         yield from _credentials(data)
+
+
+@lru_cache(maxsize=8)
+def _index(values: frozenset[str]) -> ValueIndex:
+    """Return the index of these values. It takes megabytes, and most repositories of a worker share one."""
+    return ValueIndex(values, harmless=REPLACEMENT)
 
 
 def _whole_characters(data: bytes, span: _Span) -> _Span:

@@ -49,15 +49,23 @@ def create(path: Path, default_branch: str) -> None:
 
 def branches(path: Path) -> dict[str, str]:
     """Every branch and its commit."""
-    lines = git(path, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads").splitlines()
-    return {ref.removeprefix("refs/heads/"): commit for ref, commit in (line.split(" ") for line in lines)}
+    found = _refs(path, "refs/heads")
+    return {ref.removeprefix("refs/heads/"): commit for ref, commit in found.items()}
+
+
+def _refs(path: Path, below: str) -> dict[str, str]:
+    """Every reference below a name, and its object."""
+    lines = git(path, "for-each-ref", "--format=%(refname) %(objectname)", below).splitlines()
+    return dict(line.split(" ") for line in lines)
 
 
 def set_refs(path: Path, wanted: Mapping[str, str]) -> None:
-    """Let references name commits; one whose commit is not there stays as it is."""
+    """Let references below `refs/pull` name commits; one whose commit is not there stays as it is."""
+    there = _refs(path, "refs/pull")
     for name, commit in wanted.items():
-        with suppress(subprocess.CalledProcessError):
-            git(path, "update-ref", name, commit)
+        if there.get(name) != commit:  # a process for each, at each fetch, would take minutes
+            with suppress(subprocess.CalledProcessError):
+                git(path, "update-ref", name, commit)
 
 
 def changed(path: Path, base: str, commit: str) -> list[str] | None:

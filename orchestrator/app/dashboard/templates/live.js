@@ -71,7 +71,7 @@
       one.textContent = clock((now - Date.parse(one.getAttribute("datetime"))) / 1000);
     for (const one of document.querySelectorAll("[data-until]")) {
       const left = (Date.parse(one.dataset.until) - now) / 1000;
-      one.textContent = left > 0 ? "in " + words(left) : "now";
+      one.textContent = left > 7200 ? words(left) + " left" : left > 0 ? clock(left) + " left" : "now";
     }
   }
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from orchestrator.bot.forge.base import Traffic
+from orchestrator.bot.forge.base import RequestQuota, Traffic
 from orchestrator.bot.forge.github.address import TOKEN_VARIABLE
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
@@ -268,6 +268,8 @@ MOST_PAGES = 1000
 LONGEST_LIMIT_SECONDS = 3600.0
 """The longest wait for a limit that one reply may cause, because a quota lasts an hour at most."""
 _MOST_LIMITS_IN_A_CALL = 5
+_QUOTA_HEADERS = ("limit", "remaining", "reset")
+_RESOURCE = re.compile(r"[a-z_]{1,40}")
 _NEXT_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="next"')
 _LAST_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="last"')
 
@@ -316,6 +318,7 @@ class Calls:
         self._lock = threading.RLock()
         self._cache = ReplyCache()
         self._traffic = Traffic()
+        self._quotas: dict[str, RequestQuota] = {}
         self._told: set[str] = set()
         self._limited_until: dict[bool, float] = {}
         """For REST (False) and for GraphQL (True): the monotonic second at which a limit ends."""
@@ -324,6 +327,11 @@ class Calls:
         """Return the requests so far, including those without a reply."""
         with self._lock:
             return self._traffic
+
+    def quotas(self) -> list[RequestQuota]:
+        """Return what headers said last of each quota, without a name."""
+        with self._lock:
+            return list(self._quotas.values())
 
     def call(
         self, request: ApiRequest, *, accept: tuple[int, ...] = (), repeatable: bool | None = None
@@ -519,6 +527,8 @@ class Calls:
         finally:
             if request.writes:
                 self._last_write = self._timing.clock.monotonic()
+        if (quota := _quota(reply)) is not None:
+            self._quotas[quota.resource] = quota
         if reply.status == HTTPStatus.NOT_MODIFIED:
             self._traffic = replace(self._traffic, unchanged=self._traffic.unchanged + 1)
         return reply
@@ -549,6 +559,19 @@ class Calls:
         if error.resume_at is None:
             return 0.0
         return max(1.0, (error.resume_at - self._timing.clock.now()).total_seconds())
+
+
+def _quota(reply: Reply) -> RequestQuota | None:
+    """Read a quota from the headers of a reply; None where it names none.
+
+    docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
+    """
+    headers = reply.headers
+    limit, remaining, reset = (_number(headers.get(f"x-ratelimit-{name}")) for name in _QUOTA_HEADERS)
+    resource = headers.get("x-ratelimit-resource", "core")
+    if limit is None or remaining is None or reset is None or not _RESOURCE.fullmatch(resource):
+        return None
+    return RequestQuota("", resource, limit, remaining, datetime.fromtimestamp(reset, UTC))
 
 
 def _last_page(reply: Reply) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import replace
 from http import HTTPStatus
@@ -30,8 +31,11 @@ from orchestrator.bot.forge.github.transport import (
 from orchestrator.core.errors import ConfigurationError, ForgeError
 
 if TYPE_CHECKING:
+    from orchestrator.bot.forge.base import RequestQuota
     from orchestrator.bot.forge.github.calls import CallTiming
 
+_DIGEST_CHARS = 8
+"""Enough to tell the tokens of a fleet apart, and too few to tell anything of one."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
 
 
@@ -82,6 +86,25 @@ class GitHubForge(RestPast):
         """Return the requests so far, including those for an app's token."""
         own = super().traffic()
         return own + self._app.traffic() if self._app else own
+
+    def quotas(self) -> list[RequestQuota]:
+        """Return what the headers of replies said last. Requests without a token have no name to count by."""
+        name = self._quota_name()
+        return [replace(one, name=name) for one in self._calls.quotas()] if name else []
+
+    def _quota_name(self) -> str:
+        """Under which name GitHub counts: the installation, or the token, of which a part of a digest is told."""
+        host = urlsplit(self._api_url).netloc
+        if self._app is not None:
+            number = self._app.installation
+            return f"{host} installation {number}" if number is not None else ""
+        digest = hashlib.sha256(self._token.encode()).hexdigest()[:_DIGEST_CHARS]
+        return f"{host} token {digest}" if self._token else ""
+
+    def begin_step(self) -> None:
+        """Have an app make a new token for what comes next. A token that a person made stays the same."""
+        if self._app is not None:
+            self._app.begin_step()
 
     def credential(self) -> Credential | None:
         """Return the credential that git shows to the server; None without a token."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -148,7 +149,12 @@ class PyGithubTransport:
 
 
 class AppTransport:
-    """Signs requests as a GitHub App, with a token for one repository that is renewed before it expires.
+    """Signs requests as a GitHub App, with a token for one repository.
+
+    It is made anew where a step of a cycle begins, and before it expires: what is begun with it ends with it.
+
+    Attributes:
+        installation: the number of the app's installation; None before the first token.
 
     Raises:
         ForgeAuthenticationError: the app's key cannot sign.
@@ -166,6 +172,12 @@ class AppTransport:
         # Git asks for the token in one thread while requests go out in another.
         self._lock = threading.RLock()
         self._spent = Traffic()
+        self.installation: int | None = None
+        self._is_of_an_earlier_step = False
+
+    def begin_step(self) -> None:
+        """Make a new token when the next one is needed. It waits for nobody."""
+        self._is_of_an_earlier_step = True
 
     def send(self, request: ApiRequest) -> Reply:
         """Send a request with a token that stays valid for at least `RENEWAL_MARGIN`."""
@@ -189,7 +201,8 @@ class AppTransport:
     def _renewed(self) -> PyGithubTransport:
         with self._lock:
             now = self._timing.clock.now()
-            if self._transport is None or self._expires_at - now < RENEWAL_MARGIN:
+            is_old = self._is_of_an_earlier_step or self._expires_at - now < RENEWAL_MARGIN
+            if self._transport is None or is_old:
                 as_app = PyGithubTransport(self._api_url, self._signer)
                 calls = Calls(as_app, self._timing)
                 try:
@@ -199,18 +212,18 @@ class AppTransport:
                     self._spent += calls.traffic()
                 self.close()
                 self._transport = open_transport(self._api_url, self._token)
+                self._is_of_an_earlier_step = False
             return self._transport
 
     def _new_token(self, calls: Calls) -> tuple[str, datetime]:
         doing = f"get the GitHub App's token for {self._name}"
         try:
+            if self.installation is not None:
+                with suppress(ForgeNotFoundError):  # it was removed, and installed again
+                    return self._token_of(self.installation, calls, doing)
             found = ApiRequest("GET", f"/repos/{self._name}/installation", doing)
-            number = calls.read(found, lambda data: int(data["id"]))
-            only = {"repositories": [self._name.split("/")[1]]}
-            asked = ApiRequest("POST", f"/app/installations/{number}/access_tokens", doing, body=only)
-            return calls.read(
-                asked, lambda data: (str(data["token"]), to_time(data["expires_at"])), repeatable=True
-            )
+            self.installation = calls.read(found, lambda data: int(data["id"]))
+            return self._token_of(self.installation, calls, doing)
         except ForgeNotFoundError:
             raise ForgeNotFoundError(
                 f"cannot {doing}: no such repository, or the app is not installed on it"
@@ -219,6 +232,13 @@ class AppTransport:
             raise ForgeAuthenticationError(
                 f"cannot {doing}: check the app's id and its private key"
             ) from None
+
+    def _token_of(self, installation: int, calls: Calls, doing: str) -> tuple[str, datetime]:
+        only = {"repositories": [self._name.split("/")[1]]}
+        asked = ApiRequest("POST", f"/app/installations/{installation}/access_tokens", doing, body=only)
+        return calls.read(
+            asked, lambda data: (str(data["token"]), to_time(data["expires_at"])), repeatable=True
+        )
 
 
 def _origin(url: str) -> tuple[str, str, int]:

@@ -26,6 +26,7 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, JournalError, ProviderError
 from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, ReplyRejected, TaskTaken, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
+from tests.doubles import forked
 from tests.doubles.folder_git import FolderGit
 from tests.tables import table
 from tests.unit.app.cli.examples import EVENTS
@@ -49,14 +50,10 @@ def command(
     home: Home, *argv: str, cwd: Path | None = None, **environ: str
 ) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PULLWRIGHT_")}
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *argv],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        cwd=cwd or home.root.parent,
-        env={**kept, "PULLWRIGHT_HOME": str(home.root), "PYTHONPATH": str(ROOT), **environ},
+    return forked.run(
+        *argv,
+        environ={**kept, "PULLWRIGHT_HOME": str(home.root), **environ},
+        folder=cwd or home.root.parent,
     )
 
 
@@ -189,8 +186,9 @@ def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
 def test_an_output_that_knows_ascii_only_is_served(home: Home) -> None:
     with JournalWriter(create_run_folder(home, "20261122-000000-000000"), str, ManualClock()) as writer:
         writer(TaskTaken("k", "größer \udcff", "", "text"))
-    done = command(home, "show", PYTHONIOENCODING="ascii")
-    assert done.returncode == 0
+    environ = {**os.environ, "PULLWRIGHT_HOME": str(home.root), "PYTHONIOENCODING": "ascii"}
+    words = [sys.executable, "-m", "orchestrator", "show"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT, env=environ)
     assert "gr\\xf6\\xdfer" in done.stdout
 
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from orchestrator.app.dashboard.desk import Desk
+from orchestrator.app.dashboard.fleet import FleetDesk
 from orchestrator.app.dashboard.gate import BrowserSecrets
 from orchestrator.app.dashboard.overview import DayCap
 from orchestrator.app.dashboard.pages import Pages
 from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.app.dashboard.server import Dashboard, guarded
 from orchestrator.bot.journal.folders import Home
-from orchestrator.core.clock import ManualClock
+from orchestrator.core.clock import ManualClock, SystemClock
+from orchestrator.core.errors import ConfigurationError
 from tests.doubles.journals import Journals
 
 if TYPE_CHECKING:
@@ -57,7 +59,11 @@ class DashboardScene:
             return await browser.post(path, data=form, headers={"Origin": ORIGIN, **headers})
 
 
-def make_scene(folder: Path) -> DashboardScene:
+def no_fleet() -> str:
+    raise ConfigurationError("there is no fleet here")
+
+
+def make_scene(folder: Path, database: str = "") -> DashboardScene:
     home = Home(folder / "home")
     clock = ManualClock(NOW)
     known = BrowserSecrets("the-token", "the-session")
@@ -69,6 +75,7 @@ def make_scene(folder: Path) -> DashboardScene:
         known,
         clock,
         DayCap(3.0),
+        FleetDesk(lambda: database, SystemClock()) if database else FleetDesk(no_fleet, clock),
     )
     return DashboardScene(home, Journals(home), page)
 

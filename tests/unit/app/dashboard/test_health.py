@@ -13,20 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.app.dashboard.health import serving_health
-from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
+from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
+from orchestrator.bot.fleet.health import LOOP_SECONDS, SILENT_SECONDS, Health
+from orchestrator.bot.fleet.members import Member
 from orchestrator.bot.forge.base import Traffic
 from orchestrator.bot.journal.index import Pause
-from orchestrator.bot.worker.fleet import Fleet, Member
-from orchestrator.bot.worker.health import LOOP_SECONDS, SILENT_SECONDS, Health
 from orchestrator.bot.worker.schedule import make_schedule
-from orchestrator.bot.worker.worker import NextStepChooser, Waiter
+from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Usage
 
 if TYPE_CHECKING:
-    from orchestrator.bot.worker.fleet import Runner
+    from orchestrator.bot.fleet.members import Runner
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = random.Random(1)  # noqa: S311  no secret
@@ -45,8 +45,7 @@ class Scene:
             Member(name, no_runner, name, schedule, NextStepChooser(self.clock, SOURCE))
             for name in ('a/"x"', "b/y")
         ]
-        fleet = Fleet(self.members, self.clock, Waiter(self.clock), Stop(), lambda *_: None)
-        self.health = Health(fleet, self.clock, lambda text: text.replace("SECRET", "[redacted]"))
+        self.health = Health(self, self.clock, lambda text: text.replace("SECRET", "[redacted]"))
 
     def ended(self) -> None:
         result = CycleResult(

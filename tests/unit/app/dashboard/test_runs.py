@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.dashboard.overview import DayCap, make_overview
+from orchestrator.app.dashboard.overview import DayCap, cost_plots, make_overview
 from orchestrator.app.dashboard.runs import RunStore
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
-from orchestrator.core.events import CycleEnded, TaskTaken
+from orchestrator.core.events import CycleEnded, TaskTaken, Warned
+from orchestrator.core.messages import Spent
 from tests.benchmarks.dashboard import EVENTS_A_LOOK, flood, many_runs
 from tests.doubles.journals import Journals, night, proposed, started, worked_round
 from tests.unit.app.dashboard.scene import NOW
@@ -73,6 +74,22 @@ def test_a_run_that_is_removed_is_forgotten_and_one_that_ends_is_seen(tmp_path: 
     assert ([run.outcome for run in store.runs], store.live) == (["proposed"], {})
 
 
+def test_what_a_page_is_drawn_from_does_not_change_when_another_page_reads_on(tmp_path: Path) -> None:
+    made = Journals(Home(tmp_path))
+    writer = made.begin(NOW, [*started("r", TASK, "o/r"), *worked_round(1)])
+    store = RunStore(made.home)
+    store.refresh()
+    (live,) = store.live.values()
+    lines = iter(live.lines)
+    first = next(lines)
+    writer(Warned("a new line"))
+    store.refresh()
+    assert "a new line" not in [line.text for line in (first, *lines)]
+    assert live.lines[-1].text == "a new line"
+    assert len(live.lines) == 6
+    made.end()
+
+
 def test_a_flood_is_shown_in_small_pieces_and_kept_nowhere(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
@@ -89,7 +106,7 @@ def test_the_morning_in_numbers(tmp_path: Path) -> None:
     made = night(Home(tmp_path), NOW)
     store = RunStore(Home(tmp_path))
     store.refresh()
-    view = make_overview(store, NOW, DayCap(3.0), {})
+    view = make_overview(store, NOW, DayCap(3.0, 1.5), {})
     assert [need.what for need in view.needs][:2] == ["question", "failed"]
     assert view.needs[-1].what == "tests"
     assert view.heartbeat == ("active", "1 run at work")
@@ -102,12 +119,32 @@ def test_the_morning_in_numbers(tmp_path: Path) -> None:
             if run.started and run.started.date() > (NOW - timedelta(days=14)).date()
         )
     )
+    assert {plot.title: plot.cap for plot in view.cost_plots} == dict.fromkeys(
+        ["octo/ledger", "octo/atlas"], (1.5, "cap $1.50")
+    )
+    for day, both in enumerate(view.plots[0].bars):
+        assert sum(plot.bars[day].total for plot in view.cost_plots) == pytest.approx(both.total)
     spent = {name: cost.usd for name, cost, _ in view.costs}
     assert set(spent) == {"octo/ledger", "octo/atlas"}
     assert next((why, times) for why, times, _ in view.failures)[1] == 2
     made.end()
     store.refresh()
     assert make_overview(store, NOW, DayCap(), {}).heartbeat[1] == "paused"
+
+
+def test_many_repositories_have_plots_of_one_scale_and_the_cheapest_one_together() -> None:
+    day = NOW.date()
+    costs = {(f"o/{number}", day): Spent(usd=float(number)) for number in range(1, 9)}
+    costs |= {("o/9", day): Spent(usd=None), ("o/9", day - timedelta(days=1)): Spent(usd=20.0)}
+    plots = cost_plots(costs, NOW, None)
+    assert [plot.title for plot in plots] == [
+        *("o/9", "o/8", "o/7", "o/6", "o/5"),
+        "4 other repositories together",
+    ]
+    assert plots[0].said == "$20.00 in 14 days; the price of some replies is unknown on 1 day"
+    assert [plot.bars[-1].total for plot in plots] == [0.0, 8.0, 7.0, 6.0, 5.0, 10.0]
+    assert {plot.highest for plot in plots} == {20.0}
+    assert cost_plots({}, NOW, 1.0) == []
 
 
 def test_one_task_that_succeeded_later_needs_nobody(tmp_path: Path) -> None:

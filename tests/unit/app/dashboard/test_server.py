@@ -103,8 +103,8 @@ async def test_a_runs_page_has_its_story_change_tests_and_costs(scene: Dashboard
     )
     assert len(answer.xpath("//span[@class='removed']")) == DIFF.count("\n-") - DIFF.count("\n---")
     assert [[cell.text_content() for cell in row[:2]] for row in answer.xpath("//tbody/tr")][:2] == [
-        ["before", "passed"],
-        ["after", "passed"],
+        ["before: the base", "passed"],
+        ["after: the change", "passed"],
     ]
     assert "4,900" in text
     assert answer.xpath("//a[@href='https://github.com/o/r/pull/7']")

@@ -29,6 +29,7 @@ from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
 from orchestrator.core.events import CycleEnded, CycleStarted, Paused
+from tests.doubles.model_server import NO_OTHERS
 from tests.scenarios.stage import git, make_repository
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def probe(
     environ = {
         "PULLWRIGHT_HOME": str(folder / "home"),
         "PULLWRIGHT_CONFIG": "/dev/null",
+        **NO_OTHERS,
         **(environ or {}),
     }
     found = diagnose(repository, flags, environ, folder, writes=writes, runs=runs, clock=ManualClock(NOW))

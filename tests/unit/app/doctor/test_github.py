@@ -13,6 +13,7 @@ from orchestrator.core.clock import ManualClock
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.github.fixtures import github
 from tests.doubles.github.state import BranchRule
+from tests.doubles.model_server import NO_OTHERS
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def repo(github: GitHub) -> Repo:
 class Doctor:
     def __init__(self, github: GitHub, folder: Path) -> None:
         self.github, self.folder = github, folder
-        self.environ: dict[str, str] = {"PULLWRIGHT_HOME": str(folder / "home")}
+        self.environ: dict[str, str] = {**NO_OTHERS, "PULLWRIGHT_HOME": str(folder / "home")}
         self.flags: dict[str, Any] = {"github_url": github.web_url, **REPLAY}
         self.clock = ManualClock(datetime.now(UTC))
 

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.app.doctor import diagnose
 from orchestrator.app.doctor.findings import ProbeState
 from tests.doubles.loopback import Loopback, LoopbackHandler
-from tests.doubles.model_server import MODEL, ModelServer, fail, reply
+from tests.doubles.model_server import MODEL, NO_OTHERS, ModelServer, fail, reply
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,8 @@ NAMED = f"openai-chat:{MODEL}"
 def probe(
     folder: Path, environ: dict[str, str] | None = None, *, writes: bool = False, **flags: Any
 ) -> dict[str, dict[str, ProbeFinding]]:
-    environ = {**(environ or {}), "PULLWRIGHT_HOME": str(folder / "home"), "PULLWRIGHT_CONFIG": "/dev/null"}
+    state = {"PULLWRIGHT_HOME": str(folder / "home"), "PULLWRIGHT_CONFIG": "/dev/null"}
+    environ = {**NO_OTHERS, **(environ or {}), **state}
     groups: dict[str, dict[str, ProbeFinding]] = {}
     for result in diagnose(None, flags, environ, folder, writes=writes):
         text = f"{result.group} {result.finding.found} {result.finding.fix}"
@@ -91,7 +92,7 @@ def test_a_reply_that_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "name", "state", "words"),
     [
-        ({}, "key", ProbeState.FAILED, "pass --"),
+        ({}, "key", ProbeState.FAILED, "pass --model"),
         ({"model": "openai:gpt-5.2"}, "key", ProbeState.FAILED, "set OPENAI_API_KEY"),
         ({"model": "anthropic:claude-sonnet-4-5"}, "key", ProbeState.FAILED, "set ANTHROPIC_API_KEY"),
         ({"model": "nobody:x"}, "key", ProbeState.FAILED, "--model"),

@@ -18,7 +18,7 @@ from orchestrator.core.events import Warned
 from orchestrator.core.messages import Message, Usage
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.fallback import FallbackModel
-from tests.doubles.model_server import MODEL, ModelServer, fail, reply
+from tests.doubles.model_server import MODEL, NO_OTHERS, ModelServer, fail, reply
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ OTHER = {"PULLWRIGHT_API_KEY": "other-made-up-0123456789"}
 
 
 def build_context(folder: Path, environ: dict[str, str], **flags: Any) -> BuildContext:
-    environ = {**environ, "PULLWRIGHT_HOME": str(folder)}
+    environ = {**NO_OTHERS, **environ, "PULLWRIGHT_HOME": str(folder)}
     loaded = load_settings(flags, environ, folder)
     return BuildContext(
         loaded, ApiKeys.of(environ), Home(folder), ManualClock(), lambda _event: None, Stop(), environ
@@ -75,7 +75,7 @@ def test_which_model_answers(
 @pytest.mark.parametrize(
     ("flags", "environ", "words"),
     [
-        ({}, KEY, "no model is named"),
+        ({}, KEY, "no model is named: pass --model"),
         ({"model": "openai-chat:gpt-5.2"}, {}, "set OPENAI_API_KEY"),
         ({"model": "openai-chat:gpt-5.2"}, OTHER, "set OPENAI_API_KEY"),
         ({"model": "openai:gpt-5.2"}, {}, "set OPENAI_API_KEY"),
@@ -86,7 +86,7 @@ def test_which_model_answers(
         (
             {"model": "qwen3:8b"},
             KEY,
-            "unknown model provider 'qwen3'; Known are .*--api-url.*just 'qwen3:8b'",
+            "unknown model provider 'qwen3'; Known are .*--api-url.*just as 'qwen3:8b'",
         ),
         ({"model": "qwen3:8b", "api_url": "https://api.openai.com/v1"}, KEY, "unknown model provider"),
         (

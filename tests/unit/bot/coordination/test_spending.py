@@ -63,9 +63,14 @@ def test_spent_adds_up() -> None:
 @table(
     ("caps", "spent", "needs", "words"),
     [
-        (Caps(5.0), Spent(5.0), Caps(), "$5.00 of $5.00 a day are spent"),
-        (Caps(5.0), Spent(5.3), Caps(), "$5.30 of $5.00 a day are spent"),
-        (Caps(5.0), Spent(4.99), Caps(usd=0.05), "$4.99 of $5.00 a day are spent, and the rest is less"),
+        (Caps(5.0), Spent(5.0), Caps(), "$5.00 of $5.00 a day are spent or set aside"),
+        (Caps(5.0), Spent(5.3), Caps(), "$5.30 of $5.00 a day are spent or set aside"),
+        (
+            Caps(5.0),
+            Spent(4.99),
+            Caps(usd=0.05),
+            "$4.99 of $5.00 a day are spent or set aside, and the rest is less",
+        ),
         (Caps(5.0), Spent(None), Caps(), "what was spent of $5.00 a day is not known"),
         (Caps(tokens=1_000), Spent(tokens=1_200), Caps(), "1,200 of 1,000 tokens a day are used"),
         (Caps(minutes=60), Spent(minutes=60), Caps(), "60.0 of 60 minutes a day are over"),
@@ -169,7 +174,9 @@ async def test_a_day_is_spent_by_cycles_one_after_another(tmp_path: Path) -> Non
         await cycle.end(2.0 if len(granted) < 3 else 1.0)
     assert granted == [2.0, 2.0, 1.0]
     refused = await machine.cycle().open()
-    assert refused == Refused("$5.00 of $5.00 a day are spent; free again at 00:00 UTC", "day", MIDNIGHT)
+    assert refused == Refused(
+        "$5.00 of $5.00 a day are spent or set aside; free again at 00:00 UTC", "day", MIDNIGHT
+    )
     machine.clock.advance((MIDNIGHT - machine.clock.now()).total_seconds())
     assert await machine.cycle().open() == Granted(Caps(usd=2.0))
 
@@ -217,7 +224,7 @@ async def test_a_task_that_cost_its_share_is_not_waited_for(tmp_path: Path) -> N
     machine = Machine(tmp_path, ScopeCaps(cycle=Caps(usd=4.0), task=Caps(usd=3.0, rounds=9)))
     assert await machine.cycle().open(Spent(1.0, rounds=2)) == Granted(Caps(usd=2.0, rounds=7))
     refused = await machine.cycle().open(Spent(3.0, rounds=2))
-    assert refused == Refused("$3.00 of $3.00 a task are spent", "task", None)
+    assert refused == Refused("$3.00 of $3.00 a task are spent or set aside", "task", None)
 
 
 async def test_a_rest_that_pays_for_no_request_begins_no_cycle(tmp_path: Path) -> None:
@@ -247,7 +254,7 @@ async def test_a_repository_is_shared_by_machines(tmp_path: Path) -> None:
     assert await second.open() == Granted(Caps(usd=1.0))
     assert [event.usd for event in second.told if isinstance(event, Reserved)] == [2.0, 1.0]
     refused = await third.open()
-    words = "$3.00 of $3.00 a day for this repository are spent; free again at 00:00 UTC"
+    words = "$3.00 of $3.00 a day for this repository are spent or set aside; free again at 00:00 UTC"
     assert refused == Refused(words, "repository", MIDNIGHT)
     assert third.told[-1] == Reserved(0.0, 0, 0.0, 0, words)
     await first.end(0.5)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 
 from orchestrator.bot.fleet.database import make_engine
 from orchestrator.bot.fleet.store import KEPT_TURNS, FleetStore
@@ -16,6 +19,8 @@ from orchestrator.core.errors import ConfigurationError, FleetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dbos import DBOSClient
 
 A, B = "github.com/o/a", "github.com/o/b"
 
@@ -40,6 +45,20 @@ def begun(store: FleetStore, *names: str) -> list[RepositoryTurn]:
     for name in names:
         store.begin(name, "quota", now())
     return [one.turn for one in store.queued()]
+
+
+def test_workers_that_start_at_once_on_a_new_database_make_its_tables_together(fleet_database: str) -> None:
+    at_once = threading.Barrier(8)
+
+    def opened() -> None:
+        store = FleetStore(fleet_database, SystemClock())
+        at_once.wait()
+        store.open()
+        store.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        for one in [pool.submit(opened) for _ in range(8)]:
+            one.result()
 
 
 def test_a_repository_gets_one_turn_however_many_workers_begin(store: FleetStore) -> None:
@@ -169,6 +188,15 @@ def test_who_needed_a_person_goes_on_when_a_person_says_so(store: FleetStore) ->
     assert store.limits.pause_of("quota") is None
 
 
+def test_a_worker_that_starts_has_nothing_to_do_for_who_has_a_turn_and_needs_nobody(
+    store: FleetStore,
+) -> None:
+    first, _ = begun(store, A, B)
+    assert store.ready() == {A: "quota", B: "quota"}
+    store.advance(first, Following(None, now(), halted="no key"), "failed", None)
+    assert store.ready() == {B: "quota"}
+
+
 def test_a_worker_is_asked_to_end(store: FleetStore) -> None:
     store.add_worker("m-1", "1.0", 1)
     assert store.drain("m-1")
@@ -192,6 +220,67 @@ def test_workers_come_live_and_go(store: FleetStore) -> None:
     store.remove_worker("m-1")
     assert store.beat("m-1") is None
     assert store.workers() == []
+
+
+def run_at(store: FleetStore, worker: str, turn: RepositoryTurn) -> None:
+    """Let a worker run a turn, as far as the engine's table goes."""
+    table = "dbos.workflow_status" if store.database.is_shared else "workflow_status"
+    with store.database.engine.begin() as connection:
+        changed = sa.text(
+            f"UPDATE {table} SET status = 'PENDING', executor_id = :worker WHERE workflow_uuid = :id"  # noqa: S608
+        )
+        connection.execute(changed, {"worker": worker, "id": turn.id})
+
+
+def test_what_a_dead_worker_ran_is_taken_over_and_what_others_run_is_not(store: FleetStore) -> None:
+    first, second = begun(store, A, B)
+    run_at(store, "dead", first)
+    run_at(store, "alive", second)
+    store.add_worker("alive", "1.0", 1)
+    assert store.heartbeats() == {"dead": -1, "alive": 0}  # the dead one is known by what it left
+    assert store.take_over("dead") == [first.again(dead_run="")]
+    assert [(one.turn, one.worker) for one in store.queued()] == [(second, "alive"), (first.again(), "")]
+    assert store.heartbeats() == {"alive": 0}
+
+
+class KilledClient:
+    """The engine's client of a worker that is killed as soon as it has cancelled something."""
+
+    def __init__(self, client: DBOSClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def cancel_workflow(self, workflow: str) -> None:
+        self._client.cancel_workflow(workflow)
+        raise FleetError("killed")
+
+
+def test_who_dies_while_it_takes_over_leaves_the_dead_run_known(
+    store: FleetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (look,) = begun(store, A)
+    cycle = cycle_after(look)
+    store.advance(look, Following(cycle, now()), "found", None)
+    run_at(store, "dead", cycle)
+    assert store.limits.start_cycle(cycle, "dead", "run-1", 0.0, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.database, "_client", KilledClient(store.database.client))
+        with pytest.raises(FleetError, match="killed"):
+            store.take_over("dead")
+    store.take_over("dead")
+    store.restart_lost()
+    assert [one.turn for one in store.queued() if one.turn.number > 2] == [cycle.again(dead_run="run-1")]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "deleted"])
+def test_a_repository_whose_turn_was_removed_by_other_tools_gets_a_look(store: FleetStore, how: str) -> None:
+    first, second = begun(store, A, B)
+    client = store.database.client
+    (client.cancel_workflow if how == "cancelled" else client.delete_workflow)(first.id)
+    store.restart_lost()
+    assert [one.turn for one in store.queued()] == [second, RepositoryTurn(A, 2, renewed=True)]
 
 
 @pytest.mark.usefixtures("store")

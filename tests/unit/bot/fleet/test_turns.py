@@ -18,10 +18,16 @@ CYCLE = RepositoryTurn("github.com/a/b", 8, "issue-2", 4, "new", "Fix it", "issu
 TRIED = {"issue-1", "issue-2"}
 
 
-def after(turn: RepositoryTurn, result: CycleResult, step: object, tried: set[str] = TRIED) -> Following:
+def after(
+    turn: RepositoryTurn,
+    result: CycleResult,
+    step: object,
+    tried: set[str] = TRIED,
+    began: datetime = NOW,
+) -> Following:
     schedule = make_schedule("1h", None, "UTC", datetime(2026, 1, 1, tzinfo=UTC))
     assert schedule is not None
-    return following(turn, result, step, tried, schedule, NOW, 0.5)  # type: ignore[arg-type]
+    return following(turn, result, step, tried, schedule, began, NOW, 0.5)  # type: ignore[arg-type]
 
 
 def ended(outcome: Outcome, *, task: bool = True) -> CycleResult:
@@ -42,6 +48,21 @@ def test_a_look_that_found_nothing_waits_for_the_schedule_and_then_all_may_be_tr
     follows = after(LOOK, ended(Outcome.NO_TASK, task=False), NothingToDo())
     assert follows.turn == RepositoryTurn("github.com/a/b", 8, renewed=True)
     assert follows.at == datetime(2026, 1, 1, 11, 2, 30, tzinfo=UTC)  # the hour, and half of the spread
+
+
+def test_a_time_of_the_schedule_that_comes_while_a_turn_goes_on_is_not_lost() -> None:
+    follows = after(
+        LOOK, ended(Outcome.NO_TASK, task=False), NothingToDo(), began=NOW - timedelta(minutes=10)
+    )
+    assert follows.at == datetime(
+        2026, 1, 1, 10, 2, 30, tzinfo=UTC
+    )  # the hour at which it ran, which is over
+
+
+def test_a_worker_that_begins_may_try_again_what_was_tried() -> None:
+    assert CYCLE.anew() == RepositoryTurn(
+        "github.com/a/b", 9, "issue-2", 4, "new", "Fix it", "issue-2", renewed=True
+    )
 
 
 def test_a_task_that_is_gone_meanwhile_is_not_chosen_again_and_others_are_looked_for_at_once() -> None:
@@ -74,6 +95,13 @@ def test_who_needs_a_person_has_no_next_turn() -> None:
 def test_what_was_interrupted_is_looked_for_again_by_whoever_comes_next() -> None:
     follows = after(CYCLE, ended(Outcome.INTERRUPTED), EndAsked())
     assert follows == Following(RepositoryTurn("github.com/a/b", 9, attempted=("issue-1",)), NOW)
+
+
+def test_a_task_that_another_has_claimed_until_some_time_holds_up_no_other_task_of_its_repository() -> None:
+    until = NOW + timedelta(hours=1)
+    claimed = CycleResult("run", Outcome.NO_TASK, wake_at=until)
+    follows = after(CYCLE, claimed, NothingToDo(wake_at=until), {"issue-1"})
+    assert follows == Following(RepositoryTurn("github.com/a/b", 9, attempted=("issue-1", "issue-2")), NOW)
 
 
 def test_a_turn_that_was_lost_goes_on_under_the_next_number_of_its_claim() -> None:

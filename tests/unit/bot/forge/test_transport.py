@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -125,6 +127,49 @@ def test_the_token_is_renewed_before_it_expires(bench: Bench) -> None:
     assert first.password != second.password
     assert bench.github.requests[-1].token == second.password
     assert len(bench.github.calls("POST", "/access_tokens")) == 2
+
+
+def test_each_step_has_a_token_of_its_own_also_where_the_app_was_installed_again(bench: Bench) -> None:
+    app = bench.github.app(["octo/demo"])
+    forge = bench.forge(GitHubApp(str(app.id), app.private_key))
+    shown = []
+    for _ in range(3):
+        forge.begin_step()
+        forge.repository()
+        found = forge.credential()
+        assert found is not None
+        shown.append(found.password)
+    assert len(set(shown)) == 3
+    assert len(bench.github.calls("GET", "/installation")) == 1
+    app = bench.github.apps[0] = replace(app, installation=7501)
+    forge.begin_step()
+    forge.repository()
+    assert [quota.name for quota in forge.quotas()] == [
+        f"{urlsplit(bench.github.web_url).netloc} installation {app.installation}"
+    ]
+
+
+def test_what_is_left_of_a_quota_is_known_from_headers_under_a_name_that_tells_no_token(bench: Bench) -> None:
+    token, other = bench.github.token(), bench.github.token()
+    forge = bench.forge(token)
+    assert forge.quotas() == []
+    forge.repository()
+    asked = len(bench.github.requests)
+    (quota,) = forge.quotas()
+    assert (quota.resource, quota.limit) == ("core", 5000)
+    assert quota.remaining == bench.github.remaining
+    assert quota.reset == datetime.fromtimestamp(bench.github.reset_at, UTC)
+    assert len(bench.github.requests) == asked
+    names = []
+    for one in (token, other):
+        again = bench.forge(one)
+        again.repository()
+        names += [found.name for found in again.quotas()]
+    assert names[0] == quota.name != names[1]
+    assert not [part for part in (token, token[4:12], token[-8:]) if part in quota.name]
+    nobody = bench.forge(GitHubToken(""))
+    nobody.repository()
+    assert nobody.quotas() == []
 
 
 def test_an_app_that_is_not_installed_is_told_so(bench: Bench) -> None:

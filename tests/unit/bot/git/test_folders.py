@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from orchestrator.bot.git.folders import disarm, hold_again, new_owned_folder, r
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import is_git_name
+from tests.doubles.forked import Forked
 from tests.tables import table
 from tests.unit.bot.git.rig import clone, git, make_source, write
 
@@ -83,7 +83,6 @@ def test_a_missing_folder_is_no_error(tmp_path: Path) -> None:
 _HOLDER = """
 import sys
 from pathlib import Path
-from tests.tables import table
 from tests.unit.bot.git.rig import clone, write
 
 source, parent, manner = sys.argv[1:]
@@ -97,26 +96,22 @@ sys.stdin.read()
 
 
 @contextlib.contextmanager
-def living(
-    source: Path, parent: Path, manner: str = "work"
-) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+def living(source: Path, parent: Path, manner: str = "work") -> Iterator[tuple[Path, Forked]]:
     """A process that works in a clone of its own."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, str(source), str(parent), manner],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[4],
-    ) as process:
-        assert process.stdout is not None
-        yield Path(os.fsdecode(process.stdout.readline().strip())), process
+    waits, go_on = os.pipe()
+    out, said = os.pipe()
+    with open(out, "rb") as lines, open(go_on, "wb"):  # noqa: PTH123  not by a name
+        process = Forked((str(source), str(parent), manner), (waits, said, 2), code=_HOLDER)
+        for file in (waits, said):
+            os.close(file)
+        yield Path(os.fsdecode(lines.readline().strip())), process
         process.kill()
 
 
 def dead(source: Path, parent: Path, manner: str = "work") -> Path:
     """The clone of a process that was killed."""
     with living(source, parent, manner) as (folder, process):
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
     return folder
 
 
@@ -129,8 +124,7 @@ def test_a_clone_is_swept_once_its_process_is_dead(source: Path, tmp_path: Path)
     with living(source, runs) as (folder, process):
         assert (folder / "tree" / "work.txt").exists()
         assert sweep(runs, clock=later(10**6)) == []
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
         assert sweep(runs) == [folder]
     assert list(runs.iterdir()) == []
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
+import signal
 import zlib
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +16,7 @@ from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
+from tests.doubles.forked import Forked
 from tests.unit.bot.git.rig import US, clone, git, make_source, write
 from tests.unit.bot.git.test_folders import dead, living
 
@@ -43,10 +44,12 @@ CHANGED = {"README.md", "src/new.py", "src/calc.py", "src/old.py"}
 
 def killed(source: Path, tmp_path: Path) -> Path:
     """A clone in which something was committed and more was changed, then came the end."""
-    words = [sys.executable, "-c", _WORKER, str(source), str(tmp_path / "runs")]
-    done = subprocess.run(words, capture_output=True, check=False, cwd=Path(__file__).parents[4])
-    assert done.returncode == -9
-    return Path(os.fsdecode(done.stdout.strip()))
+    with Path(os.devnull).open("rb") as nothing, TemporaryFile() as said:
+        streams = (nothing.fileno(), said.fileno(), 2)
+        process = Forked((str(source), str(tmp_path / "runs")), streams, code=_WORKER)
+        assert process.wait() == -signal.SIGKILL
+        said.seek(0)
+        return Path(os.fsdecode(said.read().strip()))
 
 
 def reopen(folder: Path, source: Path) -> Clone:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import __version__
@@ -57,6 +57,7 @@ REPLY = ReplyReceived(
 
 
 @pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: cls.__name__)
+@settings(max_examples=settings().max_examples // 3)  # of each of some forty kinds
 @given(data=st.data())
 def test_every_event_of_the_union_comes_back(cls: type[Event], data: st.DataObject) -> None:
     event = data.draw(of_class(cls))

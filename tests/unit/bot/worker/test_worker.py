@@ -267,7 +267,7 @@ class Script:
                 self.waiting.wake()
                 return
             self.clock.advance(max(left.pop(0) - self.clock.monotonic(), 0))
-            bell.notify("")
+            bell.notify()
 
         bell = ScheduleSignal(self.waiting, come)
         return await self.play(self.rhythm(bell))

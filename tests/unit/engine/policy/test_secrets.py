@@ -49,7 +49,7 @@ surroundings = st.text(max_size=80)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)  # of each of eleven spellings
 @given(secret=secrets, before=surroundings, after=surroundings)
 def test_a_value_placed_anywhere_survives_in_no_spelling(
     secret: str, spelling: str, before: str, after: str

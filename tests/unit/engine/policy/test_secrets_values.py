@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 import string
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -239,3 +240,19 @@ def test_a_stream_takes_linear_time(piece: str) -> None:
 @table("value", REALISTIC)
 def test_time_is_linear_in_a_text_made_of_the_value(value: str) -> None:
     grows(Redactor(REALISTIC).redact, ("", value[:-1], ""), small_chars=20_000)
+
+
+def test_redactors_of_the_same_values_share_what_takes_megabytes() -> None:
+    values = [f"ghp_{number}" + "x9Y8" * 9 for number in range(3)]
+    tracemalloc.start()
+    try:
+        kept = [Redactor(values)]
+        kept[0].redact("a text that is long enough")
+        first = tracemalloc.get_traced_memory()[0]
+        kept += [Redactor([*values, values[0]]) for _ in range(10)]
+        assert {one.redact(f"Bearer {values[0]}, and more") for one in kept} == {
+            f"Bearer {REPLACEMENT}, and more"
+        }
+        assert tracemalloc.get_traced_memory()[0] < 1.5 * first
+    finally:
+        tracemalloc.stop()

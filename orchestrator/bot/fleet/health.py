@@ -1,27 +1,27 @@
-"""Tells how a fleet is: whether it goes on, as JSON for `/healthz`, and its sums, for Prometheus at `/metrics`."""
+"""The health of a worker: its state as JSON for `/healthz`, and totals for Prometheus at `/metrics`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from orchestrator.bot.worker.fleet import MemberState
+from orchestrator.bot.fleet.members import MemberState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.worker.fleet import Member
+    from orchestrator.bot.fleet.members import Member
     from orchestrator.core.clock import Clock
 
 LOOP_SECONDS = 300.0
-"""The loop that hands out turns looks around every minute; after so long without it is stuck."""
+"""The worker's loop runs every minute; without a pass for so long it is stuck."""
 SILENT_SECONDS = 3600.0
-"""A cycle that says nothing for so long is stuck: requests and commands have shorter limits of their own."""
+"""A cycle without an event for so long is stuck: requests and commands have shorter limits of their own."""
 _MOST_REASON_CHARS = 300
 
 
 class HasMembers(Protocol):
-    """What runs the cycles of several repositories."""
+    """Runs the cycles of several repositories."""
 
     @property
     def members(self) -> Sequence[Member]:
@@ -29,7 +29,7 @@ class HasMembers(Protocol):
 
 
 class Health:
-    """What there is to tell about a fleet."""
+    """Reports the health of a worker."""
 
     def __init__(self, fleet: HasMembers, clock: Clock, redact: Callable[[str], str]) -> None:
         self._fleet = fleet
@@ -39,11 +39,11 @@ class Health:
         self._turned_at = clock.monotonic()
 
     def note_turn(self) -> None:
-        """The fleet's loop is alive."""
+        """Record that the worker's loop is alive."""
         self._turned_at = self._clock.monotonic()
 
     def stuck(self) -> list[str]:
-        """What does not go on though it should."""
+        """Return what makes no progress although it should."""
         now = self._clock.monotonic()
         silent = [
             one.name for one in self._fleet.members if one.running and now - one.active_at > SILENT_SECONDS
@@ -51,7 +51,7 @@ class Health:
         return ["the worker's loop", *silent] if now - self._turned_at > LOOP_SECONDS else silent
 
     def state(self) -> dict[str, Any]:
-        """As `/healthz` tells it."""
+        """Return the JSON of `/healthz`."""
         members = self._fleet.members
         ended = [one.totals.last_at for one in members if one.totals.last_at]
         return {
@@ -76,7 +76,7 @@ class Health:
         }
 
     def metrics(self) -> str:
-        """As `/metrics` tells it."""
+        """Return the text of `/metrics`."""
         tallies = [(_label(self._redact(one.name)), one.totals) for one in self._fleet.members]
         lines = [
             "# HELP pullwright_cycles_total Cycles by how they ended.",

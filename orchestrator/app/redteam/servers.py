@@ -1,0 +1,242 @@
+"""Plays somebody who sends requests to what this program serves: the webhook of a fleet, and the dashboard."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from orchestrator.app.dashboard.desk import Desk
+from orchestrator.app.dashboard.fleet import FleetDesk
+from orchestrator.app.dashboard.gate import BrowserSecrets, Gate
+from orchestrator.app.dashboard.overview import DayCap
+from orchestrator.app.dashboard.pages import Pages
+from orchestrator.app.dashboard.runs import RunStore
+from orchestrator.app.dashboard.server import Dashboard, make_app
+from orchestrator.app.dashboard.webhook import Receiver, receiving_app
+from orchestrator.app.redteam.attack import AttackPlace
+from orchestrator.app.redteam.world import NAME
+from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import (
+    CallStatus,
+    CycleEnded,
+    CycleStarted,
+    PlanAccepted,
+    TaskTaken,
+    ToolCallEnded,
+    ToolCallStarted,
+    Warned,
+)
+from orchestrator.core.repositories import repository_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.types import ASGIApp
+
+    from orchestrator.app.redteam.attack import Attack, WorldRequest
+    from orchestrator.app.redteam.judge import Evidence
+    from orchestrator.app.redteam.world import Scene
+    from orchestrator.bot.fleet.store import FleetStore
+    from orchestrator.core.events import Event
+
+_HOST = "127.0.0.1:8788"
+_RUN = "20261123-150000-0000000"
+_SECRET_BYTES = 20
+_QUEUE_SECONDS = 600.0
+"""So long a queue may take here, which is made for the attack: that it is slow must stop none."""
+_MOST_SHOWN = 120
+_WORD = re.compile(r"\{\{(text|form|run|host|number|blanks) ?([0-9]*)\}\}")
+_HEADING = re.compile(r"<h1[^>]*>(.*?)</h1>", re.DOTALL)
+_OWN_SCRIPT = "/live.js"
+
+
+@dataclass(frozen=True, slots=True)
+class WebParts:
+    """What stands between a request and what it asks for; the proof in the tests puts careless ones in the place."""
+
+    receiver: type[Receiver] = Receiver
+    gate: type[Gate] = Gate
+    pages: type[Pages] = Pages
+    secrets: Callable[[], BrowserSecrets] = BrowserSecrets
+
+
+@dataclass
+class Served:
+    """One of the program's servers, under attack."""
+
+    attack: Attack
+    scene: Scene
+    evidence: Evidence
+    parts: WebParts
+    known: BrowserSecrets = field(init=False)
+    secret: str = field(default_factory=lambda: secrets.token_hex(_SECRET_BYTES))
+
+    def __post_init__(self) -> None:
+        self.known = self.parts.secrets()
+
+    async def play(self) -> None:
+        """Send the attacker's requests, and note what came of them.
+
+        Raises:
+            ConfigurationError: what the server needs is not installed, so that there is none to be attacked.
+        """
+        queue = _Queue(self.scene.folder, self.evidence)
+        is_webhook = self.attack.place is AttackPlace.WEBHOOK
+        app = self._webhook(queue) if is_webhook else self._dashboard()
+        transport = httpx2.ASGITransport(app=app)
+        try:
+            async with httpx2.AsyncClient(transport=transport, base_url=f"http://{_HOST}") as client:
+                for request in self.attack.world.requests:
+                    for number in range(request.times):
+                        await self._send(client, request, number)
+                        client.cookies.clear()
+        finally:
+            queue.close()
+
+    async def _send(self, client: httpx2.AsyncClient, request: WorldRequest, number: int) -> None:
+        """Send a request as it comes over a connection; no redirect is followed."""
+        body = self._fill(request.body, number).encode()
+        headers = {name: self._fill(value, number) for name, value in request.headers.items()}
+        if request.signed_with:
+            headers["X-Hub-Signature-256"] = self._signature(request, body)
+        if request.with_cookie:
+            headers["Cookie"] = f"pullwright-{_HOST.rpartition(':')[2]}={self.known.session}"
+        path = self._fill(request.path, number)
+        answer = await client.request(request.method, path, content=body or None, headers=headers)
+        heading = _HEADING.search(answer.text)
+        said = answer.headers.get("location") or (heading[1] if heading else answer.text)
+        self.evidence.answers.append(f"{answer.status_code} {' '.join(said.split())[:_MOST_SHOWN]}")
+        if "html" in answer.headers.get("content-type", ""):
+            self.evidence.markup += foreign_markup(answer.text)
+
+    def _signature(self, request: WorldRequest, body: bytes) -> str:
+        key = self.secret if request.signed_with == "ours" else secrets.token_hex(_SECRET_BYTES)
+        signed = self._fill(request.signed, 0).encode() if request.signed else body
+        return "sha256=" + hmac.new(key.encode(), signed, hashlib.sha256).hexdigest()
+
+    def _fill(self, text: str, number: int) -> str:
+        known: Mapping[str, str] = {
+            "text": self.scene.fill(self.attack.text),
+            "form": self.known.form,
+            "run": _RUN,
+            "host": _HOST,
+            "number": f"{number:02x}",
+        }
+        return _WORD.sub(lambda found: known.get(found[1]) or " " * int(found[2] or 0), text)
+
+    def _webhook(self, queue: _Queue) -> ASGIApp:
+        known = [repository_key(NAME)]
+        return receiving_app(self.parts.receiver(self.secret, known, queue.take, _QUEUE_SECONDS))
+
+    def _dashboard(self) -> ASGIApp:
+        """Create the dashboard over a run that contains the attacker's text wherever foreign text is possible."""
+        home, clock = Home(self.scene.state), SystemClock()
+        _write_run(home, self.scene.fill(self.attack.text))
+        page = Dashboard(
+            RunStore(home),
+            _NotingDesk(home, {}, {}, Path(self.scene.folder), clock, evidence=self.evidence),
+            self.parts.pages(self.known.form, str(home.runs)),
+            self.known,
+            clock,
+            DayCap(),
+            FleetDesk(_no_fleet, clock),
+        )
+        return self.parts.gate(make_app(page), frozenset({_HOST}), self.known)
+
+
+@dataclass
+class _Queue:
+    """The fleet's queue in a file; made when the first delivery gets as far as that."""
+
+    folder: Path
+    evidence: Evidence
+    _store: FleetStore | None = None
+
+    def take(self, digest: str, repository: str) -> bool:
+        if self._store is None:
+            self._store = self._opened()
+        is_new = self._store.receive(digest, repository)
+        self.evidence.queued += is_new
+        return is_new
+
+    def _opened(self) -> FleetStore:
+        try:
+            from orchestrator.bot.fleet.store import FleetStore
+        except ModuleNotFoundError:
+            raise ConfigurationError("without the extra fleet no webhook is received") from None
+        store = FleetStore(f"sqlite:///{self.folder / 'fleet.db'}", SystemClock())
+        store.open()
+        return store
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+@dataclass(slots=True)
+class _NotingDesk(Desk):
+    """Carries nothing out."""
+
+    evidence: Evidence = field(kw_only=True)
+
+    def do(self, verb: str, fields: Mapping[str, str]) -> str:
+        self.evidence.done.append(f"{verb} {fields.get('repository', '')}")
+        return "done"
+
+
+def _no_fleet() -> str:
+    raise ConfigurationError("there is no fleet here")
+
+
+def _write_run(home: Home, words: str) -> None:
+    events: list[Event] = [
+        CycleStarted(_RUN, words, words, "json-plan", origin=words),
+        TaskTaken(words, words, words, "issue", 1),
+        PlanAccepted(words, 1),
+        ToolCallStarted("c", words, {"path": words, words: [words]}),
+        ToolCallEnded("c", words, CallStatus.FAILED, words),
+        Warned(words),
+        CycleEnded({"outcome": "failed", "error": words, "reason": words}),
+    ]
+    with JournalWriter(create_run_folder(home, _RUN), str, SystemClock()) as journal:
+        for event in events:
+            journal(event)
+
+
+def foreign_markup(page: str) -> list[str]:
+    """Tell what on a page of the dashboard can only come from other people's words."""
+    reader = _MarkupReader()
+    reader.feed(page)
+    reader.close()
+    return reader.found
+
+
+class _MarkupReader(HTMLParser):
+    """Reads a page as a browser does, as far as that matters here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag in {"img", "iframe", "object", "base"} or (
+            tag == "script" and given.get("src") != _OWN_SCRIPT
+        ):
+            self.found.append(tag)
+        if tag == "form" and not re.match(r"/(?!/)", given.get("action", "")):
+            self.found.append(f"form to {given.get('action', '')}")
+        self.found += [name for name in given if name.startswith("on") or name == "formaction"]
+        if given.get("href", "").strip().lower().startswith("javascript:"):
+            self.found.append("link to a script")

@@ -1,0 +1,149 @@
+"""A snapshot of a fleet's database for display: the running turns, and why the others wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.fleet.limits import DAY_CAP
+from orchestrator.bot.fleet.store import QUEUE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from orchestrator.bot.fleet.limits import DailyCost
+    from orchestrator.bot.fleet.store import FleetStore, FleetWorkerState, QueuedTurn, RepositoryState
+    from orchestrator.bot.forge.base import RequestQuota
+    from orchestrator.bot.journal.index import Pause
+
+SILENT = timedelta(minutes=5)
+COST_DAYS = 14
+"""Days of costs that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    """The content of a fleet's database at one time.
+
+    Attributes:
+        place: address of the database without credentials.
+        version: of the program whose workers take turns; empty before the first worker.
+        turns: running, waiting and delayed turns, in order.
+        model_pauses: pauses of used-up model quotas, by quota.
+        request_quotas: remaining request quotas of forges.
+        most_running: limit of running turns of all workers; None is no limit.
+        day_cap: limit in US dollars for all cycles of a UTC day; None is no limit.
+        spent_today: the part of it that is spent or reserved.
+    """
+
+    at: datetime
+    place: str
+    version: str
+    workers: Sequence[FleetWorkerState]
+    repositories: Sequence[RepositoryState]
+    turns: Sequence[QueuedTurn]
+    model_pauses: Mapping[str, Pause]
+    request_quotas: Sequence[RequestQuota]
+    most_running: int | None
+    day_cap: float | None
+    spent_today: float
+    costs: Sequence[DailyCost]
+
+    @property
+    def running(self) -> int:
+        """The number of running turns."""
+        return sum(one.state == "running" for one in self.turns)
+
+    @property
+    def waiting(self) -> int:
+        """The number of turns that could start now if nothing prevented them."""
+        return sum(one.state == "queued" for one in self.turns)
+
+    def state(self, repository: str) -> RepositoryState | None:
+        """Return the state of a repository."""
+        return next((one for one in self.repositories if one.repository == repository), None)
+
+    def turn(self, repository: str) -> QueuedTurn | None:
+        """Return the present turn of a repository."""
+        state = self.state(repository)
+        number = state.number if state else None
+        return next(
+            (one for one in self.turns if (one.turn.repository, one.turn.number) == (repository, number)),
+            None,
+        )
+
+    def is_silent(self, worker: FleetWorkerState) -> bool:
+        """Return whether a worker's heartbeat is older than differing clocks can explain."""
+        return self.at - worker.seen_at > SILENT
+
+    def why(self, one: QueuedTurn) -> str:
+        """Return why a turn runs, or does not."""
+        state = self.state(one.turn.repository)
+        if one.state == "running":
+            replaced = state is not None and state.number != one.turn.number
+            return (
+                f"ends on {one.worker}, because another turn has taken its place"
+                if replaced
+                else f"runs on {one.worker}"
+            )
+        if state is not None and state.paused is not None:
+            return f"paused by a person: {state.paused}" if state.paused else "paused by a person"
+        if state is not None and state.pause is not None:
+            return state.pause.reason
+        if one.state == "delayed":
+            return (
+                "waits for the next time of its schedule"
+                if one.turn.renewed
+                else "begins again a little later"
+            )
+        return next(self._obstacles(one, state), "begins within seconds")
+
+    def _obstacles(self, one: QueuedTurn, state: RepositoryState | None) -> Iterator[str]:
+        """Yield what prevents a turn that could start."""
+        alive = [worker for worker in self.workers if not self.is_silent(worker)]
+        able = [worker for worker in alive if not worker.draining and worker.version == self.version]
+        if not alive:
+            yield "no worker runs: start one with pullwright fleet run"
+        if not able:
+            yield "all workers end, and take no further turns"
+        if state is not None and (pause := self.model_pauses.get(state.quota)) is not None:
+            yield pause.reason
+        if one.turn.task and self.day_cap is not None and self.spent_today >= self.day_cap:
+            yield f"the fleet has spent what it may in a day, {self.day_cap:g} US dollars (max_usd_per_day)"
+        if self.most_running is not None and self.running >= self.most_running:
+            yield f"{self.running} turns run, and no more may at a time (most_running)"
+        if self.running >= sum(worker.parallel for worker in able):
+            yield "all workers are busy"
+
+
+def read_snapshot(store: FleetStore) -> FleetSnapshot:
+    """Read a snapshot. It blocks.
+
+    Raises:
+        FleetError: the database cannot be read.
+    """
+    database, limits = store.database, store.limits
+    queue = database.call(lambda client: client.retrieve_queue(QUEUE))
+    workers, repositories = store.workers(), store.repositories()
+    numbers = {one.repository: one.number for one in repositories}
+    return FleetSnapshot(
+        at=database.clock.now(),
+        place=database.place,
+        version=store.newest_version() if workers else "",
+        workers=workers,
+        repositories=repositories,
+        turns=[one for one in store.queued() if _is_current(one, numbers)],
+        model_pauses=limits.model_pauses(),
+        request_quotas=limits.request_quotas(),
+        most_running=queue.global_concurrency if queue else None,
+        day_cap=limits.cap(DAY_CAP),
+        spent_today=limits.spent_today(),
+        costs=limits.daily_costs(database.day() - timedelta(days=COST_DAYS - 1)),
+    )
+
+
+def _is_current(one: QueuedTurn, numbers: Mapping[str, int]) -> bool:
+    """Return whether a turn is still valid. A running one may have been replaced, and takes some seconds to end."""
+    return one.state == "running" or one.turn.number == numbers.get(one.turn.repository)
