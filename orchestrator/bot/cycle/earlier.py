@@ -465,7 +465,7 @@ def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_ema
         raise PushRejectedError(message)
     if earlier.work is not None and earlier.knows(state.tip):
         return _brought(_adopted(clone, earlier), state.tip)
-    # What a later cycle pushed has in it what an earlier one had saved.
+    # A later cycle's push contains the work that an earlier one saved.
     words = clone.message_of(state.tip)
     if state.is_ours:
         adopted = clone.adopt(state.tip, reference=f"refs/heads/{branch}")

@@ -64,7 +64,7 @@ async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
     proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
     kind = end.kind
     if kind is EndKind.AWAITING and result.pull_request:
-        # An offer of more work: a question that needs an answer comes by `ask_question`.
+        # The text is an offer of more work: a question that needs an answer is asked by `ask_question`.
         kind = EndKind.COMPLETED
     match kind:
         case EndKind.QUESTION | EndKind.AWAITING:
@@ -119,7 +119,7 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
     """
     url, guards = None, parts.guards
     words = guards.wording.comment(question, issue=None)
-    # What is taken out of the words may bring a secret together.
+    # Removing parts of the text may join the parts of a secret.
     if not parts.options.dry_run and not any(map(guards.holds_secret, (question, words))):
         has_choices = CHOICE.search(question) is not None
         place = asked_at(task)
@@ -161,7 +161,7 @@ def _keep_somewhere(parts: CycleParts, choice: Choice, session: CycleSession, re
     is_copy = parts.operator is not None and parts.operator.brings is not None
     outcome = result.outcome if error is None else outcome_of(error)
     try:
-        # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
+        # Changes that wait for a person are in the patch and in our comment. No cycle continues them.
         paths, patch = session.pending.left()
     except WorkspaceError as failure:
         _keep(parts, session, f"the changes could not be read ({failure})")
@@ -207,7 +207,7 @@ class _Saving:
         """Delete earlier unfinished work of a completed task. A failure is a warning."""
         result, earlier, records = self.result, self.earlier, self.parts.records
         if self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit):
-            return  # nobody went on with it
+            return  # no cycle continued it
         if not self.is_ours:
             return
         self.kept.remove(self._key)

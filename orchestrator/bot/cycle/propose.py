@@ -385,7 +385,7 @@ class Proposer:
         try:
             commit = await self._push_once(branch)
         except PushRejectedError:
-            # Only now it matters what is there: most branches are new, and looking takes a request.
+            # Checked only here: most branches are new, and the check takes a request.
             if (
                 self.pushed is not None
                 or not self.attempt.task.is_retry

@@ -307,7 +307,7 @@ class Verification:
                     Defence.TEST_INTEGRITY, "tests pass only by what was done to them", self._lines(verdict)
                 )
             )
-        if not runs.problem:  # the disk may have room again the next time
+        if not runs.problem:  # a problem such as a full disk may have passed by the next time
             self._judged[tree] = verdict
         return verdict
 
