@@ -85,8 +85,7 @@ def holds_credential(address: str) -> bool:
     """Return whether a URL has a user name, a password or a token before its host.
 
     A user name alone is not a credential in an ssh URL. Any `@` before the first slash counts, because URL
-    parsers
-    disagree on where a user name ends.
+    parsers disagree on where a user name ends.
     """
     found = _WITH_USER.match(_IGNORED.sub("", address))
     return found is not None and (found["scheme"].lower() not in _SSH or ":" in found["user"])

@@ -102,8 +102,7 @@ class ResumableError(ModelError):
     Attributes:
         resume_at: the time (UTC) from which another attempt is useful, if the provider named it.
         waits: the wait that an error inside a reply named, under the names of HTTP headers. The reader of the
-            reply,
-            which knows the time, computes `resume_at` from it.
+            reply, which knows the time, computes `resume_at` from it.
     """
 
     def __init__(

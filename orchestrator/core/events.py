@@ -100,8 +100,7 @@ class CycleStarted:
         repository: `owner/name`, a URL, or an absolute path, whatever spelling the user typed.
         origin: for a repository on disk, the remote that it was cloned from.
         door: `chat` or `ask` if a person talks with the model, `verify-pr` if a pull request is verified;
-            empty
-            for a cycle on a task.
+            empty for a cycle on a task.
     """
 
     run: str

@@ -30,8 +30,8 @@ def one_line(text: str, *, limit: int, keep: str = "") -> str:
     r"""Return the text as one line of at most `limit` characters, with invisible characters escaped.
 
     Bytes of a file name that are not UTF-8 (surrogates, as `os.fsdecode` makes them) become `\xNN`, a
-    backtick
-    becomes `\x60`, so that the line can stand between backticks. Characters of `keep` are not escaped.
+    backtick becomes `\x60`, so that the line can stand between backticks. Characters of `keep` are not
+    escaped.
     """
     if len(text) <= limit and text.isascii() and text.isprintable() and "`" not in text:
         return text

@@ -1,9 +1,9 @@
 """Recognizes names that a file system may treat as git's own files, and valid branch names.
 
 Git's own checks are `is_ntfs_dotgit` and `is_ntfs_dot_generic`
-(https://github.com/git/git/blob/master/path.c)
-and `is_hfs_dotgit` (`utf8.c`). This module refuses all that git refuses, and more: every compatible form of a
-letter, marks on it, other short names. A test compares it with git.
+(https://github.com/git/git/blob/master/path.c) and `is_hfs_dotgit` (`utf8.c`). This module refuses all that
+git refuses, and more: every compatible form of a letter, marks on it, other short names. A test compares it
+with git.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ def folded_name(name: str) -> str:
     """Return a key that is equal for all names that some file system treats as the same name.
 
     Names of git's own files map to those names. HFS+ and APFS ignore invisible characters and fold letters;
-    NTFS
-    ignores dots and spaces at the end and has `name:stream` and short names. The key folds too much rather
-    than too
-    little: marks on letters, compatible forms, spaces at the start.
+    NTFS ignores dots and spaces at the end and has `name:stream` and short names. The key folds too much
+    rather than too little: marks on letters, compatible forms, spaces at the start.
     """
     plain = name.lower()
     if not (name.isascii() and name.isprintable()):

@@ -40,8 +40,7 @@ class Reasoning:
     Attributes:
         text: the readable part, possibly empty.
         opaque: data that the vendor wants back unchanged in the next request (a signature, an encrypted
-            item); may be
-            empty. Its keys name the protocol that understands it; other protocols leave it out.
+            item); may be empty. Its keys name the protocol that understands it; other protocols leave it out.
     """
 
     text: str

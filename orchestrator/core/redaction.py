@@ -164,8 +164,7 @@ def is_secret_name(name: str) -> bool:
     """Return whether a variable of this name contains a secret, which commands and texts must not show.
 
     The name is split into words (`dbPassword`, `DB_PASSWORD` and `db-password` have the same two). A name
-    that the
-    words leave undecided counts as a secret.
+    that the words leave undecided counts as a secret.
     """
     if name.lower() in _HARMLESS_NAMES:
         return False

@@ -22,9 +22,8 @@ def repository_key(name: str) -> str:
     """Return the key that identifies a repository, from any of its names.
 
     `owner/name` is the repository on github.com. A path is resolved, so that links, `.` and `..` make no
-    difference.
-    A relative path is returned unchanged and equals no key, because it names another folder in each working
-    directory. Names in journals are complete: the wiring makes them so.
+    difference. A relative path is returned unchanged and equals no key, because it names another folder in
+    each working directory. Names in journals are complete: the wiring makes them so.
 
     Args:
         name: `owner/name`, a URL, `git@host:owner/name`, or a path.

@@ -195,8 +195,7 @@ class CycleBudget:
 
         Args:
             folder: the run's folder, which the caller has locked (`open_runs.lock_run`) until after `close`,
-                with its journal;
-                `emit` must write into that journal at once.
+                with its journal; `emit` must write into that journal at once.
             task: earlier cost of the task, on any machine.
             needs: highest cost of a first request: with less left no cycle starts.
 

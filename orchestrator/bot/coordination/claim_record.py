@@ -79,9 +79,8 @@ class LeaseTimes:
         lease_seconds: from each renewal until the claim expires.
         renew_seconds: between renewals.
         skew_seconds: largest error of a worker's clock, either way. A claim is taken over only after it has
-            been expired
-            for that long. Two clocks may differ by twice as much, so `lease_seconds` should be more than
-            `skew_seconds + renew_seconds`.
+            been expired for that long. Two clocks may differ by twice as much, so `lease_seconds` should be
+            more than `skew_seconds + renew_seconds`.
         longest_seconds: no claim holds for longer after its last renewal, whatever it states.
     """
 
@@ -129,10 +128,8 @@ class ClaimRecord:
         """Return whether another worker may take the task.
 
         A claim with absurd times must not block its task for ever. It holds no longer than `longest_seconds`
-        after its renewal,
-        and a claim renewed further in the future than two clocks may differ is free: if its holder is alive
-        after all, the
-        holder's next push is refused.
+        after its renewal, and a claim renewed further in the future than two clocks may differ is free: if
+        its holder is alive after all, the holder's next push is refused.
         """
         if self.fault is not None:
             return False

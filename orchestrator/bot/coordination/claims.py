@@ -148,10 +148,8 @@ class Lease:
         """Fence a push: move one more ref in the same push as the claim, so that neither moves alone.
 
         Git checks no lease on a ref that does not move, therefore the claim is renewed. If the server does
-        not support atomic
-        pushes, the claim moves first and is checked again afterwards. An update that moves nothing needs no
-        push: both refs are
-        only read.
+        not support atomic pushes, the claim moves first and is checked again afterwards. An update that moves
+        nothing needs no push: both refs are only read.
 
         Args:
             update: a branch, or unfinished work; its name is checked.
@@ -161,8 +159,7 @@ class Lease:
 
         Raises:
             ClaimLostError: somebody else moved the claim. The other ref was not touched, unless that happened
-                between the two
-                pushes that a server without atomic push needs.
+                between the two pushes that a server without atomic push needs.
             PushRejectedError: the other ref is not where it was expected, or the server refused it; the claim
                 is still held.
             RemoteUnavailableError: no answer, after several attempts; the push may have arrived, or may do so
@@ -263,7 +260,7 @@ class Lease:
             if record is not None:
                 found = parse_claim(self.record.task, record)
                 return f"{found.state} by {found.owner}, run {found.run}, number {found.number}"
-        return "somebody moved it"
+        return "another process moved it"
 
     def _renewed(self, spent: Spent | None) -> ClaimRecord:
         now = self._clock.now()
@@ -291,8 +288,7 @@ class Claims:
     """The claims on the tasks of one repository.
 
     Every method may raise `RemoteUnavailableError` (no answer after several attempts), `PushRejectedError`
-    (the server
-    refused), and `WorkspaceError`.
+    (the server refused), and `WorkspaceError`.
 
     Args:
         owner: name of this machine for people; one word.
@@ -322,23 +318,20 @@ class Claims:
         """Claim a task if it is free: never claimed, released, expired, or held by a dead run.
 
         Of simultaneous callers exactly one succeeds. A claim that this run already holds, because an answer
-        was lost, is
-        returned.
+        was lost, is returned.
 
         Args:
             run: a globally unique run id.
             unless: called with the previous claim of a free task; returns why it is not taken all the same.
             seen: result of `Records.list` for the claim's ref, among others. It may be outdated: the push
-                succeeds only if it
-                is still current. None reads it.
+                succeeds only if it is still current. None reads it.
 
         Returns:
             The lease; or the claim of its holder; or the text that `unless` returned.
 
         Raises:
             RemoteUnavailableError: no answer, after several attempts. If the claim arrived after all, the
-                same run receives it
-                at the next call, and others once it has expired.
+                same run receives it at the next call, and others once it has expired.
         """
         ref = claim_ref(task)
         for _ in range(_MOST_LOOKS):
@@ -523,10 +516,8 @@ def remove_tombstones(records: Records, found: Mapping[str, str]) -> bool:
     """Remove the claims of some tasks as `remove_records` does, by the commit of each task's claim.
 
     The task's number is removed with the tombstone, so the next claim begins with 1 again. This is safe: a
-    push is not
-    accepted for a number, only for the commit of the claim, which is unique. An earlier holder expects a
-    commit that is no
-    longer there.
+    push is not accepted for a number, only for the commit of the claim, which is unique. An earlier holder
+    expects a commit that is no longer there.
     """
     doing = f"cannot remove old claims of {records.remote.shown}"
     return remove_records(records, {claim_ref(task): commit for task, commit in found.items()}, doing)

@@ -386,8 +386,7 @@ class Records:
     """The hidden refs of one remote. It is thread-safe.
 
     Nothing is contacted or written before the first use. Network failures are retried a few times, and then
-    raise
-    `RemoteUnavailableError`. Other failures of git raise `WorkspaceError`.
+    raise `RemoteUnavailableError`. Other failures of git raise `WorkspaceError`.
 
     Args:
         folder: where a temporary git folder is created; only this user should be able to enter it.

@@ -1,8 +1,7 @@
 """Facts that people taught about a repository, on `refs/pullwright/memory`, shared by all machines.
 
 Everyone with push access can write there. So a fact is only a pointer: its text is read again from the place
-that it
-cites, each time it is used.
+that it cites, each time it is used.
 """
 
 from __future__ import annotations

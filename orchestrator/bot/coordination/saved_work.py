@@ -189,8 +189,7 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
 
     Args:
         seen: result of `Records.list` for the ref, among others; None reads it. If it cannot be read, it may
-            have been
-            replaced, and is read as well.
+            have been replaced, and is read as well.
     """
     ref = wip_ref(key)
     found = (records.list(ref) if seen is None else seen).get(ref)

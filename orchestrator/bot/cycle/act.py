@@ -491,7 +491,7 @@ class CycleSession:
         earlier, before = self.earlier, None
         question, url = self._result.question or "", self._result.question_url or ""
         if earlier is not None and self._session is None:
-            # Nothing was said in this cycle: what was said before is in the voice of the one before.
+            # This cycle has no conversation yet: the earlier one belongs to the cycle before.
             model, contract, profile = earlier.state.model, earlier.state.contract, earlier.state.profile
             before = earlier.begun_for(self._task)
             if not question:  # nobody has heard the answer yet
@@ -527,7 +527,7 @@ class CycleSession:
     def tell_resumed(self, turns: int = 0) -> None:
         """Emit that earlier work is continued, with this number of turns of its conversation."""
         state = self.earlier.state if self.earlier else None
-        if state and state.run:  # a branch alone tells of none
+        if state and state.run:  # a branch alone has no state
             paths, conflicts = self.brought.paths, self.brought.conflicts
             self._emit(Resumed(state.run, state.why, turns, len(paths), conflicts))
 

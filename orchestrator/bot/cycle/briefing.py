@@ -90,18 +90,15 @@ async def first_message(  # noqa: PLR0913  all by name
         read: returns at most so many bytes of a file; raises `ToolError`.
         commits: short id and subject of recent commits, newest first.
         budget: most characters of file text. The map may have up to 8,000 more, the project's instructions 32
-            KB, the
-            task 20,000; each of them less if the budget is small.
+            KB, the task 20,000; each of them less if the budget is small.
         documents: names of instruction files; within a folder in this order.
         visible: returns the text of a file (path, text) in the form that the model may see; also used for
             names.
         looks_only: whether no tool can change files.
         brought: files that an earlier cycle on this task already changed. They never count as instructions,
-            because a
-            model wrote them.
+            because a model wrote them.
         brief: for a small model, which is easily distracted: no commits, no map if every file is shown, and
-            at most
-            12,000 characters of file text.
+            at most 12,000 characters of file text.
         whole_file: the reply has to be a changed file, so only the files of the task are shown. Tests are not
             mentioned: a small model that sees them fail copies the file unchanged.
         attached: files attached to the task.

@@ -122,7 +122,7 @@ async def claim_task(parts: CycleParts, fingerprint: str) -> Choice:
     previous = choice.lease.previous if choice.lease else None
     before = previous.spent if previous else Spent()
     if parts.operator is not None and (brings := parts.operator.brings) is not None:
-        # No model is asked, so nothing is reserved. What the remote has of the task is replaced.
+        # No model is asked, so nothing is reserved. The task's saved work on the remote is replaced.
         found = choice.earlier
         commit, branch = (found.commit, found.branch) if found else (None, "")
         earlier = replace(brings, commit=commit, branch=branch)
@@ -165,7 +165,7 @@ async def _chosen(parts: CycleParts, fingerprint: str) -> Choice:
             await _give_back(parts, choosing.result())
         raise
     finally:
-        # Told from here: listeners do not expect to be called by another thread.
+        # Emitted from here, because listeners must not be called by another thread.
         for event in parts.tasks.notices():
             parts.emit(event)
 
@@ -174,7 +174,7 @@ async def _give_back(parts: CycleParts, choice: Choice) -> None:
     """Return the task and release the claim, as if nothing had happened."""
     parts.tasks.put_back()
     if choice.lease is not None:
-        with parts.stop.saving(), suppress(WorkspaceError):  # else it expires by itself
+        with parts.stop.saving(), suppress(WorkspaceError):  # a claim that is not released expires
             await asyncio.to_thread(choice.lease.give_back)
 
 
@@ -199,7 +199,7 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, fingerprint: str) -> 
             confirmed = tasks.confirm(candidate, lease)
         finally:
             if isinstance(confirmed, str):
-                with suppress(WorkspaceError):  # it expires by itself
+                with suppress(WorkspaceError):  # a claim that is not released expires
                     lease.give_back()
         if isinstance(confirmed, str):
             tasks.pass_over(confirmed)
@@ -263,7 +263,7 @@ class Heartbeat:
         worker = asyncio.current_task()
         if self._lost is None or not isinstance(error, asyncio.CancelledError) or worker is None:
             return
-        if worker.uncancel() == 0:  # else somebody else cancelled too, and that counts
+        if worker.uncancel() == 0:  # otherwise another cancellation was requested too, which takes precedence
             raise self._lost from None
 
     async def _beat(self, lease: Lease, worker: asyncio.Task[object]) -> None:
@@ -276,7 +276,7 @@ class Heartbeat:
                 worker.cancel()
                 return
             except WorkspaceError as error:
-                self._emit(Warned(f"the claim could not be renewed, and is tried again: {error}"))
+                self._emit(Warned(f"the claim could not be renewed, another attempt follows: {error}"))
 
 
 WORKING_LABEL = "pullwright:working"

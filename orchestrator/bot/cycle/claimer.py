@@ -161,10 +161,10 @@ class Claimer:
         if isinstance(taken, str):
             return taken
         if self._has_moved(task, found, taken, seen):
-            return f"{task.key} was let go of by another worker just now, who left other work"
+            return f"{task.key} was released just now by another worker, which saved newer work"
         if found is not None:
             self.earlier[task.key] = found
-        # Only by those who have something to do: to look for nothing costs nothing.
+        # Only a worker with a task prunes, so that a search without a result takes no further requests.
         listed, self._listed = [record for record in self._listed if record.task != task.key], ()
         Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
         return taken
@@ -243,7 +243,7 @@ class Claimer:
             gone = task.kind is TaskKind.UNFINISHED
             return f"{task.key} was finished by another worker just now" if gone else None
         if task.is_retry or self.asked_again(task.key):
-            # A person wants it tried as if for the first time, with the work that is there.
+            # A person asked for another try: earlier failures do not count, and the saved work is used.
             return replace(found, state=replace(found.state, attempts=0))
         if not found.state.waits_for_answer:
             return found
@@ -315,7 +315,7 @@ class Claimer:
         elif (
             outcome in {ERROR, "limit"}
             and found is not None
-            and found.begun_for(task) is None  # what only has to be proposed costs nothing
+            and found.begun_for(task) is None  # to propose finished work costs nothing
             and found.state.attempts >= MOST_ATTEMPTS
         ):
             came_to = f"came to no end in {found.state.attempts} cycles, the last"
@@ -348,7 +348,7 @@ class Claimer:
         pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
         if wip is None:
             return None
-        # What cannot be read is not gone on with, and still replaced or dropped by what this cycle leaves.
+        # Unreadable work is not continued, but this cycle's end still replaces or removes it.
         state, events = pages or (UnfinishedState("", "", "", "", "", attempts=0), ())
         return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, wip.base, events)
 
@@ -628,5 +628,5 @@ class Pruning:
                 return not self.forge.issue(int(number)).is_open
             except ForgeNotFoundError:  # it may be hidden from this token
                 return False
-        # An item or a text is nowhere closed. That it was proposed keeps it from being done again.
+        # An item or a text has no closed state. Its pull request prevents that it is done again.
         return bool(ours)

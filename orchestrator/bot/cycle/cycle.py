@@ -58,11 +58,11 @@ async def run_cycle(start: CycleStart) -> CycleResult:
     parts, claimed = None, Choice(None)
     try:
         fingerprint = await asyncio.to_thread(start.forge.fingerprint)
-        parts = await _under_repository_rules(start, fingerprint)
+        parts = await _build_parts(start, fingerprint)
         parts.emit(PhaseEntered(Phase.CHOOSE))
         await _recover(parts, start.assignment.dead_runs)
         if start.assignment.only_look:
-            await _look(parts, fingerprint, result)
+            await _report_next_task(parts, fingerprint, result)
         else:
             claimed = await claim_task(parts, fingerprint)
             parts = replace(parts, limits=claimed.limits or parts.limits)
@@ -107,7 +107,7 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
             await parts.memory.learn()
         parts.emit(PhaseEntered(Phase.CLONE))
         opened = await open_in_thread(partial(parts.open_clone, Path(tempfile.gettempdir())))
-        with _removed(opened, parts) as clone:
+        with _closing(opened, parts) as clone:
             files = await asyncio.to_thread(clone.tracked_files)
             parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
             session = CycleSession(parts, choice, clone, files, result)
@@ -122,17 +122,19 @@ async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> No
 async def _plan_and_act(session: CycleSession) -> SessionEnd:
     """Run the session and return how it ended. A proposed change stays proposed, however the session ends."""
     try:
-        return await _until_the_end(session)
+        return await _run_session(session)
     except BadReplyError as error:
         if session.attempt.result.pull_request is None:
             raise
-        session.attempt.emit(Warned(f"the model went on after its pull request, and came to no end: {error}"))
+        session.attempt.emit(
+            Warned(f"the model continued after its pull request, and did not finish: {error}")
+        )
         return SessionEnd(EndKind.COMPLETED, "")
     finally:
         await session.close()
 
 
-async def _until_the_end(session: CycleSession) -> SessionEnd:
+async def _run_session(session: CycleSession) -> SessionEnd:
     """Do what needs no model; else let the model plan and act, and verify and propose what it asks for.
 
     If a person does the work, that person decides what is proposed, and when.
@@ -140,17 +142,17 @@ async def _until_the_end(session: CycleSession) -> SessionEnd:
     end, operator = await session.begin(), session.attempt.parts.operator
     if end is None and operator is not None:
         return await operator.work(session, partial(_verify_and_propose, session))
-    end = end or await _replay(session) or await _end_what_was_begun(session)
+    end = end or await _replay(session) or await _complete_earlier_proposal(session)
     if end is not None:
         return end
     async for asked in session.requests():
         asked.answer(_verify_and_propose(session, asked.title, asked.body))
     end = session.end
     if end is None:
-        raise AssertionError("a session without requests is over")
-    await _propose_what_is_left(session, end)
+        raise AssertionError("a session that makes no more requests has an end")
+    await _propose_unasked_changes(session, end)
     if end.kind in {EndKind.FINISH, EndKind.COMPLETED, EndKind.AWAITING, EndKind.LIMIT}:
-        await _propose_what_was_refused(session)
+        await _propose_refused_change(session)
     return end
 
 
@@ -170,10 +172,10 @@ async def _verify_and_propose(session: CycleSession, title: str, body: str, *, i
     return await session.proposer.propose(change)
 
 
-async def _under_repository_rules(start: CycleStart, fingerprint: str) -> CycleParts:
+async def _build_parts(start: CycleStart, fingerprint: str) -> CycleParts:
     """Build the cycle's parts with the restrictions of the repository's own rules on its default branch."""
     text = await asyncio.to_thread(start.rules_file.text, fingerprint)
-    # Opens the hidden refs, and so asks the forge for the address: an outage is a result of the cycle.
+    # Building the parts asks the forge for the address, so an outage here is a result of the cycle.
     parts, notes = await asyncio.to_thread(start.parts, text)
     for note in notes:
         parts.emit(Guarded(Defence.INSTRUCTIONS, note))
@@ -186,7 +188,7 @@ async def _recover(parts: CycleParts, others: Collection[str]) -> None:
         parts.claimer.dead_runs = {*await asyncio.to_thread(parts.recovery.recover), *others}
 
 
-async def _look(parts: CycleParts, fingerprint: str, result: CycleResult) -> None:
+async def _report_next_task(parts: CycleParts, fingerprint: str, result: CycleResult) -> None:
     """Report which task a cycle would claim now, or why there is none."""
     looked = await look_for_task(parts, fingerprint)
     if isinstance(looked, FoundTask):
@@ -196,7 +198,7 @@ async def _look(parts: CycleParts, fingerprint: str, result: CycleResult) -> Non
 
 
 @contextmanager
-def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
+def _closing(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
     """Yield the clone and remove it at the end. A folder that cannot be removed is only a warning."""
     try:
         yield clone
@@ -224,7 +226,7 @@ async def _replay(session: CycleSession) -> SessionEnd | None:
     return SessionEnd(EndKind.FINISH, await session.proposer.replay(task.pull, change))
 
 
-async def _end_what_was_begun(session: CycleSession) -> SessionEnd | None:
+async def _complete_earlier_proposal(session: CycleSession) -> SessionEnd | None:
     """Complete what an earlier cycle could not tell the forge. Return None if a model is needed."""
     attempt, brought, earlier = session.attempt, session.brought, session.earlier
     task, pull = attempt.task, attempt.task.pull
@@ -243,18 +245,21 @@ async def _end_what_was_begun(session: CycleSession) -> SessionEnd | None:
     try:
         await _verify_and_propose(session, begun.title, begun.body, is_begun=True)
     except ToolError as error:
-        attempt.emit(Warned(f"what an earlier cycle had ready cannot be proposed as it is: {error}"))
+        attempt.emit(
+            Warned(f"the change that an earlier cycle had prepared cannot be proposed unchanged: {error}")
+        )
         return None
     session.tell_resumed()
-    return SessionEnd(EndKind.FINISH, "an earlier cycle had it ready, and could not open the pull request")
+    return SessionEnd(
+        EndKind.FINISH, "an earlier cycle had prepared the change, but could not open the pull request"
+    )
 
 
-async def _propose_what_is_left(session: CycleSession, end: SessionEnd) -> None:
+async def _propose_unasked_changes(session: CycleSession, end: SessionEnd) -> None:
     """Propose the changes of a model that ended without asking for a pull request, as a draft.
 
     The model was told that nobody reads its plain text, so it considers the work done or has nobody to ask.
-    Changes that
-    it gave up by `finish`, or that a limit interrupted, are not proposed.
+    Changes that it gave up by `finish`, or that a limit interrupted, are not proposed.
     """
     asked_for = session.proposer.has_pull_request or session.verification.refused
     if asked_for or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
@@ -272,11 +277,13 @@ async def _propose_what_is_left(session: CycleSession, end: SessionEnd) -> None:
             await _verify_and_propose(session, title, words, is_begun=True)
     except ToolError as error:
         session.attempt.emit(
-            Warned(f"what the model changed and did not propose is no pull request either: {error}")
+            Warned(
+                f"the model's changes, which it did not propose, cannot be proposed for it either: {error}"
+            )
         )
 
 
-async def _propose_what_was_refused(session: CycleSession) -> None:
+async def _propose_refused_change(session: CycleSession) -> None:
     """Propose a change that was refused because of its tests, if it is still there unchanged."""
     verification = session.verification
     refused = verification.refused
@@ -286,4 +293,6 @@ async def _propose_what_was_refused(session: CycleSession) -> None:
         try:
             await _verify_and_propose(session, *refused)
         except ToolError as error:
-            session.attempt.emit(Warned(f"what the model proposed before cannot be proposed: {error}"))
+            session.attempt.emit(
+                Warned(f"the change that was refused for its tests cannot be proposed: {error}")
+            )

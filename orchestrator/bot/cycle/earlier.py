@@ -87,8 +87,7 @@ class UnfinishedState:
         messages: messages of the model's commits that are not proposed, oldest first.
         shell_used: whether commands ran, so that every changed file counts.
         question: the question to a person, and its address; without an address it could not be posted yet,
-            unless that
-            is why the cycle stopped.
+            unless that is why the cycle stopped.
         attempts: number of cycles on this task so far that produced no pull request.
         files_lost: whether the machine lost the changed files, which the conversation still mentions.
         tip: the last known commit of the task's branch; empty if there was no branch; None if unknown.
@@ -199,8 +198,7 @@ def conversation(events: Iterable[Event]) -> list[Event]:
     """Filter events to the conversation between program and model.
 
     Results of calls are in the messages; the ends of calls tell that there were some. Of commands the end of
-    the output is
-    kept, which a later compaction reports. Of the todo list the last state is kept, at the end.
+    the output is kept, which a later compaction reports. Of the todo list the last state is kept, at the end.
     """
     said: list[Event] = []
     todos: list[Event] = []
@@ -467,7 +465,7 @@ def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_ema
         raise PushRejectedError(message)
     if earlier.work is not None and earlier.knows(state.tip):
         return _brought(_adopted(clone, earlier), state.tip)
-    # What a later cycle pushed has in it what an earlier one had saved.
+    # A later cycle's push contains the work that an earlier one saved.
     words = clone.message_of(state.tip)
     if state.is_ours:
         adopted = clone.adopt(state.tip, reference=f"refs/heads/{branch}")

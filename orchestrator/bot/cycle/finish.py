@@ -64,7 +64,7 @@ async def finish_cycle(session: CycleSession, end: SessionEnd) -> None:
     proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
     kind = end.kind
     if kind is EndKind.AWAITING and result.pull_request:
-        # An offer of more work: a question that needs an answer comes by `ask_question`.
+        # The text is an offer of more work: a question that needs an answer is asked by `ask_question`.
         kind = EndKind.COMPLETED
     match kind:
         case EndKind.QUESTION | EndKind.AWAITING:
@@ -119,7 +119,7 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
     """
     url, guards = None, parts.guards
     words = guards.wording.comment(question, issue=None)
-    # What is taken out of the words may bring a secret together.
+    # Removing parts of the text may join the parts of a secret.
     if not parts.options.dry_run and not any(map(guards.holds_secret, (question, words))):
         has_choices = CHOICE.search(question) is not None
         place = asked_at(task)
@@ -145,12 +145,9 @@ def save_unfinished(parts: CycleParts, choice: Choice, session: CycleSession, re
     """Save changes that are not proposed, however the session ended. It does not raise.
 
     The work goes to a hidden ref of the remote, from which the next cycle on the task continues. If the
-    remote refuses it,
-    it is stored on this machine for the next cycle here. For people a patch is written to the run's folder,
-    or to the
-    temporary folder if the disk is full. If nothing can be written, the clone stays and its path is reported.
-    A completed
-    cycle saves nothing, and earlier unfinished work is deleted.
+    remote refuses it, it is stored on this machine for the next cycle here. For people a patch is written to
+    the run's folder, or to the temporary folder if the disk is full. If nothing can be written, the clone
+    stays and its path is reported. A completed cycle saves nothing, and earlier unfinished work is deleted.
     """
     try:
         _keep_somewhere(parts, choice, session, result)
@@ -164,7 +161,7 @@ def _keep_somewhere(parts: CycleParts, choice: Choice, session: CycleSession, re
     is_copy = parts.operator is not None and parts.operator.brings is not None
     outcome = result.outcome if error is None else outcome_of(error)
     try:
-        # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
+        # Changes that wait for a person are in the patch and in our comment. No cycle continues them.
         paths, patch = session.pending.left()
     except WorkspaceError as failure:
         _keep(parts, session, f"the changes could not be read ({failure})")
@@ -210,7 +207,7 @@ class _Saving:
         """Delete earlier unfinished work of a completed task. A failure is a warning."""
         result, earlier, records = self.result, self.earlier, self.parts.records
         if self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit):
-            return  # nobody went on with it
+            return  # no cycle continued it
         if not self.is_ours:
             return
         self.kept.remove(self._key)
@@ -219,7 +216,9 @@ class _Saving:
         try:
             drop_wip(records, self._key, earlier.commit, self.lease)
         except WorkspaceError as failure:
-            self.parts.emit(Warned(f"saved work that is proposed by now could not be removed: {failure}"))
+            self.parts.emit(
+                Warned(f"saved work that has been proposed since could not be removed: {failure}")
+            )
 
     def save(self) -> None:
         """Push the work and the conversation; store both on this machine if the push fails."""
@@ -247,7 +246,7 @@ class _Saving:
         except (JournalError, WorkspaceError) as failure:
             parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
         else:
-            parts.emit(Warned(f"the next cycle on {self._key} on this machine goes on with the work"))
+            parts.emit(Warned(f"the next cycle on {self._key} on this machine continues the work"))
 
     def _push(self, pages: Mapping[str, bytes]) -> None:
         session, parts = self.session, self.parts
@@ -358,7 +357,7 @@ async def settle(parts: CycleParts, result: CycleResult) -> None:
         with parts.stop.saving():
             await parts.budget.close(result.run or "", result.spent)
     except WorkspaceError as error:
-        parts.emit(Warned(f"what the cycle has cost was not written down for other machines: {error}"))
+        parts.emit(Warned(f"the cost of the cycle was not recorded for other machines: {error}"))
     if result.outcome is Outcome.PAUSED:
         parts.tasks.put_back()
 

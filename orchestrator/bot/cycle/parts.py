@@ -421,8 +421,7 @@ class CycleOptions:
         context_characters: most characters of file text in the first prompt.
         author_email: the author of our commits on a task's branch.
         require_tests: propose only what was tested with success; without a test command, nothing after which
-            tests are
-            removed or skipped.
+            tests are removed or skipped.
         other_base: whether the user named a branch to start from, which may not be the default one.
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: leave a repository alone that does not accept machine-made changes.
@@ -465,8 +464,7 @@ class CycleParts:
         verifier: runs the tests of a clone; None without a test command.
         memory: learned facts about the repository; None without memory.
         foreign_tools: creates tools of MCP servers, given a working tree, a text sanitizer and an event
-            listener;
-            None without such servers.
+            listener; None without such servers.
         download: downloads files attached to a task; None downloads nothing.
         skills: the available skills; None for none.
         recorded_tests: the test results of the run that is replayed, in which nothing is run.
@@ -475,8 +473,7 @@ class CycleParts:
         open_clone: clones into a new folder below the given one.
         environment: creates the environment of tools, for a working tree and its submodules.
         profile: creates the profile, given the callbacks of `create_pull_request`, `finish` and `run_tests`
-            (the last is None
-            if no tests are run), and the tools of MCP servers.
+            (the last is None if no tests are run), and the tools of MCP servers.
         reply_tokens: the longest possible reply of the model.
         price: the cost of a reply in USD, or None if the model's price is unknown.
         stop: returns whether a stop was requested.
@@ -592,8 +589,7 @@ class CycleStart:
 
     Attributes:
         parts: builds the cycle's parts, given the text of the repository's rules file, and returns them with
-            notes on
-            it. It opens the hidden refs.
+            notes on it. It opens the hidden refs.
         assignment: decided before the cycle; None leaves the choice to it.
     """
 

@@ -143,8 +143,7 @@ class Proposer:
         Args:
             body: the model's text, without the parts that are added here.
             is_begun: whether refusals that happen only once are skipped: they happened in an earlier cycle
-                that reached the
-                push, or nobody can answer them.
+                that reached the push, or nobody can answer them.
 
         Raises:
             ToolError: nothing has changed, or the change must not be published; the model can repair it.
@@ -386,7 +385,7 @@ class Proposer:
         try:
             commit = await self._push_once(branch)
         except PushRejectedError:
-            # Only now it matters what is there: most branches are new, and looking takes a request.
+            # Checked only here: most branches are new, and the check takes a request.
             if (
                 self.pushed is not None
                 or not self.attempt.task.is_retry

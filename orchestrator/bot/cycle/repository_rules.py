@@ -180,8 +180,7 @@ def fill_template(template: str, body: str) -> str:
     """Put the body under the template's describing heading, and keep its other sections.
 
     A body with all headings of the template is taken as the filled-in template. Comments, which instruct
-    authors, are
-    dropped.
+    authors, are dropped.
     """
     plain = _COMMENT.sub("", template).strip()
     headings = list(_headings(plain))

@@ -84,8 +84,7 @@ class Task:
         pull: that pull request as listed; its branch may have moved since.
         is_retry: whether a person asked by label for another attempt, whatever the earlier outcomes.
         status_marker: hidden line that our `status` comment on `pull` contains after this cycle, whatever its
-            outcome.
-            It prevents the same comments and failed checks from becoming a task again.
+            outcome. It prevents the same comments and failed checks from becoming a task again.
         branch_folder: one of `BRANCH_FOLDERS`; `branch_suffix` ends the branch's name. Both are free on the
             remote.
     """

@@ -149,7 +149,7 @@ class Verification:
         try:
             await self.verifier.close()
         except PullwrightError as error:
-            self.attempt.emit(Warned(f"the folder in which the tests ran could not be let go of: {error}"))
+            self.attempt.emit(Warned(f"the folder in which the tests ran could not be removed: {error}"))
 
     @property
     def recorded(self) -> RecordedTests | None:
@@ -307,7 +307,7 @@ class Verification:
                     Defence.TEST_INTEGRITY, "tests pass only by what was done to them", self._lines(verdict)
                 )
             )
-        if not runs.problem:  # the disk may have room again the next time
+        if not runs.problem:  # a problem such as a full disk may have passed by the next time
             self._judged[tree] = verdict
         return verdict
 

@@ -129,8 +129,7 @@ async def judge(case: Case, hidden: HiddenTests, tree: str, open_runs: OpenRuns)
     """Run the hidden tests on a proposed tree.
 
     Tests, settings and scripts are those of the real change: what the proposal changes there is restored, and
-    what it adds
-    there is removed.
+    what it adds there is removed.
 
     Raises:
         ToolError: nothing can be run, so nothing is known about the proposal.

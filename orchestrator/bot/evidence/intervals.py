@@ -43,10 +43,8 @@ def estimate(values: Sequence[float], bounds: tuple[float, float] | None = None)
     """Return the mean of one value per task, with its interval; None without a task.
 
     The ends are percentiles of the means of samples drawn from the tasks with replacement (Efron, "Bootstrap
-    methods",
-    1979). If all tasks have the same value, so does every sample, and the bootstrap would be certain. In that
-    case other
-    values are rarer than `1 - 0.025 ** (1 / n)` (Clopper and Pearson, 1934).
+    methods", 1979). If all tasks have the same value, so does every sample, and the bootstrap would be
+    certain. In that case other values are rarer than `1 - 0.025 ** (1 / n)` (Clopper and Pearson, 1934).
 
     Args:
         values: each task's mean over its tries.

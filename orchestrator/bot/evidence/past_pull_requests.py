@@ -133,8 +133,7 @@ def body_at(issue: PastIssue, moment: datetime) -> str | None:
     """Return the body of an issue at a moment; None if unknown.
 
     GitHub calls the record of an edit a diff, but it was the complete text in all samples. It is used as such
-    only if the
-    newest record equals the present body.
+    only if the newest record equals the present body.
     """
     if issue.edited_at is None or issue.edited_at < moment:
         return issue.body

@@ -117,8 +117,7 @@ def task_text(title: str, body: str, real: RealChange, *, is_commit: bool = Fals
 
     Args:
         is_commit: whether it is a commit message, which describes the solution: its trailers, and lines that
-            begin with
-            a file of the change, are removed as well.
+            begin with a file of the change, are removed as well.
     """
     removed: Counter[str] = Counter()
     title, count = _MERGED.subn("", clean_name(title).text)

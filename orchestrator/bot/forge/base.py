@@ -1,4 +1,4 @@
-"""What a forge is for the bot: its values, and its verbs, which may be repeated without harm. Everything is synchronous."""
+"""The bot's interface to a forge: values, and operations that can be repeated safely. All are synchronous."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What git shows to the forge's server. It goes to no other host, and into no file."""
+    """The credential that git shows to the forge's server. It is sent to no other host and written to no file."""
 
     host: str
     username: str
@@ -37,7 +37,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An issue. Title and body are other people's words. `author` is empty for an account that is gone."""
+    """An issue. Other people wrote its title and body. `author` is empty for a deleted account."""
 
     number: int
     title: str
@@ -52,7 +52,7 @@ class Issue:
 
 
 class Permission(StrEnum):
-    """What a person may do in the repository: GitHub's roles, the least first."""
+    """A permission in the repository: GitHub's roles, the lowest first."""
 
     NONE = "none"
     READ = "read"
@@ -63,13 +63,13 @@ class Permission(StrEnum):
 
     @property
     def may_write(self) -> bool:
-        """Whether it is enough to change the code. Triage, which may label, is not."""
+        """Whether the permission is enough to change the code. Triage, which may label, is not."""
         return self in {Permission.WRITE, Permission.MAINTAIN, Permission.ADMIN}
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change of an issue's `title` or `body`. `editor` is empty for an account that is gone."""
+    """A change of an issue's `title` or `body`, which `what` names. `editor` is empty for a deleted account."""
 
     editor: str
     at: datetime
@@ -78,13 +78,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class IssueHistory:
-    """Who made an issue what it is.
+    """Who labelled an issue and who edited its texts.
 
     Attributes:
-        labelled_by: who put the label on that is on it now; empty for an account that is gone,
-            None if nobody is known to have done so.
+        labelled_by: who put on the label that the issue has now; empty for a deleted account, None if
+            unknown.
         labelled_at: when, to the second.
-        edits: of title and body, in no order. The body's creation may be one of them.
+        edits: the edits of title and body, in no order. The body's creation may be one of them.
         is_complete: False if there were more edits than were read.
     """
 
@@ -96,9 +96,9 @@ class IssueHistory:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment: other people's words. `author` ends in `[bot]` for a bot, and only then.
+    """A comment, written by other people. `author` ends in `[bot]` for bots only.
 
-    `updated_at` is later than `created_at` if it was edited.
+    `updated_at` is later than `created_at` if the comment was edited.
     """
 
     id: int
@@ -111,13 +111,14 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentPlace:
-    """Where a file is that somebody attached to an issue, a pull request or a comment.
+    """The location of a file that a person attached to an issue, a pull request or a comment.
 
     Attributes:
-        url: of the forge's own server. It is asked without a credential first.
-        hosts: to which it may lead by redirects: the forge's own stores. No other host is asked.
-        credential: shown to the host of `url` alone, where it does not give the file to everybody; empty for none.
-        private: places (`host:port`) that the operator named, and that may be private.
+        url: its address on the forge's own server. It is first requested without a credential.
+        hosts: the hosts to which it may redirect: the forge's own stores. No other host is contacted.
+        credential: sent only to the host of `url`, if that host does not give the file to everybody; empty
+            for none.
+        private: places (`host:port`) that the operator configured, and that may have private addresses.
     """
 
     url: str
@@ -130,7 +131,7 @@ class AttachmentPlace:
 
 
 class PullRequestState(StrEnum):
-    """`closed` means closed without being merged."""
+    """The state of a pull request. `closed` means closed without being merged."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -142,11 +143,11 @@ class PullRequest:
     """A pull request. `commit` is its head.
 
     Attributes:
-        branch: of the same repository, but for one that `Forge.pull_request` was asked for.
-        reference: what git fetches to have the head, from the repository that it is to be merged into; empty where
-            the forge did not say.
-        base_commit: the base branch's head when the forge looked last; of a merged one, before that. Empty where the
-            forge does not keep it.
+        branch: its branch in the same repository; only `Forge.pull_request` also returns branches of forks.
+        reference: what git fetches from the target repository to get the head; empty if the forge did not
+            say.
+        base_commit: the base branch's head when the forge looked last; for a merged one, before the merge.
+            Empty if the forge does not keep it.
     """
 
     number: int
@@ -167,10 +168,10 @@ class PullRequest:
 
 
 class FeedbackKind(StrEnum):
-    """How somebody said something about a pull request."""
+    """The kind of feedback on a pull request."""
 
     REVIEW = "review"
-    """A review as a whole: its words, and its verdict in `Feedback.state`."""
+    """A review as a whole: its text, and its verdict in `Feedback.state`."""
     LINE = "line"
     """A review's comment on a line."""
     COMMENT = "comment"
@@ -179,13 +180,14 @@ class FeedbackKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What somebody said about a pull request: other people's words. Ids count per kind.
+    """Feedback on a pull request, written by other people. Ids are unique per kind.
 
     Attributes:
-        author: ends in `[bot]` for a bot; empty for an account that is gone.
+        author: ends in `[bot]` for a bot; empty for a deleted account.
         state: of a review: `approved`, `changes_requested`, `commented` or `dismissed`; else empty.
-        path: of a comment on a line: the file; `line` is None where the line is gone.
-        is_resolved: of a comment on a line: its thread is resolved.
+        path: the file of a comment on a line; else empty.
+        line: the line of such a comment; None if the line does not exist any more.
+        is_resolved: whether the thread of such a comment is resolved.
     """
 
     kind: FeedbackKind
@@ -202,7 +204,7 @@ class Feedback:
 
 
 class CheckState(StrEnum):
-    """How far a check of a commit is."""
+    """The state of a check of a commit."""
 
     RUNNING = "running"
     PASSED = "passed"
@@ -213,13 +215,13 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OwnCheck:
-    """A check run of ours: what the program says of a commit.
+    """A check run that the program writes for a commit.
 
     Attributes:
-        key: by which it is known again, and replaced.
-        state: passed, failed, or other for what could not be told.
+        key: identifies it, so that a later one replaces it.
+        state: passed, failed, or other if the result is unknown.
         title: one line.
-        summary: Markdown in which nothing is live.
+        summary: Markdown without links, images or other active markup.
     """
 
     key: str
@@ -231,7 +233,7 @@ class OwnCheck:
 
 
 ACTIONS_APP = "github-actions"
-"""The name of the app whose checks are jobs of workflows."""
+"""The name of the app that reports the jobs of workflows as checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +241,8 @@ class Check:
     """A check run or a commit status.
 
     Attributes:
-        summary: what it says itself: other people's words.
-        app: the name of the app whose check it is, as in its address; empty for a commit status.
+        summary: the check's own text, written by other people.
+        app: the name of the app that reports the check, as in the app's address; empty for a commit status.
         app_id: the number of that app, or 0.
     """
 
@@ -254,11 +256,11 @@ class Check:
 
 
 class TokenKind(StrEnum):
-    """Whose authority a token has, told by its form and by what the forge says of it."""
+    """The kind of a token, found from its form and from what the forge says about it."""
 
     NONE = "none"
     WORKFLOW = "workflow"
-    """`GITHUB_TOKEN` of an Actions run: what it does starts no workflow."""
+    """`GITHUB_TOKEN` of an Actions run. What is done with it starts no workflow."""
     APP = "app"
     """A GitHub App's installation token other than a workflow's."""
     CLASSIC = "classic"
@@ -272,7 +274,7 @@ class TokenKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests so far. `unchanged` ones (304) cost nothing of the rate limit."""
+    """The number of requests so far. `unchanged` ones (304) do not count against the rate limit."""
 
     requests: int = 0
     unchanged: int = 0
@@ -309,7 +311,7 @@ class RequestQuota:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a pull request should say; `ensure_pull_request` makes it so."""
+    """The wanted content of a pull request, for `ensure_pull_request`."""
 
     branch: str
     base: str
@@ -320,7 +322,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class TextVersion:
-    """What a text was from a moment on."""
+    """A text as it was from a moment on."""
 
     at: datetime
     text: str
@@ -328,11 +330,11 @@ class TextVersion:
 
 @dataclass(frozen=True, slots=True)
 class PastComment:
-    """A comment of the past: other people's words.
+    """A comment of the past, written by other people.
 
     Attributes:
-        is_writers: its author belongs to those who may write to the repository, as the forge tells it today.
-        edited_at: when it was changed last; None if it never was.
+        is_writers: whether its author may write to the repository according to the forge today.
+        edited_at: the time of the last edit; None if there was none.
     """
 
     author: str
@@ -344,12 +346,12 @@ class PastComment:
 
 @dataclass(frozen=True, slots=True)
 class PastIssue:
-    """An issue that a merged pull request closed, with what is known of its earlier texts.
+    """An issue that a merged pull request closed, with its known earlier texts.
 
     Attributes:
-        edited_at: when its body was changed last; None if it never was.
-        versions: the bodies that it had, in no order; empty where that is not known.
-        comments: the oldest of them.
+        edited_at: the time of the body's last edit; None if there was none.
+        versions: the known bodies that it had, in no order; may be empty.
+        comments: its oldest comments.
     """
 
     number: int
@@ -364,14 +366,14 @@ class PastIssue:
 
 @dataclass(frozen=True, slots=True)
 class MergedPullRequest:
-    """A pull request that was merged, with what it closed.
+    """A merged pull request, with the issues that it closed.
 
     Attributes:
-        merge_commit: what it became on its base: a merge, or the last commit of a squash or a rebase.
-        commits: the ids of its own commits, as far as they are listed; `commit_count` is how many there are.
-        began_at: when the first of its commits was written, or the pull request if that was earlier.
-        files, added, removed: the size of its change.
-        issues: those that it closed by what it says.
+        merge_commit: its commit on the base: a merge, or the last commit of a squash or a rebase.
+        commits: the ids of its own commits, as far as they are listed; `commit_count` is their full number.
+        began_at: when its first commit was written, or when it was opened if that was earlier.
+        files, added, removed: the size of its change in files and lines.
+        issues: the issues that its text closed.
     """
 
     number: int
@@ -389,187 +391,187 @@ class MergedPullRequest:
 
 
 class PastForge(Protocol):
-    """The past of a repository on a forge. Every method may raise a subclass of `ForgeError`."""
+    """The history of a repository on a forge. Every method may raise a subclass of `ForgeError`."""
 
     def merged_pull_requests(self) -> Iterator[MergedPullRequest]:
-        """Yield the pull requests that were merged, the newest first. They are asked for as they are needed."""
+        """Yield the merged pull requests, the newest first. They are requested as needed."""
 
     def title_at(self, issue: PastIssue, moment: datetime) -> str:
         """Return the title that an issue had at a moment."""
 
     def issue_rate(self) -> float | None:
-        """Tell how many issues are opened a month of late; None where there are too few to tell."""
+        """Return how many issues a month were opened recently; None if there are too few to compute it."""
 
 
 class Forge(Protocol):
-    """A forge, seen from one repository. Every verb may be repeated without harm.
+    """A forge, seen from one repository. Every operation can be repeated safely.
 
-    Every method may raise a subclass of `ForgeError`; waiting for rate limits is done inside.
+    Every method may raise a subclass of `ForgeError`, and waits for rate limits itself.
     """
 
     def repository(self) -> Repository:
         """Return the repository itself."""
 
     def credential(self) -> Credential | None:
-        """Tell what git needs to clone and push, or None where it needs nothing. Asked for at each use."""
+        """Return the credential that git needs to clone and push, or None if it needs none. Called before each use."""
 
     def open_issues(self, label: str) -> list[Issue]:
-        """Return open issues with this label, oldest first, pull requests left out. Empty where there are no issues."""
+        """Return the open issues with this label, oldest first, without pull requests. Empty if issues are disabled."""
 
     def issue(self, number: int) -> Issue:
         """Return one issue.
 
         Raises:
-            ForgeNotFoundError: there is none of this number, or it is a pull request.
+            ForgeNotFoundError: no issue has this number, or it is a pull request.
         """
 
     def permission(self, login: str) -> Permission:
-        """Tell what a person or bot may do, asked from the forge and remembered. `NONE` where it knows no such name.
+        """Return the permission of a person or bot, which may be cached. `NONE` if the forge does not know the login.
 
         Raises:
-            ForgePermissionError: we may not ask.
+            ForgePermissionError: the token may not ask.
         """
 
     def history(self, number: int, label: str) -> IssueHistory:
-        """Tell who put the label on an issue, and who edited it, read now.
+        """Return who put the label on an issue, and who edited it, read now.
 
-        Of several labels, separated by commas, the last one that went on counts.
+        With several labels, separated by commas, the one that was added last counts.
 
         Raises:
             ForgeNotFoundError: there is no such issue.
         """
 
     def labelled_by(self, number: int, label: str) -> str | None:
-        """Tell who put on the label that is on an issue or pull request now, read now.
+        """Return who put on the label that an issue or pull request has now, read now.
 
         Returns:
-            A login, empty for an account that is gone; None if nobody is known to have done so.
+            A login, empty for a deleted account; None if unknown.
 
         Raises:
-            ForgeNotFoundError: there is none of this number.
+            ForgeNotFoundError: nothing has this number.
         """
 
     def comments(self, number: int) -> list[Comment]:
-        """Return the newest comments on an issue or pull request, oldest of them first; at most 200.
+        """Return the newest comments on an issue or pull request, at most 200, oldest first.
 
         Raises:
-            ForgeNotFoundError: there is none of this number.
+            ForgeNotFoundError: nothing has this number.
         """
 
     def attachment(self, url: str) -> AttachmentPlace | None:
-        """Tell how the attachment at an address is fetched; None if it is no attachment of this forge."""
+        """Return how the attachment at an address is fetched; None if it is no attachment of this forge."""
 
     def signed_image(self, number: int, url: str) -> AttachmentPlace | None:
-        """Tell where an image of an issue's body is for some minutes, for anybody; None where the forge does not say.
+        """Return a temporary public address of an image in an issue's body; None if the forge gives none.
 
-        It is for tokens that the forge takes for its interface, and not for attachments.
+        It is for tokens that the forge accepts for its interface but not for attachments.
 
         Raises:
             ForgeNotFoundError: there is no such issue.
         """
 
     def read_file(self, path: str) -> str | None:
-        """Return a file's text on the default branch, or None where there is none."""
+        """Return a file's text on the default branch, or None if there is no such file."""
 
     def pull_request(self, number: int) -> PullRequest:
-        """Return one pull request, of anybody and from anywhere, read now.
+        """Return any pull request, also from forks and by other people, read now.
 
         Raises:
-            ForgeNotFoundError: there is none of this number.
+            ForgeNotFoundError: no pull request has this number.
         """
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
-        """Return pull requests in every state whose branch, in this repository, begins so; newest first."""
+        """Return the pull requests in every state whose branch in this repository has this prefix; newest first."""
 
     def why_not_pushed(self, branch: str, email: str) -> str | None:
-        """Tell why a new branch of this name would be refused, as far as it is known before, or None.
+        """Return why the forge would refuse a new branch of this name, or None if nothing is known before the push.
 
-        The branch need not exist. The address is that of those who commit to it.
+        The branch need not exist. `email` is the address of the committer.
         """
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
-        """Create the pull request of this branch, or bring the open one up to date.
+        """Create the pull request of this branch, or update the open one.
 
         Returns:
-            The pull request, and whether it was created now. An existing one stays a draft or
-            not, as people left it.
+            The pull request, and whether it was created now. An existing one stays a draft or not, as people
+            left it.
         """
 
     def close_pull_request(self, number: int) -> PullRequest:
         """Close a pull request without merging it.
 
         Raises:
-            ForgeNotFoundError: there is none of this number.
+            ForgeNotFoundError: no pull request has this number.
             ForgeError: it is merged.
         """
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:
-        """Put a question where a person will see it, once per key: a comment on the issue.
+        """Publish a question for people, once per key: as a comment on the issue.
 
         Args:
-            issue: its number, or None where the task is none.
-            key: names the question; a second one with this key replaces the first.
+            issue: the issue's number, or None if the task is no issue.
+            key: names the question; a second question with this key replaces the first.
 
         Returns:
-            Where it can be read, or None where there was no place to put it.
+            The address of the question, or None if there was no place for it.
         """
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
-        """Say something on an issue or pull request, once per key; a second one replaces the first.
+        """Write a comment on an issue or pull request, once per key; a second one replaces the first.
 
-        Where people are notified of comments, all keys share one comment, which changes in place.
+        On a forge that notifies people of comments, all keys share one comment, which is changed in place.
 
         Args:
-            key: names what is said, in at most 80 characters.
-            body: Markdown, without HTML comments; an empty one takes back what was said.
+            key: names the comment, in at most 80 characters.
+            body: Markdown, without HTML comments; an empty one removes the comment.
 
         Returns:
-            Where it can be read.
+            The address of the comment.
 
         Raises:
-            ForgeNotFoundError: there is none of this number.
+            ForgeNotFoundError: nothing has this number.
         """
 
     def ensure_label(self, number: int, label: str) -> None:
-        """Put a label on an issue or pull request, unless it is there.
+        """Add a label to an issue or pull request unless it has the label.
 
         Raises:
-            ForgeNotFoundError: there is none of this number.
+            ForgeNotFoundError: nothing has this number.
         """
 
     def make_label(self, label: str, description: str) -> bool:
-        """Make a label of the repository, unless it is there, or the forge has no labels of its own.
+        """Create a label of the repository unless it exists, or the forge has no labels of its own.
 
         Returns:
-            Whether it was made now.
+            Whether it was created now.
         """
 
     def remove_label(self, number: int, label: str) -> None:
-        """Take a label off an issue or pull request, if it is there.
+        """Remove a label from an issue or pull request if it has the label.
 
         Raises:
-            ForgeNotFoundError: there is none of this number.
+            ForgeNotFoundError: nothing has this number.
         """
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Return open pull requests, of anybody and from anywhere, that say they close this issue.
+        """Return all open pull requests, also from forks and by other people, that say they close this issue.
 
         Raises:
             ForgeNotFoundError: there is no such issue.
         """
 
     def feedback(self, number: int) -> list[Feedback]:
-        """Tell what people said about a pull request, oldest first; at most the newest 200 of each kind.
+        """Return the newest feedback on a pull request, oldest first. The forge limits how much.
 
         Raises:
             ForgeNotFoundError: there is no such pull request.
         """
 
     def has_conflict(self, number: int) -> bool:
-        """Tell whether a pull request cannot be merged into its base as it is. False where the forge does not know yet."""
+        """Return whether a pull request has a merge conflict with its base. False while the forge does not know yet."""
 
     def checks(self, commit: str) -> list[Check]:
-        """Return the newest run of each check of a commit, and its statuses. Empty where there are none.
+        """Return the newest run of each check of a commit, and its statuses. Empty if there are none.
 
         Raises:
             ForgeNotFoundError: there is no such commit.
@@ -580,7 +582,7 @@ class Forge(Protocol):
         """Write a check run for a commit, or replace the one with its key.
 
         Returns:
-            Where it can be read.
+            The address of the check run.
 
         Raises:
             ForgePermissionError: the token may not, or there are no check runs here.
@@ -589,15 +591,15 @@ class Forge(Protocol):
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         """Return those of a commit's checks that belong to a workflow or an app that its base branch configures.
 
-        What cannot be told is not one of them. `commit` is the head of a pull request, and `base` the branch
-        that it is to be merged into.
+        A check for which this is unknown is left out. `commit` is the head of a pull request, and `base` its
+        base branch.
         """
 
     def fingerprint(self) -> str:
         """Return a short text that stays the same while no issue, no pull request and no default branch changes.
 
-        It costs at most two requests, and none that counts where nothing has changed since it was
-        asked last. Runs of checks do not show in it.
+        It takes at most two requests, and none that counts against the rate limit if nothing has changed
+        since the last call. Runs of checks do not change it.
         """
 
     def traffic(self) -> Traffic:
@@ -610,7 +612,7 @@ class Forge(Protocol):
         """Show a new credential from now on, if we make them ourselves: a step of a cycle begins."""
 
     def own_login(self) -> str | None:
-        """Return our name as the author of comments and pull requests; None where the forge does not tell."""
+        """Return our login as the author of comments and pull requests; None if the forge does not tell."""
 
     def token_kind(self) -> TokenKind:
-        """Tell what kind of token we show."""
+        """Return the kind of our token."""

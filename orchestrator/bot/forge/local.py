@@ -1,4 +1,4 @@
-"""A folder that plays GitHub for a repository on disk: pull requests and questions are JSON files."""
+"""A folder that acts as the forge of a repository on disk: pull requests and questions are JSON files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class LocalRecord(BaseModel):
-    """What every file says. `schema_version` grows when an older program could misread the file."""
+    """The fields of every file. `schema_version` grows when an older program could misread the file."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -95,7 +95,7 @@ class QuestionRecord(LocalRecord):
 
 
 class PlaceRecord(BaseModel):
-    """`repository.json`: whose folder this is."""
+    """`repository.json`: the repository that this folder belongs to."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -111,12 +111,12 @@ def _read(path: Path, form: type[M]) -> M:
     """Read one file.
 
     Raises:
-        ForgeError: it cannot be read, or is not of this form; the message names it.
+        ForgeError: it cannot be read, or has another form; the message names it.
     """
     try:
         return form.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise _failed("read", path, error) from error
+        raise _error_of("read", path, error) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -125,21 +125,21 @@ def _read(path: Path, form: type[M]) -> M:
 
 
 def _read_all(folder: Path, form: type[R]) -> list[R]:
-    """Read every `<number>.json` of a folder, newest first.
+    """Read every `<number>.json` of a folder, newest first. Empty files are left out.
 
-    An empty file is a number that another process has just taken, or took before it died.
+    An empty file reserves a number: another process has just taken it, or took it before it died.
     """
     if not folder.is_dir():
         return []
     try:
         paths = [path for path in folder.glob("*.json") if path.stem.isdecimal() and path.stat().st_size]
     except OSError as error:
-        raise _failed("read", folder, error) from error
+        raise _error_of("read", folder, error) from error
     return [_read(path, form) for path in sorted(paths, key=lambda path: int(path.stem), reverse=True)]
 
 
 def take_number(folder: Path) -> int:
-    """Take the next free number by creating its file, which fails for everyone else."""
+    """Reserve the next free number by creating its file, which fails in every other process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         number = (
@@ -153,11 +153,11 @@ def take_number(folder: Path) -> int:
             else:
                 return number
     except OSError as error:
-        raise _failed("write", folder, error) from error
+        raise _error_of("write", folder, error) from error
 
 
 def save_record(path: Path, record: BaseModel) -> None:
-    """Replace a file at once: a reader sees the old text or the new one."""
+    """Replace a file atomically: a reader sees the old text or the new one."""
     text = record.model_dump_json(indent=2) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,10 +173,10 @@ def save_record(path: Path, record: BaseModel) -> None:
                 Path(name).unlink()
             raise
     except OSError as error:
-        raise _failed("write", path, error) from error
+        raise _error_of("write", path, error) from error
 
 
-def _failed(verb: str, path: Path, error: OSError) -> PullwrightError:
+def _error_of(verb: str, path: Path, error: OSError) -> PullwrightError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return DiskFullError(f"cannot {verb} {path}: the disk is full")
     return ForgeError(f"cannot {verb} {path}: {error.strerror or error}")
@@ -187,14 +187,14 @@ PLACE_FILE = "repository.json"
 
 @dataclass(frozen=True, slots=True)
 class LocalPlace:
-    """A folder that plays GitHub, and the repository that it does so for, which may be gone."""
+    """A folder that acts as a forge, and the path of its repository, which may not exist any more."""
 
     root: Path
     repository_path: Path
 
 
 def root_of(state: Path, repository_path: Path) -> Path:
-    """Tell where the state folder keeps what belongs to a repository: a readable name, and its path's digest."""
+    """Return the folder below the state folder for a repository: a readable name and the digest of its path."""
     path = repository_path.resolve()
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name.removesuffix(".git"))[:40].strip("-.") or "repository"
@@ -202,7 +202,7 @@ def root_of(state: Path, repository_path: Path) -> Path:
 
 
 def places(state: Path) -> list[LocalPlace]:
-    """Return every folder that plays GitHub below a state folder, by name.
+    """Return every folder below a state folder that acts as a forge, by name.
 
     Raises:
         ForgeError: one of them is damaged.
@@ -215,9 +215,9 @@ class LocalRecords:
     """The records of one repository.
 
     Args:
-        root: the folder; made when there is something to write.
-        repository_path: whose records they are.
-        clock: for the times in the files.
+        root: the folder; created with the first record.
+        repository_path: the repository that the records belong to.
+        clock: gives the times in the files.
     """
 
     def __init__(self, root: Path, repository_path: Path, clock: Clock) -> None:
@@ -227,16 +227,18 @@ class LocalRecords:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Look and write as one step: other processes wait. The lock falls when the process ends.
+        """Hold a lock against other processes, so that reading and writing are one step.
+
+        The lock is released when the process ends.
 
         Raises:
-            ForgeUnavailableError: another process keeps it for ten minutes.
+            ForgeUnavailableError: another process held it for ten minutes.
         """
         try:
             self._root.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._root / "lock", os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
-            raise _failed("write", self._root, error) from error
+            raise _error_of("write", self._root, error) from error
         try:
             if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
                 raise ForgeUnavailableError(
@@ -254,7 +256,7 @@ class LocalRecords:
         """Return one pull request.
 
         Raises:
-            ForgeNotFoundError: there is none of this number.
+            ForgeNotFoundError: no pull request has this number.
         """
         record = next((record for record in self.pulls() if record.number == number), None)
         if record is None:
@@ -280,7 +282,7 @@ class LocalRecords:
         return record
 
     def change_pull(self, record: PullRecord, **changes: object) -> PullRecord:
-        """Change a pull request, and write it if it is another then."""
+        """Change fields of a pull request, and write it if they differ."""
         changed = record.model_copy(update=changes)
         if changed == record:
             return record
@@ -293,7 +295,7 @@ class LocalRecords:
         return _read_all(self._root / "questions", QuestionRecord)
 
     def put_question(self, key: str, body: str) -> QuestionRecord:
-        """Write a question: a new one, or the one with this key with another body."""
+        """Write a question: a new one, or a new body for the one with this key."""
         self._write_place()
         now = self._clock.now()
         known = next((record for record in self.questions() if record.key == key), None)
@@ -306,7 +308,7 @@ class LocalRecords:
         return record
 
     def url(self, record: PullRecord | QuestionRecord) -> str:
-        """Tell where a record can be read."""
+        """Return the address of a record's file."""
         kind = "pulls" if isinstance(record, PullRecord) else "questions"
         return self._file(kind, record.number).as_uri()
 
@@ -314,28 +316,31 @@ class LocalRecords:
         return (self._root / kind / f"{number}.json").absolute()
 
     def _write_place(self) -> None:
-        """Note whose folder this is, for `places`."""
+        """Record which repository the folder belongs to, for `places`."""
         file = self._root / PLACE_FILE
         if not file.exists():
             save_record(file, PlaceRecord(path=str(self._repository_path)))
 
 
 class Git(Protocol):
-    """What git says of the repository. Each answer costs a program or two, and is true when it is given."""
+    """Git's answers about the repository. Each answer takes one or two processes, and is read anew."""
 
     def heads(self) -> tuple[str | None, Mapping[str, str]]:
-        """Return the branch that HEAD names, None where there is none or it has no commit, and each branch's commit."""
+        """Return the branch that HEAD names, and each branch's commit.
+
+        The branch is None if HEAD names none or the branch has no commit.
+        """
 
     def read_file(self, path: str, commit: str) -> str | None:
-        """Return a file's text in a commit, or None where there is no such file."""
+        """Return a file's text in a commit, or None if there is no such file."""
 
     def merged(self, commits: Collection[str], into: str) -> Collection[str]:
-        """Return those of the commits that are part of the history of another. One that is not there is none of them."""
+        """Return those of the commits that are in the history of the commit `into`. Missing commits are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question that waits for a person."""
+    """A question to a person."""
 
     number: int
     key: str
@@ -351,7 +356,7 @@ class _Heads:
     Attributes:
         default: the default branch, None while the repository is empty.
         target: the branch that pull requests are merged into.
-        commits: by branch.
+        commits: the commits, by branch.
     """
 
     default: str | None
@@ -359,22 +364,22 @@ class _Heads:
     commits: Mapping[str, str]
 
     def at(self, branch: str | None) -> str | None:
-        """Return a branch's commit, or None where there is no such branch."""
+        """Return a branch's commit, or None if there is no such branch."""
         return None if branch is None else self.commits.get(branch)
 
 
 class LocalForge:
     """A forge for a repository on disk.
 
-    Every method asks git anew, once: others push meanwhile.
+    Methods ask git anew at each call, because others push meanwhile.
 
     Args:
-        root: the folder of this forge, as `root_of` gives it; made when there is something to write.
-        repository_path: the repository, bare or with a work tree.
-        git: what git says of it.
-        base: the branch that pull requests are for, where it is not the default branch; the default
-            branch too where HEAD is detached.
-        clock: for the times in the files.
+        root: the folder of this forge, as `root_of` returns it; created with the first record.
+        repository_path: the repository, bare or with a working tree.
+        git: answers questions about the repository.
+        base: the branch that pull requests are for, if it is not the default branch. With a detached HEAD it
+            is the default branch too.
+        clock: gives the times in the files.
     """
 
     def __init__(
@@ -391,51 +396,53 @@ class LocalForge:
             raise ForgeNotFoundError(f"no such repository: {self._path}")
         return Repository(self._path.name, str(self._path), self._heads().default, self._path.as_uri())
 
-    def labelled_by(self, number: int, label: str) -> None:  # noqa: ARG002  whichever it is
-        """Return None: nobody is known."""
+    def labelled_by(self, number: int, label: str) -> None:  # noqa: ARG002  the same for every label
+        """Return None: a local repository does not record who adds labels."""
         self._records.pull(number)
 
     def attachment(self, url: str) -> AttachmentPlace | None:
-        """Return None: nothing can be attached to a folder."""
+        """Return None: a local repository has no attachments."""
 
     def signed_image(self, number: int, url: str) -> None:
-        """Return None: nothing can be attached to a folder."""
+        """Return None: a local repository has no attachments."""
 
     def read_file(self, path: str) -> str | None:
-        """Return a file's text on the default branch, or None where there is none."""
+        """Return a file's text on the default branch, or None if there is no such file."""
         heads = self._heads()
         commit = heads.at(heads.default)
         return None if commit is None else self._git.read_file(path, commit)
 
     def pull_requests(self) -> list[PullRequest]:
-        """Return all of them, newest first."""
-        return self._seen(self._records.pulls())
+        """Return all pull requests, newest first."""
+        return self._as_pull_requests(self._records.pulls())
 
     def questions(self) -> list[Question]:
-        """Return all of them, newest first."""
+        """Return all questions, newest first."""
         return [
             Question(record.number, record.key, record.body, self._records.url(record), record.created_at)
             for record in self._records.questions()
         ]
 
     def pull_request(self, number: int) -> PullRequest:
-        """Return one of them, read now."""
+        """Return one pull request, read now."""
         heads = self._heads()
-        [found] = self._seen([self._records.pull(number)], heads)
-        # A branch that is gone leaves its last commit, until git cleans up.
+        [found] = self._as_pull_requests([self._records.pull(number)], heads)
+        # The last commit of a deleted branch can be fetched until git's garbage collection.
         is_there = found.branch in heads.commits
         return replace(found, reference=f"refs/heads/{found.branch}" if is_there else found.commit)
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
-        """Return those whose branch begins so, newest first."""
-        return self._seen([one for one in self._records.pulls() if one.branch.startswith(branch_prefix)])
+        """Return the pull requests whose branch has this prefix, newest first."""
+        return self._as_pull_requests(
+            [one for one in self._records.pulls() if one.branch.startswith(branch_prefix)]
+        )
 
-    def why_not_pushed(self, branch: str, email: str) -> str | None:  # noqa: ARG002  there are no rules
-        """Return None: what hooks of the repository say is known when it is pushed to."""
+    def why_not_pushed(self, branch: str, email: str) -> str | None:  # noqa: ARG002  a local repository has no rules
+        """Return None: what the repository's hooks refuse shows only in a push."""
         return None
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
-        """Create the pull request of this branch, or bring the open one up to date."""
+        """Create the pull request of this branch, or update the open one."""
         heads = self._heads()
         commit = heads.at(proposal.branch)
         if commit is None:
@@ -456,12 +463,12 @@ class LocalForge:
         return self._pull_request(record, commit, PullRequestState.OPEN), known is None
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:  # noqa: ARG002  no issues here
-        """Put a question into a file, or replace the one with this key. Returns the file's URI."""
+        """Write a question to a file, or replace the one with this key. Returns the file's URI."""
         with self._records.lock():
             return self._records.url(self._records.put_question(key, body))
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
-        """Keep a comment in the pull request's file, or replace the one with this key; an empty one removes it."""
+        """Store a comment in the pull request's file, or replace the one with this key; an empty one removes it."""
         with self._records.lock():
             record = self._records.pull(number)
             made = CommentRecord(key=key, body=body)
@@ -471,95 +478,98 @@ class LocalForge:
         return f"{self._records.url(record)}#{quote(key, safe='')}"
 
     def ensure_label(self, number: int, label: str) -> None:
-        """Keep a label in the pull request's file, unless it is there."""
+        """Add a label to the pull request's file unless it is there."""
         with self._records.lock():
             record = self._records.pull(number)
             if label.lower() not in {name.lower() for name in record.labels}:
                 self._records.change_pull(record, labels=(*record.labels, label))
 
-    def make_label(self, label: str, description: str) -> bool:  # noqa: ARG002  a pull request's file names its own
-        """Make nothing: labels are only words in the files of pull requests."""
+    def make_label(self, label: str, description: str) -> bool:  # noqa: ARG002  labels are only words in files
+        """Return False: labels exist only as words in the files of pull requests."""
         return False
 
     def remove_label(self, number: int, label: str) -> None:
-        """Take a label out of the pull request's file, if it is there."""
+        """Remove a label from the pull request's file if it is there."""
         with self._records.lock():
             record = self._records.pull(number)
             kept = tuple(name for name in record.labels if name.lower() != label.lower())
             self._records.change_pull(record, labels=kept)
 
     def feedback(self, number: int) -> list[Feedback]:
-        """Return none: people do not talk in a folder."""
+        """Return no feedback: there are no reviews and comments of people here."""
         self._records.pull(number)
         return []
 
     def fingerprint(self) -> str:
-        """Return a text that stays the same while no file here, no branch of ours and no default branch changes."""
+        """Return a text that stays the same while no record, no branch of ours and no default branch changes."""
         heads, pulls = self._heads(), self._records.pulls()
         branch = heads.default, heads.at(heads.default)
-        state = (branch, pulls, self._seen(pulls, heads), self._records.questions())
+        state = (branch, pulls, self._as_pull_requests(pulls, heads), self._records.questions())
         return hashlib.sha256(repr(state).encode()).hexdigest()
 
     def close_pull_request(self, number: int) -> PullRequest:
         """Close a pull request unmerged, which means "no": its task is not taken again."""
         with self._records.lock():
             record = self._records.pull(number)
-            [pull] = self._seen([record])
+            [pull] = self._as_pull_requests([record])
             if pull.state is PullRequestState.MERGED:
                 raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
             self._records.change_pull(record, is_closed=True)
             return replace(pull, state=PullRequestState.CLOSED)
 
-    # What a folder does not have: issues, people, checks, a server.
+    # A local repository has no issues, people, checks or server.
 
     def credential(self) -> Credential | None:
-        """Return None: a folder needs none."""
+        """Return None: git needs no credential here."""
         return None
 
     def open_issues(self, label: str) -> list[Issue]:  # noqa: ARG002  there are none of any label
-        """Return none: a folder has no issues."""
+        """Return an empty list: a local repository has no issues."""
         return []
 
     def issue(self, number: int) -> Issue:
-        """Refuse: a folder has no issues. So do `history`, `comments` and `linked_pull_requests`."""
-        self._no_issue(number)
+        """Raise `ForgeNotFoundError`: a local repository has no issues.
+
+        `history`, `comments` and `linked_pull_requests` raise it too.
+        """
+        self._raise_no_issue(number)
 
     def history(self, number: int, label: str) -> IssueHistory:  # noqa: ARG002  there is none of any label
-        """Refuse: a folder has no issues."""
-        self._no_issue(number)
+        """Raise `ForgeNotFoundError`: a local repository has no issues."""
+        self._raise_no_issue(number)
 
     def comments(self, number: int) -> list[Comment]:
-        """Refuse: people do not talk in a folder."""
-        self._no_issue(number)
+        """Raise `ForgeNotFoundError`: people do not comment here."""
+        self._raise_no_issue(number)
 
     def permission(self, login: str) -> Permission:  # noqa: ARG002  the disk's permissions know no logins
-        """Return `NONE`: nobody has a name here. Who may write is up to the disk."""
+        """Return `NONE`: there are no logins here. The disk's permissions decide who may write."""
         return Permission.NONE
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Refuse: there are no issues to be linked to."""
-        self._no_issue(number)
+        """Raise `ForgeNotFoundError`: a local repository has no issues."""
+        self._raise_no_issue(number)
 
-    def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nobody merges here but people
-        """Return False: nobody looks."""
+    def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nothing tries the merge
+        """Return False: a local repository does not try merges."""
         return False
 
     def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
-        """Return none: nothing checks a folder."""
+        """Return an empty list: a local repository has no checks."""
         return []
 
     def ensure_check(self, check: OwnCheck) -> str:
-        """Refuse: nobody looks for check runs in a folder."""
+        """Raise `ForgePermissionError`: a local repository has no check runs."""
         del check
         raise ForgePermissionError("a local repository has no check runs")
 
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
-        """Return none: nothing checks a folder."""
+        """Return an empty list: a local repository has no checks."""
         del checks, commit, base
         return []
 
     def traffic(self) -> Traffic:
-        """Return none: nobody is asked."""
+        """Return zero requests: there is no server."""
         return Traffic()
 
     def quotas(self) -> Sequence[RequestQuota]:
@@ -570,11 +580,11 @@ class LocalForge:
         """Do nothing: no credential is shown."""
 
     def own_login(self) -> str | None:
-        """Return None: nobody has a name here."""
+        """Return None: there are no logins here."""
         return None
 
     def token_kind(self) -> TokenKind:
-        """Return None: a folder needs none."""
+        """Return `TokenKind.NONE`: there are no tokens here."""
         return TokenKind.NONE
 
     def _heads(self) -> _Heads:
@@ -586,8 +596,10 @@ class LocalForge:
         into = heads.at(heads.target)
         return () if into is None or not commits else self._git.merged(commits, into)
 
-    def _seen(self, records: Sequence[PullRecord], heads: _Heads | None = None) -> list[PullRequest]:
-        """Return the records with what git says of them, asked about all of them at once."""
+    def _as_pull_requests(
+        self, records: Sequence[PullRecord], heads: _Heads | None = None
+    ) -> list[PullRequest]:
+        """Return the records as pull requests, with git's answers about all of them, asked at once."""
         if not records:
             return []
         heads = heads or self._heads()
@@ -615,7 +627,7 @@ class LocalForge:
             labels=record.labels,
         )
 
-    def _no_issue(self, number: int) -> NoReturn:
+    def _raise_no_issue(self, number: int) -> NoReturn:
         raise ForgeNotFoundError(
-            f"no issue #{number}: a local repository has no issues: use --task TEXT or a BACKLOG.md"
+            f"no issue #{number}: a local repository has no issues, use --task TEXT or a BACKLOG.md"
         )

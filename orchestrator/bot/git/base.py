@@ -62,8 +62,7 @@ class CommitOutcome:
         held_back: places at which the change, or its held part, adds a secret; then nothing was committed.
         held: changed paths that wait for a person, with the reason; they are not in the commit.
         held_patch: the held changes for `git apply` on top of the head; empty if there are none, if the rest
-            was not
-            committed because of `held_back` or `refused`, or if a note says why.
+            was not committed because of `held_back` or `refused`, or if a note says why.
         changes: all differences between head and base, which is the whole pull request. With `held_back` or
             `refused`:
             those that there would be.
@@ -97,8 +96,8 @@ class Adopted:
     Attributes:
         paths: paths that now differ from the clone's head, to be passed to `Clone.commit` as touched.
         conflicts: paths that need a decision. A text contains git's conflict markers, labelled
-            `pullwright/...`, and is
-            not committed until they are removed. A binary file or a submodule has the clone's own version.
+            `pullwright/...`, and is not committed until they are removed. A binary file or a submodule has
+            the clone's own version.
         base_moved: whether the work is based on another commit than the clone.
         tip: the branch's head that the next commit continues; empty if no branch was joined.
     """
@@ -210,8 +209,8 @@ class CommitScreen:
 
     Attributes:
         find_secrets: returns the places at which a diff adds secrets. The diff shows binary files as text,
-            decoded with
-            U+FFFD for invalid UTF-8. With any place nothing is committed, so that no history contains it.
+            decoded with U+FFFD for invalid UTF-8. With any place nothing is committed, so that no history
+            contains it.
         hold: returns why the change to one path waits for a person, or None. A rename is two changes.
         refuse: returns why a whole change must not be committed, or None. Its argument are all differences
             from the base.

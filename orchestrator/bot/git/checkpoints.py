@@ -1,10 +1,8 @@
 """Checkpoints of a person's folder: undo and redo the changes of a model's turns, byte for byte.
 
 Checkpoints are trees in a separate git directory, which borrows the objects of the folder's repository. That
-repository,
-its index and its branches are never written. Checkpoints outlive a conversation, for the one that continues
-it, as long
-as there is room.
+repository, its index and its branches are never written. Checkpoints outlive a conversation, for the one that
+continues it, as long as there is room.
 """
 
 from __future__ import annotations

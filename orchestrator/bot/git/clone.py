@@ -193,8 +193,7 @@ class Committer:
         Args:
             touched: paths that tools wrote or removed, relative, with `/`.
             include_commands: whether commands ran, so that all changes of the working tree are committed.
-                Commits that a
-                command made in `tree/.git` are ignored: their files are in the working tree.
+                Commits that a command made in `tree/.git` are ignored: their files are in the working tree.
             screen: the checks of every commit; None lets everything pass.
         """
         staged = self.stage(touched, include_commands=include_commands, screen=screen)
@@ -261,8 +260,7 @@ class Committer:
         """Return all changes since the last push (or the base, or the continued branch), for `git apply`.
 
         It covers the paths that `commit` would take, committed or not. What is left out is listed in lines
-        before the patch,
-        which `git apply` skips. It is empty if nothing changed.
+        before the patch, which `git apply` skips. It is empty if nothing changed.
 
         Args:
             touched: as for `commit`.
@@ -437,8 +435,7 @@ class Clone(Committer):
         """Leave the folder in place, because it contains the only copy of work that could not be saved.
 
         A person may run git there, so every `.git` below `tree` is removed first, and folders that git would
-        treat as a bare
-        repository are disarmed.
+        treat as a bare repository are disarmed.
 
         Raises:
             WorkspaceError: one of them could not be removed. The folder stays all the same.
@@ -495,8 +492,7 @@ class Clone(Committer):
         Args:
             branch: the branch's name on the remote; never the base branch.
             expected: the commit that the remote branch must have now, or None if it must not exist. After a
-                push of this clone
-                to the branch, None means the commit pushed then.
+                push of this clone to the branch, None means the commit pushed then.
             lease: the claim on the task, which moves in the same push: neither moves without the other.
 
         Returns:
@@ -517,14 +513,12 @@ class Clone(Committer):
         """Apply a commit's change to the files, by a three-way merge. Nothing is committed.
 
         The files are as if tools had written the change: pass `paths` to `commit`, which applies its usual
-        rules. Call it before
-        anything is changed or committed here.
+        rules. Call it before anything is changed or committed here.
 
         Args:
             commit: has one parent, with which it is compared.
             reference: full name of a remote ref to the commit or its child. None asks the server for the
-                commit by its id,
-                which not every server supports.
+                commit by its id, which not every server supports.
             packed: the result of `pack`; then no ref is needed.
 
         Raises:
@@ -537,13 +531,11 @@ class Clone(Committer):
 
         The next `commit` has the branch's head and the base as parents, so that its push rewrites nothing:
         `push(branch, expected=adopted.tip)`. Checks of that commit cover the differences from the merge, so
-        not what people
-        committed. Call it first; `adopt` may follow.
+        not what people committed. Call it first; `adopt` may follow.
 
         Raises:
             WorkspaceError: the branch does not exist, left the base too far back to be certain, or has a path
-                that leaves the
-                working tree or enters `.git`.
+                that leaves the working tree or enters `.git`.
         """
         return self._adopter.adopt_branch(branch, self._branches)
 

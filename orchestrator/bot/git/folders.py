@@ -251,8 +251,8 @@ def sweep(
     """Remove the clones of dead processes, and their small leftovers. Several processes may sweep at once.
 
     A clone is removed only if its owner file is ours and not locked. A folder without that file is removed
-    only if it is old
-    and empty: it may be in the making, or somebody else's. Folders marked by `Clone.keep` stay.
+    only if it is old and empty: it may be in the making, or somebody else's. Folders marked by `Clone.keep`
+    stay.
 
     Args:
         parent: where the clones are made.
@@ -340,9 +340,8 @@ def disarm(tree: Path, beside: Path) -> None:
     """Remove every `.git` in `tree`, and rename what makes a folder a bare repository.
 
     Every folder, file or link whose name some file system treats as `.git` is removed. `HEAD` next to other
-    parts of a
-    repository becomes `HEAD.disarmed`. Content below 100 nested folders is removed, because it cannot be
-    examined.
+    parts of a repository becomes `HEAD.disarmed`. Content below 100 nested folders is removed, because it
+    cannot be examined.
 
     Args:
         tree: the files; nothing happens if this is not a folder.

@@ -183,8 +183,7 @@ def server_words(stderr: str) -> str:
 
     Args:
         stderr: git's output. Git prefixes a server's lines, and the plain text of an HTTP error, with
-            `remote:`; over ssh
-            they are unchanged until the protocol begins.
+            `remote:`; over ssh they are unchanged until the protocol begins.
     """
     over_ssh = _SSH_ENDED in stderr
     said: list[str] = []
@@ -495,8 +494,7 @@ def _file_of(stdin: bytes, folder: Path) -> IO[bytes]:
     """Return git's input as a file.
 
     A pipe does not work: `communicate` writes into it only in its first call, so git would wait for the rest
-    for ever if that
-    call timed out.
+    for ever if that call timed out.
     """
     if not stdin:
         return Path(os.devnull).open("rb")

@@ -163,8 +163,7 @@ class Mirrors:
 
         Returns:
             The branch and the commit; or None, with the folder unchanged, if the remote itself must be
-            cloned: it is on this
-            machine, another process uses the mirror, or something about it is wrong.
+            cloned: it is on this machine, another process uses the mirror, or something about it is wrong.
 
         Raises:
             WorkspaceError: the remote cannot be reached, or the command was interrupted.
@@ -348,10 +347,8 @@ def create_model_repository(host: Path, tree: Path, branch: str, commit: str, id
     """Create `tree/.git` with the history of the clone, without any remote, URL or credential.
 
     It belongs to the model's commands, which may change all of it, so this program never runs git on it.
-    Their changes of
-    files are committed from the files. Messages of their commits are read by a command in the model's
-    environment, and are
-    untrusted text like any other.
+    Their changes of files are committed from the files. Messages of their commits are read by a command in
+    the model's environment, and are untrusted text like any other.
     """
     own = tree / ".git"
     own.mkdir()
@@ -487,8 +484,7 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         clock: dates the commits; the machine's clock by default.
         cancelled: polled while the remote is contacted; True ends that at once.
         mirror: a folder of this user for mirrors of remotes, which make the next clone cheaper; None for
-            none. The clone is
-            the same with and without.
+            none. The clone is the same with and without.
         run: the run's id, which is stored beside the files.
         note: receives one line that a person may want to know, such as why a mirror was not used.
 
@@ -547,8 +543,7 @@ def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
     """Open the clone that a dead process left.
 
     The cloned commit is the base again: commits made on it count as uncommitted changes. What git was doing
-    when it was killed
-    is repaired. Nothing in `tree` is trusted or run.
+    when it was killed is repaired. Nothing in `tree` is trusted or run.
 
     Args:
         folder: the clone's folder, the parent of `tree`.
@@ -558,8 +553,7 @@ def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
 
     Raises:
         WorkspaceError: the folder is gone, not ours, used by a live process, a clone of another repository,
-            or beyond
-            repair. It is left unchanged.
+            or beyond repair. It is left unchanged.
     """
     remote = replace(parse_remote(url, credential), cancelled=cancelled)
     doing = f"cannot open the clone in {folder} again"

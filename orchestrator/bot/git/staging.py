@@ -467,8 +467,7 @@ def held_paths(changes: list[FileChange], hold: Callable[[FileChange], str | Non
     """Return the paths that wait for a person, with reasons.
 
     If a file is replaced by a folder of its name, or a folder by a file, no tree can contain only one half:
-    all paths are held
-    together.
+    all paths are held together.
     """
     held = {change.path: reason for change in changes if (reason := hold(change)) is not None}
     pending = list(held)

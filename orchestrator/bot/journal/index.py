@@ -107,8 +107,7 @@ class RunSummary:
         started: time of its first record.
         ended: time of its end, or of its last record if it has none.
         outcome: as in `CycleResult.outcome`; `running` if its process is alive, `unfinished` if that died,
-            `damaged` if
-            the journal does not even contain the start.
+            `damaged` if the journal does not even contain the start.
         is_running: whether its journal has no end, and its process is alive.
         is_damaged: whether lines are missing or unreadable, or a newer version wrote the journal.
         fault: why an existing journal cannot be read.
@@ -508,8 +507,8 @@ def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
     """Return what the runs of this UTC day have cost, or may still cost.
 
     A completed run counts with its journal's costs; one whose process is dead also with possible costs of
-    requests without
-    a reply; one that is alive with its reservation. Only runs that began today or yesterday are read.
+    requests without a reply; one that is alive with its reservation. Only runs that began today or yesterday
+    are read.
 
     Args:
         besides: the run that asks, which does not count.

@@ -168,8 +168,7 @@ def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUN
     """Return the runs of dead processes that were not closed, newest first.
 
     A run is dead if its lock is free. A run without a lock file was made by an old version, or is just
-    beginning: it is
-    skipped, and so is a journal that is damaged in the middle or needs a newer version.
+    beginning: it is skipped, and so is a journal that is damaged in the middle or needs a newer version.
 
     Args:
         since: in UTC; older runs are skipped.

@@ -194,8 +194,7 @@ class Unanswered:
     """Tracks the requests of a run, including those of subagents, that received no reply.
 
     A request counts with its whole reservation if the next one of its session follows without a reply: it
-    failed, and only
-    the process knew whether it was billed. A run that comes to its end reports this itself.
+    failed, and only the process knew whether it was billed. A run that comes to its end reports this itself.
 
     Attributes:
         failed: requests that certainly received no reply, each with the time of its start or failure.

@@ -246,8 +246,7 @@ class JournalWriter:
     """Appends events to `journal.jsonl` in a run's folder. It is an `Emit`, and thread-safe.
 
     If the disk is full, the first event that does not fit raises `DiskFullError`; after that nothing is
-    written and nothing
-    raised, so that the cycle can save its work elsewhere.
+    written and nothing raised, so that the cycle can save its work elsewhere.
 
     Args:
         folder: the run's folder, without a journal.

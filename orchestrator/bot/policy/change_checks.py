@@ -1,11 +1,10 @@
 """Checks a change before a push: protected paths, size, and added secrets.
 
 A file waits for a person if a tool finds it by its name and, without being told, installs what it lists, runs
-it at
-an installation, a build, a test run, a commit or in an editor, or shows it to an agent. `protected.toml` and
-`renovate.toml` list the names. Source files do not wait, and neither do tests with their `conftest.py`:
-writing them
-is the bot's work. `more` adds a repository's own patterns, `allow` makes exceptions.
+it at an installation, a build, a test run, a commit or in an editor, or shows it to an agent.
+`protected.toml` and `renovate.toml` list the names. Source files do not wait, and neither do tests with their
+`conftest.py`:
+writing them is the bot's work. `more` adds a repository's own patterns, `allow` makes exceptions.
 """
 
 from __future__ import annotations
@@ -45,15 +44,13 @@ class PathPolicy:
     """Decides whether the change to a path waits for a person.
 
     Names are compared as the most tolerant file system would: case, equivalent spellings of a letter,
-    invisible
-    characters, and dots and spaces at the end make no difference. A change of the file mode counts like one
-    of the content.
+    invisible characters, and dots and spaces at the end make no difference. A change of the file mode counts
+    like one of the content.
 
     Args:
         allow: patterns as in `.gitignore` of paths that do not wait, except those in a `.git` and links that
             leave the repository. They are compared exactly. The target of a link has to be allowed, too.
-            `allow` takes
-            precedence over `more`, because a person typed it.
+            `allow` takes precedence over `more`, because a person typed it.
         more: patterns as in `.gitignore` of further paths that wait.
 
     Raises:
@@ -232,10 +229,8 @@ class ChangeLimits:
     """Decides whether a whole change is too large.
 
     A line counts if one version has it more often than the other, wherever it is: moved lines do not count.
-    The count
-    takes linear time and never exceeds that of `git diff`. Bytes are those of these lines; for binary files,
-    and for files
-    too large to be read, they are all bytes of both versions.
+    The count takes linear time and never exceeds that of `git diff`. Bytes are those of these lines; for
+    binary files, and for files too large to be read, they are all bytes of both versions.
 
     Attributes:
         files: most changed paths; a rename is two.
@@ -325,10 +320,9 @@ def places_of_secrets(diff: str, holds_secret: Callable[[str], bool]) -> list[st
     """Return up to five places, as `path:line`, where a unified diff adds something that looks like a secret.
 
     What the file contained before does not count, because the repository has it already. The added lines of a
-    file are
-    also searched together, because a key may span several, and string parts that a program would join are
-    joined. Names
-    of new files are searched, too. A diff that cannot be parsed is searched as a whole.
+    file are also searched together, because a key may span several, and string parts that a program would
+    join are joined. Names of new files are searched, too. A diff that cannot be parsed is searched as a
+    whole.
     """
     places: list[str] = []
     try:

@@ -23,8 +23,7 @@ class Removed:
         offset: its start, in characters of the original text.
         kind: its kind in a few words: `tag characters`, `HTML comment`, `alt text`, ...
         text: what the model would have read. Text spelled in tag characters or variation selectors is
-            decoded;
-            other characters are written as `<U+200B>`.
+            decoded; other characters are written as `<U+200B>`.
     """
 
     offset: int
@@ -191,8 +190,7 @@ def hidden_characters(text: str) -> list[Cut]:
     """Find the invisible characters, in order.
 
     Emoji sequences, joiners where a script needs them, variants of ideographs, and visible format characters
-    of the
-    Arabic and Syriac scripts are left out.
+    of the Arabic and Syriac scripts are left out.
     """
     if not may_hide(text):
         return []
@@ -267,8 +265,7 @@ def visible_text(text: str) -> str:
     """Decode all character references, remove invisible characters, and convert line ends to line feeds.
 
     The result contains no character reference, so a second call changes nothing. Text with references nested
-    deeper than
-    in honest text (`&amp;amp;amp;...`) loses its ampersands instead.
+    deeper than in honest text (`&amp;amp;amp;...`) loses its ampersands instead.
     """
     for _ in range(_MOST_ROUNDS):
         plain = without_unseen(_REFERENCE.sub(_decoded, text))

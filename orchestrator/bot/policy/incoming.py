@@ -1,10 +1,8 @@
 """Removes from other people's text what a person would not see, and reports what was removed.
 
 `markup_page` and `markup_reader` parse the markup; this module decides what is removed. A short list of HTML
-tags
-and attributes stays. A tag without attributes that GitHub drops, such as the one in `List<String>`, stays and
-is
-reported, and so does the address of a link. Everything else is removed.
+tags and attributes stays. A tag without attributes that GitHub drops, such as the one in `List<String>`,
+stays and is reported, and so does the address of a link. Everything else is removed.
 """
 
 from __future__ import annotations
@@ -61,10 +59,8 @@ def clean_words(text: str) -> Cleaned:
     """Remove hidden characters and hidden markup from a text that people wrote.
 
     The markup is parsed as GitHub does: Markdown with HTML and mathematics. What GitHub shows literally, such
-    as code,
-    stays. All other markup is either removed and listed in `removed`, or stays and is listed in `kept`. What
-    is not
-    certain to be visible is removed. Cleaning the result again changes nothing.
+    as code, stays. All other markup is either removed and listed in `removed`, or stays and is listed in
+    `kept`. What is not certain to be visible is removed. Cleaning the result again changes nothing.
     """
     if not may_hide(text) and not may_hold_markup(text):
         return Cleaned(text)

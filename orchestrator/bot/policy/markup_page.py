@@ -256,8 +256,7 @@ class Page:
         """Return the place up to which no block is certain to be code.
 
         GitHub begins a block of HTML in a line that continues a table, or lazily a list or a quote; other
-        parsers do not.
-        Such a block may end far below.
+        parsers do not. Such a block may end far below.
         """
         if not _lazy_tag().search(self.view, start, end):
             return 0

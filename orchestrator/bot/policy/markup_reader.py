@@ -339,8 +339,7 @@ class MarkupReader:
         """Cut the text between two dollar signs of a block, unless all of it is visible as text and as mathematics.
 
         GitHub's rules are not documented. Only this is assumed: one dollar sign begins no mathematics before
-        a blank or
-        after a letter, and ends none after a blank or before a letter; digits count as letters.
+        a blank or after a letter, and ends none after a blank or before a letter; digits count as letters.
         https://github.com/github/markup/issues/1742
         """
         view, dollars, self._dollars = self._view, self._dollars, []

@@ -138,8 +138,7 @@ class TestListing:
 
         Args:
             beside_runs: whether test results are shown as well, which say more about lost tests. Then only
-                reaching code and
-                unparsable files are listed.
+                reaching code and unparsable files are listed.
         """
         code = map(str, (*self.reaching, *self.unreadable))
         said = list(code if beside_runs else dict.fromkeys((*self.notes, *map(str, self.files))))

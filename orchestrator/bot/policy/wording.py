@@ -1,10 +1,9 @@
 """Makes a model's text harmless before it is published: it cannot notify, command, close or load anything.
 
 A title, a commit message and a single line start the same way: character references are decoded, invisible
-characters
-are removed, and only printable characters stay. The rest is changed where a line could be read as something
-other than
-words: an address, a reference, a directive, a trailer. `wording_markdown` rebuilds Markdown.
+characters are removed, and only printable characters stay. The rest is changed where a line could be read as
+something other than words: an address, a reference, a directive, a trailer. `wording_markdown` rebuilds
+Markdown.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Rebuilds a model's Markdown from a few allowed forms, and parses the result again.
 
 The text is parsed as GitHub does, and written anew from what the parser found: paragraphs, headings, lists,
-block quotes,
-tables, code, emphasis and links to allowed hosts. Everything else is text, in which all special characters
-are escaped.
-The result must be parsed as it was meant: writing it a second time must give the same text with the same
-words. If it
-does not, the text is published as one block of code.
+block quotes, tables, code, emphasis and links to allowed hosts. Everything else is text, in which all special
+characters are escaped. The result must be parsed as it was meant: writing it a second time must give the same
+text with the same words. If it does not, the text is published as one block of code.
 
 Code is what the parser reads as code: a character reference in it stands for itself.
 """
@@ -111,8 +108,7 @@ def harmless_markdown(text: str, hosts: Hosts, change: Callable[[str], str], *, 
         text: Markdown.
         hosts: allowed hosts of links.
         change: applied to all readable text, including code. It receives several pieces separated by NUL, and
-            must
-            keep the separators.
+            must keep the separators.
         is_quoted: whether the whole text becomes one block quote.
     """
 

@@ -75,13 +75,11 @@ class RunResult:
         exit: the command's exit code; negative if a signal ended it.
         seconds: duration of the command, without preparing the tree.
         problem: why the run proves nothing, in one line: it timed out, no test ran, report and exit code
-            contradict
-            each other; empty if it is valid.
+            contradict each other; empty if it is valid.
         digest: `sha256:` and the hex digest of the report's bytes; empty without a report.
         output: the end of the command's output. It is no evidence; only the model sees it.
         unsteady: ids of tests that ended differently when the same tree was run again; `WHOLE_RUN` if only
-            the exit code
-            is known.
+            the exit code is known.
         cached: whether the run was made for an earlier cycle on the same commit.
     """
 

@@ -1,10 +1,9 @@
 """Support for Python tests: pytest commands, a control test that must fail, and copies of tests.
 
 pytest's own rules: https://docs.pytest.org/en/stable/reference/reference.html, checked with 9.2. A copy of a
-test
-has another name, which must not change its result, or another expected value, which must. Code that
-recognizes its tests
-by their names, files or expected values treats a copy differently. So does an object that equals everything.
+test has another name, which must not change its result, or another expected value, which must. Code that
+recognizes its tests by their names, files or expected values treats a copy differently. So does an object
+that equals everything.
 """
 
 from __future__ import annotations
@@ -112,8 +111,8 @@ def pytest_variables(report: str) -> dict[str, str]:
     """Return the environment variables that make pytest write a report, however it is started.
 
     They follow the options of the repository's settings and precede those of the command, which therefore
-    win. The older
-    report format names the file of each test. All tests run, even if one file cannot be loaded.
+    win. The older report format names the file of each test. All tests run, even if one file cannot be
+    loaded.
 
     Args:
         report: an absolute path.
@@ -334,8 +333,7 @@ class Copies:
         """Return the renamed copies that fail although their originals pass, by the id of the original.
 
         If the original passed on the base, so did its copy, and any failure counts. If it failed there, its
-        own name may matter
-        after the point of that failure; then only a failed assertion counts.
+        own name may matter after the point of that failure; then only a failed assertion counts.
         """
         found = self._by_original(run)
         return {

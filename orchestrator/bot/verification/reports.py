@@ -227,8 +227,7 @@ class _Junit:
     """Collects the tests of one file while it is parsed.
 
     pytest writes one suite, Surefire one per file, PHPUnit nested suites, nextest one per binary. Only the
-    counts of the
-    outermost suites are compared, because they include the inner ones.
+    counts of the outermost suites are compared, because they include the inner ones.
     """
 
     def __init__(self) -> None:
@@ -518,8 +517,7 @@ class _Go:
     """Parses the events of `go test -json`: https://pkg.go.dev/cmd/test2json, and `go help buildjson` for builds.
 
     A test's output may imitate the runner's own lines (before Go 1.20 it then becomes an event), so the worst
-    result of
-    a test counts.
+    result of a test counts.
     """
 
     def __init__(self) -> None:

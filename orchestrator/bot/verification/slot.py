@@ -1,10 +1,9 @@
 """The folder in which tests run, one at a time, and what is kept beside it for the next cycle.
 
-<home>/before/<key>.json    results of runs of a base
-<home>/<n>/lock             held by the process that runs tests in slot <n>
-<home>/<n>/tree             the files of one run; nothing else is in reach of a sandbox
-<home>/<n>/setups/<key>     what a set-up made beside them; bound to the slot, for environments name their own path
-<home>/<n>/lent             the copy of the set-up that the runs of this slot have, while none runs
+<home>/before/<key>.json    results of runs of a base <home>/<n>/lock             held by the process that
+runs tests in slot <n> <home>/<n>/tree             the files of one run; nothing else is in reach of a sandbox
+<home>/<n>/setups/<key>     what a set-up made beside them; bound to the slot, for environments name their own
+path <home>/<n>/lent             the copy of the set-up that the runs of this slot have, while none runs
 <home>/<n>/lent.json        what the kernel said of that copy before the last run; removed when it is read
 """
 
@@ -249,10 +248,8 @@ class Stamper:
     """Detects whether a file has changed, whatever commands did in between.
 
     Only the kernel sets the time of a file's status change (ctime): a file with the same number, size and
-    ctime is
-    unchanged. Some file systems, such as tmpfs, do not update it when a file is written through shared memory
-    (`mmap`);
-    there the content is compared as well.
+    ctime is unchanged. Some file systems, such as tmpfs, do not update it when a file is written through
+    shared memory (`mmap`); there the content is compared as well.
     """
 
     def __init__(self, *, by_content: bool) -> None:

@@ -1,8 +1,7 @@
 """Suggests how to run a repository's tests, from its files alone. It executes nothing.
 
 A repository's text is untrusted. It selects among known commands; only a command named in a workflow or in
-instructions
-is copied from it, as one plain line, and such a suggestion says so.
+instructions is copied from it, as one plain line, and such a suggestion says so.
 """
 
 from __future__ import annotations

@@ -204,8 +204,7 @@ def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[RunFinding, ...
     """Return the finding that the run with the base's tests and settings is invalid, if it is.
 
     There may be an honest reason: the base's settings name something that was renamed. If its tests claim to
-    pass by
-    themselves, the change's code influences their results.
+    pass by themselves, the change's code influences their results.
     """
     if kept is None or not (kept.problem or (before.cases and not kept.cases)):
         return ()

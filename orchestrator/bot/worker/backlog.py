@@ -1,4 +1,4 @@
-"""Chooses the next task: our own pull requests first, then what is new."""
+"""Chooses the next task: our own pull requests first, then new tasks."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Event
 
 LONGEST = timedelta(hours=1)
-"""Some things do not show in the forge's fingerprint, such as what people may do; after so long all is read again."""
+"""How long an empty result stays valid: the forge's fingerprint does not show everything, such as permissions."""
 _NAMED_REASONS = 3
 
 
 @dataclass(slots=True)
 class LastSearch:
-    """What a process remembers between two choices: that nothing was to be done while nothing has changed.
+    """The last search without a result. It stays valid while nothing changes on the forge, for a limited time.
 
     Attributes:
-        told: names of what was warned of already.
+        told: names of the warnings that were emitted already.
     """
 
     told: set[str] = field(default_factory=set)
@@ -63,31 +63,32 @@ class LastSearch:
     _choice: Choice | None = None
 
     def recall(self, fingerprint: str, now: datetime) -> Choice | None:
-        """The choice that is still good, or None."""
+        """Return the remembered choice if it is still valid, else None."""
         is_good = fingerprint == self._fingerprint and self._until is not None and now < self._until
         return self._choice if is_good else None
 
     def remember(self, fingerprint: str, choice: Choice, now: datetime) -> None:
-        """Keep a choice that found nothing.
+        """Remember a choice that found no task.
 
         Args:
-            fingerprint: as it was before the search, so that what changed meanwhile is noticed by the next one.
+            fingerprint: taken before the search, so that the next one notices what changed during the search.
             now: when the search began.
         """
         self._fingerprint, self._choice = fingerprint, choice
         self._until = min(now + LONGEST, choice.wake_at) if choice.wake_at else now + LONGEST
 
     def forget(self) -> None:
-        """Look at everything the next time: there is a task."""
+        """Forget the remembered choice, because there is a task: the next search reads everything again."""
         self._choice = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSelection:
-    """What the person named: an issue, a text, an item of the backlog by its key, or none, which means the backlog.
+    """What a person selected: an issue, a text, or a backlog item by its key. Without any, the whole backlog.
 
     Attributes:
-        conversation: the first run of the conversation whose changes are to be proposed, and the title that they get.
+        conversation: the first run of the conversation whose changes are proposed, and the title of the
+            proposal.
     """
 
     issue: int | None = None
@@ -97,7 +98,7 @@ class TaskSelection:
 
     @property
     def key(self) -> str | None:
-        """The key of the task that it is about; None for all of them."""
+        """The key of the selected task; None for the whole backlog."""
         if self.issue is not None:
             return f"issue-{self.issue}"
         if self.item is not None:
@@ -107,19 +108,21 @@ class TaskSelection:
 
 @dataclass(slots=True)
 class Backlog:
-    """Finds the next task: our own pull requests first, then what is new. See `TaskSource` for its methods.
+    """Finds the next task: our own pull requests first, then new tasks. See `TaskSource` for its methods.
 
     Attributes:
-        attempted: what this process is through with.
-        allow_actors: logins that may cause work whatever the forge says of them.
+        attempted: names of the attempts that this process does not repeat.
+        allow_actors: logins that may cause work whatever permissions the forge reports.
         comments_policy: whose comments on an issue become remarks of its task.
-        clean: makes a text visible.
-        clean_name: makes a title visible.
+        clean: returns a text as people see it.
+        clean_name: returns a title as people see it.
         in_flight: keys of the tasks that other workers hold now.
-        has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
+        has_conflict: whether a pull request, by number, has a merge conflict with its base.
         unfinished: keys of the tasks on which a cycle left unfinished work.
-        asked_again: by which claim a person asked for another try of a task, by its key; empty where nobody did.
-        only: the key of the only task that is looked at; empty for all. Unlike `selection` it is nobody's wish.
+        asked_again: the claim by which a person asked for another try of a task, by its key; empty if nobody
+            did.
+        only: the key of the only task that is considered; empty for all. Unlike `selection`, no person chose
+            it.
     """
 
     forge: Forge
@@ -141,16 +144,16 @@ class Backlog:
     last_search: LastSearch = field(default_factory=LastSearch)
     _noticed: list[Event] = field(default_factory=list, init=False)
     _fingerprint: str = field(default="", init=False)
-    _begun: TaskSearch | None = field(default=None, init=False)
-    _none: Choice | None = field(default=None, init=False)
-    _last: str = field(default="", init=False)
+    _current_search: TaskSearch | None = field(default=None, init=False)
+    _no_task: Choice | None = field(default=None, init=False)
+    _last_attempt: str = field(default="", init=False)
 
     def candidates(self, fingerprint: str) -> Iterator[ReadyTask]:
-        """The tasks that nothing speaks against, the best first."""
-        self._fingerprint, self._none = fingerprint, self.last_search.recall(fingerprint, self.clock.now())
-        if self._none is not None:
+        """Yield the tasks that may be taken, the best first."""
+        self._fingerprint, self._no_task = fingerprint, self.last_search.recall(fingerprint, self.clock.now())
+        if self._no_task is not None:
             return
-        search = self._begun = self._begin_search()
+        search = self._current_search = self._begin_search()
         if (waits := why_not_set_up(search.pulls)) is not None:
             search.note(waits)
             return
@@ -168,55 +171,55 @@ class Backlog:
         if full is not None:
             search.note(full.reason, full.until, first=True)
         else:
-            yield from self._new(search)
+            yield from self._new_tasks(search)
 
     def confirm(self, candidate: ReadyTask, lease: Lease) -> ReadyTask | str:
-        """The candidate as it is now that nobody else can do it, or why it is not to be done any more."""
+        """Return the candidate's present state, read after the claim, or why it is not to be done any more."""
         still: ReadyTask | str = ""
         with self._search.reading(name_of(candidate.task)):
-            still = self._still(candidate, lease)
+            still = self._check_again(candidate, lease)
         return still  # noqa: RET504  the block ends some errors
 
     def pass_over(self, reason: str) -> None:
-        """Another worker has it, or it was done meanwhile."""
+        """Note why a candidate was not taken: another worker holds it, or it was done meanwhile."""
         if reason:
             self._search.note(reason, self._search.now + CLAIMS_LOOK_AGAIN)
 
     def begin(self, candidate: ReadyTask) -> None:
-        """This process does not choose it again."""
-        self._last = candidate.attempt
+        """Mark the candidate as attempted, so that this process does not choose it again."""
+        self._last_attempt = candidate.attempt
         self.attempted.add(candidate.attempt)
         self.last_search.forget()
 
     def put_back(self) -> None:
-        """The task that was begun last may be chosen again."""
-        self.attempted.discard(self._last)
+        """Let the task that was begun last be chosen again."""
+        self.attempted.discard(self._last_attempt)
 
     def why_none(self) -> Choice:
-        """Why there is no task."""
-        if self._none is None:
+        """Return a choice without a task that says why there is none."""
+        if self._no_task is None:
             search = self._search
             search.require_access()
             reason = _summary(search.reasons, self.label)
-            self._none = Choice(None, reason, wake_at=min(search.times, default=None))
-            self.last_search.remember(self._fingerprint, self._none, search.now)
-        return self._none
+            self._no_task = Choice(None, reason, wake_at=min(search.times, default=None))
+            self.last_search.remember(self._fingerprint, self._no_task, search.now)
+        return self._no_task
 
     def seen(self) -> SeenPulls:
-        """What this choice has read of our pull requests."""
-        return self._begun.seen() if self._begun is not None else SeenPulls()
+        """Return what this search has read about our pull requests."""
+        return self._current_search.seen() if self._current_search is not None else SeenPulls()
 
     def notices(self) -> list[Event]:
-        """What is to be told of the tasks that were read."""
+        """Return the events about the tasks that were read, and clear them."""
         noticed = list(self._noticed)
         self._noticed.clear()
         return noticed
 
     @property
     def _search(self) -> TaskSearch:
-        if self._begun is None:
+        if self._current_search is None:
             raise AssertionError("`candidates` comes first")
-        return self._begun
+        return self._current_search
 
     def _begin_search(self) -> TaskSearch:
         return TaskSearch(
@@ -235,12 +238,12 @@ class Backlog:
         )
 
     def _warn(self, name: str, text: str) -> None:
-        """Say something once, however often it is looked at."""
+        """Note a warning, once per name."""
         if name not in self.last_search.told:
             self.last_search.told.add(name)
             self._noticed.append(Warned(text))
 
-    def _still(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
+    def _check_again(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
         search = self._search
         pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         if ready.task.kind is not TaskKind.NEW:
@@ -259,7 +262,7 @@ class Backlog:
         full = search.why_no_new_task(pulls, self.in_flight)
         return done or (full.reason if full else ready)
 
-    def _new(self, search: TaskSearch) -> Iterator[ReadyTask]:
+    def _new_tasks(self, search: TaskSearch) -> Iterator[ReadyTask]:
         named = self.selection
         for candidate in search.candidates(named.issue, named.text, named.item):
             issue = None if isinstance(candidate, Task) else candidate
@@ -275,7 +278,7 @@ class Backlog:
                 search.note(found)
 
     def _judge(self, task: Task, issue: Issue | None, search: TaskSearch) -> ReadyTask | str:
-        """A candidate that nothing speaks against, or what does."""
+        """Return a task that may be taken, or the reason why not."""
         labels = issue.labels if issue else ()
         asked = self.asked_again(task.key)
         reason, retried = why_not_again(
@@ -295,24 +298,24 @@ class Backlog:
 
 @dataclass(slots=True)
 class ConversationTasks(Backlog):
-    """The one task that a conversation's changes are: a new pull request, or the open one that they are in already."""
+    """Finds the one task of a conversation's changes: a new pull request, or the open one that has them."""
 
     def candidates(self, fingerprint: str) -> Iterator[ReadyTask]:
-        """The task, unless something speaks against it."""
-        self._fingerprint, self._none = fingerprint, None
-        search = self._begun = self._begin_search()
+        """Yield the conversation's task if it may be taken."""
+        self._fingerprint, self._no_task = fingerprint, None
+        search = self._current_search = self._begin_search()
         ready = self._judged(search, search.pulls)
         if isinstance(ready, str):
             search.note(ready)
         else:
             yield ready
 
-    def _still(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
+    def _check_again(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:
         del ready, lease
         return self._judged(self._search, self.forge.our_pull_requests(BRANCH_FOLDERS))
 
     def _judged(self, search: TaskSearch, pulls: Sequence[PullRequest]) -> ReadyTask | str:
-        """The task as the forge knows it, or why it is not to be done."""
+        """Return the task in its present state on the forge, or why it is not to be done."""
         task = self._next_part(pulls)
         for pull in pulls:
             if pull.state is PullRequestState.OPEN and task.has_branch(pull.branch):
@@ -325,7 +328,7 @@ class ConversationTasks(Backlog):
         return reason or (full.reason if full else ReadyTask(replace(task, is_retry=bool(asked)), task.key))
 
     def _next_part(self, pulls: Sequence[PullRequest]) -> Task:
-        """The first part of the conversation's work that is not merged."""
+        """Return the first part of the conversation's work that is not merged."""
         if self.selection.conversation is None:
             raise AssertionError("a conversation was named")
         merged = [pull.branch for pull in pulls if pull.state is PullRequestState.MERGED]

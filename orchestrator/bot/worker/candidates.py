@@ -1,4 +1,4 @@
-"""One look at the forge for a task: what there is to do, each thing asked once, and why nothing else is done."""
+"""One search of the forge for a task: the candidates, each answer cached, and why other tasks are not done."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
-"""Claims are not in the forge's fingerprint: while another worker holds a task, the backlog is read so often."""
+"""Time until the backlog is read again while others hold tasks: the forge's fingerprint does not show claims."""
 _GONE = "an account that is gone"
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPulls:
-    """What the search for a task has read of our pull requests: all of them, and what was said about some."""
+    """What the search for a task has read: all our pull requests, and the feedback on some, by number."""
 
     pulls: Sequence[PullRequest] = ()
     said: Mapping[int, Sequence[Feedback]] = field(default_factory=dict)
@@ -60,8 +60,8 @@ class VisibleText(NamedTuple):
     """A text as people see it.
 
     Attributes:
-        hidden: a line for each thing that was taken out, because people do not see it.
-        kept: a line for each thing that people do not see as it stands, and a model does.
+        hidden: a line for each removed thing that people do not see.
+        kept: a line for each thing that stays in the text although people do not see it as it stands.
     """
 
     text: str
@@ -71,12 +71,12 @@ class VisibleText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TextFilter:
-    """Takes out of texts what people do not see, and remembers what was taken out or refused.
+    """Removes from texts what people do not see, and records events about what was removed or refused.
 
     Attributes:
-        clean: makes a text visible.
-        clean_name: makes a title or a name visible.
-        noticed: what there is to tell.
+        clean: returns a text as people see it.
+        clean_name: returns a title or a name as people see it.
+        noticed: the recorded events.
     """
 
     clean: Callable[[str], VisibleText]
@@ -84,19 +84,19 @@ class TextFilter:
     noticed: list[Event]
 
     def text(self, text: str, place: str) -> str:
-        """A text as people see it; the place is told with what they do not see."""
+        """Return a text as people see it. The event about what they do not see names the place."""
         seen = self.clean(text)
         self.tell(place, seen.hidden, seen.kept)
         return seen.text
 
     def line(self, text: str) -> str:
-        """A title or a name as people see it."""
+        """Return a title or a name as people see it."""
         seen = self.clean_name(text)
         self.tell("a title or a name", seen.hidden)
         return seen.text
 
     def tell(self, place: str, hidden: Sequence[str], kept: Sequence[str] = ()) -> None:
-        """Tell what was taken out, and what people do not see as it stands."""
+        """Record what was removed from a text, and what stays in it although people do not see it as it stands."""
         if hidden:
             message = f"{place}: the model would have seen this; you did not"
             self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(hidden)))
@@ -105,7 +105,7 @@ class TextFilter:
             self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(kept)))
 
     def refused(self, reason: str) -> None:
-        """Tell that what somebody asked for was not taken up."""
+        """Record that a person's request was refused."""
         self._notice(Guarded(Defence.ADMISSION, reason))
 
     def _notice(self, event: Guarded) -> None:
@@ -118,7 +118,10 @@ def filter_answers(
     clean_name: Callable[[str], VisibleText],
     emit: Callable[[Event], None],
 ) -> Callable[[str, str], str]:
-    """Make a function that shows the answer of an author as people see it, and emits what they do not see."""
+    """Return a function that takes an answer and its author, and returns the answer as people see it.
+
+    The function emits events about what people do not see.
+    """
 
     def shown(text: str, author: str) -> str:
         noticed: list[Event] = []
@@ -132,12 +135,12 @@ def filter_answers(
 
 @dataclass(frozen=True, slots=True)
 class ReadyTask:
-    """A task that nothing speaks against.
+    """A task that may be taken.
 
     Attributes:
-        attempt: the name under which this process remembers that it was done.
+        attempt: the name under which this process remembers that it attempted the task.
         after: what to do on the forge once the task is taken.
-        labels: of its issue.
+        labels: the labels of its issue.
     """
 
     task: Task
@@ -152,15 +155,15 @@ def _warn_nobody(name: str, text: str) -> None:
 
 @dataclass(slots=True)
 class TaskSearch:
-    """Asks the forge what there is to do, and keeps the answers while a task is chosen.
+    """Asks the forge for candidates, and caches the answers while a task is chosen.
 
     Attributes:
-        unfinished: keys of tasks with unfinished work; asked once, where a pull request of ours is open.
-        warn: told what a person should know, with a name under which it is said once.
+        unfinished: keys of tasks with unfinished work; called at most once, and only if needed.
+        warn: receives warnings for a person, each with a name under which it is emitted once.
         skips: whether what cannot be read is left out; else its error ends the search.
-        pulls: all of ours, as they were listed first.
-        reasons: why things are not done, in words.
-        times: when some of them may be.
+        pulls: all our pull requests, as listed at the start.
+        reasons: why tasks are not done, for people.
+        times: when some of these tasks may be done.
     """
 
     forge: Forge
@@ -192,7 +195,7 @@ class TaskSearch:
         self.me = self.forge.own_login()
 
     def note(self, reason: str, until: datetime | None = None, *, first: bool = False) -> None:
-        """Remember why something is not done, and until when."""
+        """Record why something is not done, and until when. With `first`, the reason goes before all others."""
         if reason:
             self.reasons.insert(0 if first else len(self.reasons), reason)
         if until is not None:
@@ -200,14 +203,15 @@ class TaskSearch:
 
     @contextmanager
     def reading(self, name: str, *, counts: bool = True) -> Iterator[None]:
-        """Read one of several things: an error of it alone leaves it out, and the search goes on.
+        """Leave out what the block reads if only that fails, so that the search continues.
 
         Args:
-            name: for people.
-            counts: whether it says something about access to the others, for `require_access`.
+            name: what is read, for people.
+            counts: whether success or failure tells something about access in general, for `require_access`.
 
         Raises:
-            ForgeError: the forge is away, or wants no request or no token of ours, which concerns all of them.
+            ForgeError: `skips` is False; or the forge is unavailable, rate-limited or refuses the token,
+                which concerns everything.
         """
         try:
             yield
@@ -224,10 +228,10 @@ class TaskSearch:
             self._read += int(counts)
 
     def require_access(self) -> None:
-        """Check that something could be read: a missing permission is no backlog without tasks.
+        """Check that something could be read, so that a missing permission does not look like an empty backlog.
 
         Raises:
-            ForgePermissionError: not one thing could be read for want of a permission.
+            ForgePermissionError: nothing could be read because a permission is missing.
         """
         if self._denied is not None and not self._read:
             raise self._denied
@@ -235,7 +239,7 @@ class TaskSearch:
     # Our pull requests.
 
     def upkeep(self, key: str | None = None) -> Iterator[ReadyTask]:
-        """What our open pull requests want, the oldest first; only those of one task where it is named."""
+        """Yield the tasks of our open pull requests, the oldest first; with `key`, only those of that task."""
         for pull in reversed(self.pulls):
             about = (key_of(pull.branch) or ("", None))[0]
             if pull.state is not PullRequestState.OPEN or (key is not None and about != key):
@@ -253,7 +257,7 @@ class TaskSearch:
                     self.warn("checks", found.warning)
 
     def upkeep_again(self, ready: ReadyTask, pulls: Sequence[PullRequest]) -> ReadyTask | str:
-        """What a pull request wants now, or why it wants nothing any more."""
+        """Return the present task of the candidate's pull request, or why there is none any more."""
         from orchestrator.bot.worker.upkeep import Upkeep
 
         pull = next((one for one in pulls if ready.task.pull and one.number == ready.task.pull.number), None)
@@ -263,22 +267,22 @@ class TaskSearch:
         found = Upkeep(self).judge(pull)
         if isinstance(found, Task):
             return self._ready(found, pull)
-        return f"pull request #{pull.number} was cared for by another worker just now"
+        return f"pull request #{pull.number} was handled by another worker just now"
 
     def _ready(self, task: Task, pull: PullRequest) -> ReadyTask:
-        if task.kind is TaskKind.UNFINISHED:  # as the new task that it was: begun once by a process
+        if task.kind is TaskKind.UNFINISHED:  # attempted once per process, like the new task that it was
             return ReadyTask(task, task.key)
         attempt = f"{task.key} {task.kind} {pull.commit} {task.status_marker}"
         if task.pull is None or not has_label(task.pull.labels, REBASE_LABEL):
             return ReadyTask(task, attempt)
-        # A person may ask twice for the same; when the label went on, the pull request was updated.
+        # A person may ask for the same rebase twice. Each labelling changes `updated_at`.
         after = (partial(self.forge.remove_label, pull.number, REBASE_LABEL),)
         return ReadyTask(task, f"{attempt} {pull.updated_at}", after)
 
     def is_asked(self, number: int, label: str) -> bool:
-        """Whether a label that is on an issue or pull request is the wish of somebody who may cause work."""
+        """Return whether a label on an issue or pull request was put there by an account that may cause work."""
         if (number, label) not in self._asked:
-            # Where nobody has a name, as in a folder, who may write is up to the disk.
+            # A local folder knows no logins: the disk's permissions decide who may write.
             named = self.me is not None or any(pull.author for pull in self.pulls)
             is_nameless = not named and self.forge.token_kind() is TokenKind.NONE
             refusal = None if is_nameless else self.authorization.why_label_refused(number, label)
@@ -289,23 +293,23 @@ class TaskSearch:
         return self._asked[number, label]
 
     def feedback(self, number: int) -> list[Feedback]:
-        """What was said about a pull request."""
+        """Return the feedback on a pull request; asked once."""
         if number not in self._feedback:
             self._feedback[number] = self.forge.feedback(number)
         return self._feedback[number]
 
     def seen(self) -> SeenPulls:
-        """All pull requests of ours, and what was read of what was said about them."""
+        """Return all our pull requests, and the feedback that was read."""
         return SeenPulls(self.pulls, dict(self._feedback))
 
     def has_unfinished(self, key: str) -> bool:
-        """Whether a cycle left unfinished work on a task."""
+        """Return whether a cycle left unfinished work on a task."""
         if self._unfinished is None:
             self._unfinished = self.unfinished()
         return key in self._unfinished
 
     def trusted_checks(self, pull: PullRequest, failed: Sequence[Check]) -> list[Check]:
-        """The failed checks whose words a model may be told. Of the others it is told that there are some."""
+        """Return the failed checks whose text the model may see. Of the others it learns only their number."""
         configured = self.forge.configured_checks(failed, pull.commit, pull.base)
         if self.comments_policy == "quoted":
             return list(failed)
@@ -323,7 +327,7 @@ class TaskSearch:
     def why_no_new_task(
         self, pulls: Sequence[PullRequest], in_flight: Callable[[], Collection[str]]
     ) -> NotNow | None:
-        """Why no new task is begun, or None."""
+        """Return why no new task is begun, or None."""
         is_open = (pull for pull in pulls if pull.state is PullRequestState.OPEN)
         proposed = {key for key, _ in filter(None, (key_of(pull.branch) for pull in is_open))}
         others = len(set(in_flight()) - proposed)
@@ -337,15 +341,16 @@ class TaskSearch:
         return rules.is_reviewed(said, self.me)
 
     def candidates(self, number: int | None, text: str | None, item: str | None) -> Iterator[Issue | Task]:
-        """Issues, which have to be authorized, and tasks, which whoever may write has put there.
+        """Yield issues, which still have to be authorized, and tasks, which come from people who may write.
 
         Args:
-            number: of the issue that the person named.
-            text: of the task that the person named.
-            item: the key of the item that the person named; where none of these is given, it is the backlog.
+            number: the number of the issue that a person selected.
+            text: the text of the task that a person selected.
+            item: the key of the backlog item that a person selected. Without any of the three, the whole
+                backlog.
 
         Raises:
-            ConfigurationError: the issue that the person named is closed, or the item is not in the backlog.
+            ConfigurationError: the selected issue is closed, or the item is not in the backlog.
         """
         if number is not None:
             issue = self.forge.issue(number)
@@ -365,7 +370,7 @@ class TaskSearch:
             yield from self._items()
 
     def _items(self) -> Iterator[Task]:
-        # Files of the default branch: only people who may write change them.
+        # Only people who may write can change files of the default branch.
         for file in BACKLOG_FILES:
             text: str | None = None
             with self.reading(file, counts=False):
@@ -374,7 +379,10 @@ class TaskSearch:
                 yield from checklist(file, self.texts.text(text, file))
 
     def why_not(self, issue: Issue) -> str | None:
-        """Why an issue is left alone: nobody who may asked for it, or it is somebody else's."""
+        """Return why an issue is left alone, or None.
+
+        Either nobody who may cause work asked for it, or somebody else does it.
+        """
         refusal = self.authorization.why_refused(issue)
         if refusal is not None:
             self.texts.refused(refusal)
@@ -384,7 +392,7 @@ class TaskSearch:
         return rules.why_somebody_elses(issue, linked, ours, self.me)
 
     def task_of(self, issue: Issue) -> Task:
-        """The task that an authorized issue is. Its text is the one that was judged: it is not read again."""
+        """Return the task of an authorized issue. Its text is the one that was judged: it is not read again."""
         title, body = self.texts.clean_name(issue.title), self.texts.clean(issue.body)
         hidden = [f"title: {line}" for line in title.hidden] + [f"body: {line}" for line in body.hidden]
         kept = [f"body: {line}" for line in body.kept]
@@ -402,7 +410,10 @@ class TaskSearch:
         return from_issue(replace(issue, title=title.text, body=body.text), remarks)
 
     def with_issue_text(self, ready: ReadyTask) -> ReadyTask | str:
-        """An issue's unfinished task with the words that the issue has now, or why it is left alone."""
+        """Return an issue's unfinished task with the issue's present text, or why the issue is left alone.
+
+        Other tasks are returned unchanged.
+        """
         task = ready.task
         if task.kind is not TaskKind.UNFINISHED or task.number is None:
             return ready
@@ -419,7 +430,7 @@ class TaskSearch:
 
 
 def _why_untrusted(check: Check) -> str:
-    """Why nobody vouches for a check's words, and what to do about it."""
+    """Return why a check's text is not trusted, and what to do about it."""
     if not check.app:
         return "it is a commit status, which anybody with a token may set: --comments quoted shows it to the model"
     if check.app == ACTIONS_APP:

@@ -1,4 +1,4 @@
-"""What a cycle learns from pull requests of ours, and what it recalls of that, each time as the forge has it now."""
+"""What a cycle learns from our pull requests, and recalls later if the forge still confirms it."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from orchestrator.engine.memory.ranking import Memory
 
 MOST_READ = 3
-"""Pull requests that are over, whose words a cycle reads at most."""
+"""The most ended pull requests whose feedback a cycle reads."""
 RECENT = timedelta(days=30)
-"""Older ones are not looked at."""
+"""Ended pull requests that were updated longer ago are not read."""
 MOST_RECALLED = 12
-"""Facts of the repository that go with a message at most."""
+"""The most facts of the repository that are added to a message."""
 
 _PATH_CHARS = 200
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 def own_words(body: str) -> str:
-    """A comment without what it quotes: those words are somebody else's."""
+    """Return a comment without its quotations, which are other people's words."""
     kept, fence = [], ""
     for line in body.splitlines():
         if not fence and line.lstrip().startswith(">"):
@@ -66,16 +66,17 @@ def own_words(body: str) -> str:
 
 @dataclass(slots=True)
 class Lessons:
-    """The memory of one cycle: that of the repository, and what this machine remembers beside it.
+    """The memory of one cycle: the repository's facts, and this machine's own memory.
 
     Attributes:
-        shared: the facts that all machines share; None where they are switched off.
+        shared: the facts that all machines share; None if they are switched off.
         memory: opens this machine's memory of the repository.
-        recalls_own: what is in it is recalled too, beside the copy of the facts.
-        recalls_documents: pieces of indexed documents are, too.
-        seen: what the search for a task has read.
-        at_reference: what the remote was seen to have at the facts' reference; None asks it.
-        clean: a comment as people see it, without secrets.
+        recalls_own: whether this machine's own memories are recalled too.
+        recalls_documents: whether pieces of indexed documents are recalled too.
+        seen: returns what the search for a task has read.
+        at_reference: returns the refs that were seen on the remote for the facts; None means to ask the
+            remote.
+        clean: returns a comment as people see it, without secrets.
         writes: whether facts may be stored.
     """
 
@@ -93,12 +94,12 @@ class Lessons:
     _facts: RepositoryFacts = field(default_factory=RepositoryFacts)
     _pulls: dict[int, PullRequest] = field(default_factory=dict)
     _said: dict[int, Sequence[Feedback]] = field(default_factory=dict)
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     # What is learned.
 
     async def learn(self) -> None:
-        """Read the facts, and store what our pull requests have taught since. It does not raise."""
+        """Read the facts, and store what our pull requests have taught since. Errors of forge and git become a warning."""
         if self.shared is None:
             return
         try:
@@ -137,7 +138,7 @@ class Lessons:
         self._facts = shared.change(change) if self.writes else after.bounded(self.clock.now())
 
     def _not_looked_at(self) -> list[PullRequest]:
-        """Pull requests that were closed or merged not long ago, and whose words nobody has read since."""
+        """Return recently ended pull requests whose feedback no cycle has read since, the newest first."""
         now, known = self.clock.now(), set(self._facts.looked_at)
         over = [
             pull
@@ -150,7 +151,10 @@ class Lessons:
         return sorted(over, key=lambda pull: pull.number, reverse=True)[:MOST_READ]
 
     def _taught_by(self, pull: PullRequest) -> Iterator[Fact]:
-        """What people who may write said about a pull request. The last words on one that was closed are its reason."""
+        """Yield a fact for each remark of a person who may write on a pull request.
+
+        The last remark on a pull request that was closed unmerged counts as the reason.
+        """
         taught = [(one, words) for one in self._said[pull.number] if (words := self._words(one))]
         for at, (one, words) in enumerate(taught, 1):
             is_reason = pull.state is PullRequestState.CLOSED and at == len(taught)
@@ -167,7 +171,7 @@ class Lessons:
             )
 
     def _words(self, one: Feedback) -> str:
-        """What somebody who may write taught by some words; empty if nothing."""
+        """Return the text that a remark teaches; empty unless its author is a person who may write."""
         is_person = is_somebody_elses(one.author, self.forge.own_login()) and not is_ours(one.body)
         if not is_person or one.state in {"approved", "dismissed"}:
             return ""
@@ -175,7 +179,9 @@ class Lessons:
         return words if words and self.forge.permission(one.author).may_write else ""
 
     async def note(self, notes: Sequence[str], pull: PullRequest, cited: Mapping[str, str]) -> None:
-        """Store what a model wrote and its pull request shows. It counts once that is merged. It does not raise.
+        """Store the model's notes, which its pull request shows too. A failure becomes a warning.
+
+        A note is recalled only after the pull request is merged.
 
         Args:
             cited: files that the notes may be about, each with its blob in the pull request.
@@ -200,18 +206,18 @@ class Lessons:
         try:
             await asyncio.to_thread(shared.change, lambda known: known.with_facts(facts))
         except WorkspaceError as error:
-            self.emit(Warned(f"what the model wants to remember was not stored: {error}"))
+            self.emit(Warned(f"the model's notes for later tasks were not stored: {error}"))
 
     # What is recalled.
 
     async def recall(
         self, message: str, files: Collection[str], blobs: Callable[[Sequence[str]], Mapping[str, str]]
     ) -> str:
-        """What is remembered and has to do with a message, as Markdown; empty if nothing is.
+        """Return the memories that are relevant to a message, as Markdown; empty if there are none.
 
         Args:
-            files: those that the task is about.
-            blobs: gives the blobs of files on the base, of those that are there.
+            files: the files that the task is about.
+            blobs: returns the blobs of files on the base; files that do not exist are left out.
 
         Raises:
             MemoryStoreError: this machine's file cannot be used.
@@ -245,7 +251,7 @@ class Lessons:
         return "\n\n".join(filter(None, (shown_block(shown), documents)))
 
     def _about(self, memories: Iterable[Memory], message: str, files: Collection[str]) -> list[int]:
-        """Facts about files of the task, and about those that a message names; the newest."""
+        """Return the ids of at most `CANDIDATES` facts about files of the task or files that the message names."""
         found = []
         for memory in memories:
             path = str(memory.metadata.get("path", ""))
@@ -254,7 +260,10 @@ class Lessons:
         return found[:CANDIDATES]
 
     def _as_it_is_now(self, memory: Memory, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> str:
-        """The words of a fact where its citation is now; empty if it does not hold any more, which is told once."""
+        """Return a fact's present text at its citation; empty if the fact does not hold any more.
+
+        The reason is emitted once per fact.
+        """
         fact = self._facts.by_key.get(str(memory.metadata.get(MIRRORED, "")))
         if fact is None:
             return ""
@@ -262,8 +271,8 @@ class Lessons:
             words = self._noted(fact, blobs) if fact.kind is FactKind.NOTE else self._said_now(fact)
         except (ForgeError, WorkspaceError) as error:
             words = _Words(why_not=f"its citation cannot be read: {error}")
-        if words.why_not and fact.key not in self._told:
-            self._told.add(fact.key)
+        if words.why_not and fact.key not in self._reported:
+            self._reported.add(fact.key)
             who = f"of {fact.author}" if fact.author else "of a model"
             said = f"a remembered {fact.kind} {who} is not used: {words.why_not}"
             self.emit(Guarded(words.defence, said))
@@ -291,19 +300,19 @@ class Lessons:
     def _noted(self, fact: Fact, blobs: Callable[[Sequence[str]], Mapping[str, str]]) -> _Words:
         pull = self._pulls.get(fact.pull)
         if pull is None or pull.state is not PullRequestState.MERGED:
-            return _Words()  # it waits
+            return _Words()  # not recalled before the merge, and no reason to warn
         if fact.content not in notes_in(pull.body):
             return _Words(why_not=f"#{fact.pull}, which is merged, does not say it")
         now = blobs(tuple(fact.cited))
         if changed := sorted(path for path, blob in fact.cited.items() if now.get(path) != blob):
             path = one_line(changed[0], limit=_PATH_CHARS)
-            return _Words(why_not=f"{path} is not as #{fact.pull} had it any more")
+            return _Words(why_not=f"{path} was changed since #{fact.pull}")
         return _Words(self.clean(fact.content))
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """The words of a fact, or why there are none."""
+    """The text of a fact, or why there is none."""
 
     text: str = ""
     why_not: str = ""
@@ -311,7 +320,7 @@ class _Words:
 
 
 def _is_known(fact: Fact, known: Fact | None) -> bool:
-    """Whether a fact is stored already as it would be stored now, apart from what became of it."""
+    """Return whether an equal fact is stored already; the state of its pull request is not compared."""
     return known is not None and (known.kind, known.content, known.path) == (
         fact.kind,
         fact.content,
@@ -320,7 +329,7 @@ def _is_known(fact: Fact, known: Fact | None) -> bool:
 
 
 def _cited_by(words: str, cited: Mapping[str, str]) -> dict[str, str]:
-    """The files that some words name, or else all."""
+    """Return the files that a text names; all of them if it names none; at most `MOST_CITED`."""
     named = {path: blob for path, blob in cited.items() if path in words or path.rpartition("/")[2] in words}
     return dict(sorted((named or cited).items())[:MOST_CITED])
 
@@ -337,7 +346,7 @@ _TYPES: Mapping[FactKind, MemoryType] = {
 
 
 def as_items(facts: Iterable[Fact]) -> dict[str, NewItem]:
-    """Facts as they are searched and shown, by their keys."""
+    """Return facts as items of the memory's index, by the facts' keys."""
     return {fact.key: _as_item(fact) for fact in facts}
 
 
@@ -368,7 +377,7 @@ def _as_item(fact: Fact) -> NewItem:
 
 
 def _origin(fact: Fact) -> str:
-    """Where a fact comes from, for the model and for people. What others wrote stands in a span of code."""
+    """Return where a fact comes from, for the model and for people. Other people's words stand in code spans."""
     about = f" about `{one_line(fact.path, limit=_PATH_CHARS)}`" if fact.path else ""
     match fact.kind:
         case FactKind.CORRECTION:

@@ -1,4 +1,4 @@
-"""Recovers runs of this machine that were killed: saves what they left, frees their claims, closes their journals."""
+"""Recovers killed runs of this machine: saves their work, releases their claims, closes their journals."""
 
 from __future__ import annotations
 
@@ -63,11 +63,12 @@ class DeadRunSaver:
 
     Attributes:
         records: the hidden refs of the remote.
-        kept: where it is put if the remote refuses it.
-        reopen: opens the clone of a dead run again; raises `WorkspaceError` where it cannot be used.
-        open_clone: makes a new one, for a run whose own is gone.
-        run: who saves, for the record.
-        redact: a text without secrets; `holds_secret` says whether one has any.
+        kept: stores the work on this machine if the remote refuses it.
+        reopen: opens the clone of a dead run again; raises `WorkspaceError` if the clone cannot be used.
+        open_clone: makes a new clone, for a run whose own is gone.
+        run: the run that saves, for the record.
+        redact: removes secrets from a text.
+        holds_secret: whether a text has a secret.
     """
 
     records: Records
@@ -81,69 +82,77 @@ class DeadRunSaver:
     holds_secret: Callable[[str], bool]
 
     def save(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
-        """Save it on the remote, or where that refuses it, on this machine, for people as a patch.
+        """Save a dead run's work on the remote; if the remote refuses it, on this machine and as a patch for people.
 
         Args:
-            run: the dead run, which the caller holds.
-            lease: its claim, taken by the caller.
-            events: its journal.
+            run: the dead run, locked by the caller.
+            lease: the run's claim, taken by the caller.
+            events: the run's journal.
 
         Returns:
-            `saved` or `patch`, as the result of a cycle has them; empty if there is nothing.
+            The key `saved` or `patch` of a cycle's result; empty if there is nothing to save.
 
         Raises:
-            WorkspaceError: nothing can be saved now: there is no answer, no clone can be made, or somebody
-                wants the end. What there is stays where it is.
+            WorkspaceError: nothing can be saved now: the remote does not answer, no clone can be made, or the
+                end was requested. The work stays where it is.
         """
         clone = self._reopened(run)
         if clone is None:
-            return self._save_words(run, lease, events)
+            return self._save_conversation(run, lease, events)
         with clone:
             try:
-                return {"saved": self._saved(run, lease, clone, events)}
+                return {"saved": self._save_on_remote(run, lease, clone, events)}
             except WorkspaceError as error:
                 if self._may_pass(error):
                     clone.leave()
                     raise
                 self.emit(Warned(f"the work of run {run.id} could not be saved on the remote: {error}"))
-                return {"patch": self._patch(run, clone)}
+                return {"patch": self._write_patch(run, clone)}
 
-    def _save_words(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
-        """As `save` where the run's files are gone: what was said is in its journal, and is paid for.
+    def _save_conversation(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
+        """Save the conversation of a run whose files are gone: it is in the journal, and was paid for.
 
-        The calls that wrote the files are not repeated here. In a journal their texts lack what looked like
-        a secret, nothing tells what commands did in between, and the base may be another one by now: what
-        came of it would be the model's own work to the model, and might not be. It has its calls before it.
+        The calls that wrote the files are not repeated. The journal's texts lack what looked like a secret,
+        it does not tell what commands changed in between, and the base may have moved. The model would take
+        the result for its own work, which it might not be. It sees its earlier calls instead.
         """
         key = lease.record.task
         found = load_wip(self.records, key)
         pages = _pages_of(found)
-        if pages and pages[0].run == run.id:  # killed after it had saved everything itself
+        if pages and pages[0].run == run.id:  # the run had saved its work before it was killed
             return {"saved": wip_ref(key)}
-        if not any(isinstance(event, ReplyReceived) for event in events) or _was_over(events):
+        if not any(isinstance(event, ReplyReceived) for event in events) or _reached_finish(events):
             return {}
         with self.open_clone() as clone:
             try:
                 if found is not None and found.work is not None and pages:
-                    _put_back(clone, found.work, wip_ref(key))
-                return {"saved": self._saved(run, lease, clone, events, files_lost=True)}
+                    _restore_saved_work(clone, found.work, wip_ref(key))
+                return {"saved": self._save_on_remote(run, lease, clone, events, files_lost=True)}
             except WorkspaceError as error:
                 if self._may_pass(error):
                     raise
-                self.emit(Warned(f"what was said in run {run.id} is in its journal only: {error}"))
+                self.emit(
+                    Warned(
+                        f"the conversation of run {run.id} could not be saved, it is only in its journal: {error}"
+                    )
+                )
                 return {}
 
     def _may_pass(self, error: WorkspaceError) -> bool:
-        """Whether the next start may have more luck."""
+        """Return whether saving may succeed at the next start."""
         return isinstance(error, RemoteUnavailableError) or self.records.remote.cancelled()
 
     def as_patch(self, run: OpenRun) -> dict[str, Any]:
-        """Save the changes in the run's folder alone: `patch`, which may be None; empty if there are no files."""
+        """Save only the changes, as a patch in the run's folder.
+
+        Returns:
+            The key `patch`, whose value may be None; empty if the files are gone.
+        """
         clone = self._reopened(run)
         if clone is None:
             return {}
         with clone:
-            return {"patch": self._patch(run, clone)}
+            return {"patch": self._write_patch(run, clone)}
 
     def _reopened(self, run: OpenRun) -> Clone | None:
         if not run.clone_folder:
@@ -154,8 +163,8 @@ class DeadRunSaver:
             self.emit(Warned(f"the files of run {run.id}, which was killed, cannot be used: {error}"))
             return None
 
-    def _patch(self, run: OpenRun, clone: Clone) -> str | None:
-        """The file in the run's folder that has its changes; where it cannot be written, the clone is kept."""
+    def _write_patch(self, run: OpenRun, clone: Clone) -> str | None:
+        """Write the changes to a file in the run's folder, and return its path. The clone is kept if that fails."""
         target = run.folder / PATCH_NAME
         try:
             patch = clone.pending_patch(clone.changed_paths(), include_commands=False)
@@ -170,7 +179,7 @@ class DeadRunSaver:
             return None
         return str(target)
 
-    def _saved(
+    def _save_on_remote(
         self,
         run: OpenRun,
         lease: Lease,
@@ -180,12 +189,12 @@ class DeadRunSaver:
         files_lost: bool = False,
     ) -> str:
         found, touched = load_wip(self.records, lease.record.task), clone.changed_paths()
-        # A run that went on with earlier work has not told its journal what was said before.
+        # The journal of a run that continued earlier work lacks the earlier conversation.
         resumed = run.resumed is not None and run.resumed.turns > 0
         before = _pages_of(found)
         pages = before if resumed else None
         said = [*(pages[1] if pages else ()), *conversation(events)]
-        if pages and pages[0].run == run.id:  # killed after it had saved all that itself
+        if pages and pages[0].run == run.id:  # the run had saved its conversation before it was killed
             said = list(pages[1])
         state = UnfinishedState(
             run=run.id,
@@ -217,10 +226,10 @@ class DeadRunSaver:
             ).ref
         except WorkspaceError as error:
             if not self._may_pass(error):
-                self._keep_here(key, clone, touched, stored, replaces)
+                self._keep_on_this_machine(key, clone, touched, stored, replaces)
             raise
 
-    def _keep_here(
+    def _keep_on_this_machine(
         self, key: str, clone: Clone, touched: set[str], pages: Mapping[str, bytes], replaces: str | None
     ) -> None:
         try:
@@ -229,24 +238,28 @@ class DeadRunSaver:
             )
             self.kept.write(key, files_to_keep(clone.pack(made), pages, replaces))
         except (JournalError, WorkspaceError) as error:
-            self.emit(Warned(f"the next cycle will not go on with the work: {error}"))
+            self.emit(
+                Warned(
+                    f"the work could not be kept on this machine, the next cycle starts without it: {error}"
+                )
+            )
 
     def _secrets(self, diff: str) -> list[str]:
         return places_of_secrets(diff, self.holds_secret)
 
 
-def _put_back(clone: Clone, work: str, reference: str) -> None:
-    """Put what an earlier cycle had saved onto a new clone.
+def _restore_saved_work(clone: Clone, work: str, reference: str) -> None:
+    """Apply the saved work of an earlier cycle to a new clone.
 
     Raises:
-        WorkspaceError: that cannot be done without a conflict. Then what is there already is of more use.
+        WorkspaceError: the work has conflicts. The record that exists already is then of more use.
     """
     if clone.adopt(work, reference=reference).conflicts:
-        raise WorkspaceError("the work that it went on with conflicts with the base by now")
+        raise WorkspaceError("the saved work of the cycle before it now conflicts with the base")
 
 
 def words_of_person(start: CycleStarted | None, events: tuple[Event, ...]) -> tuple[str, ...]:
-    """What a person said in a run, where that was a conversation about a task."""
+    """Return what a person wrote in a run that was a conversation about a task; empty for other runs."""
     if start is None or not start.door:
         return ()
     return tuple(turn.said for turn in history_of(events) if turn.kind is TurnKind.USER)
@@ -256,8 +269,8 @@ def _pages_of(found: UnfinishedWork | None) -> tuple[UnfinishedState, tuple[Even
     return read_state_pages(found.pages) if found is not None and found.fault is None else None
 
 
-def _was_over(events: tuple[Event, ...]) -> bool:
-    """Whether it had come to its end with a pull request, and then kept what there was to keep."""
+def _reached_finish(events: tuple[Event, ...]) -> bool:
+    """Return whether a run had reached its last phase with a proposed commit. Then it kept its work itself."""
     ended = any(isinstance(event, PhaseEntered) and event.phase is Phase.FINISH for event in events)
     return ended and any(isinstance(event, Proposed) and event.commit for event in events)
 
@@ -267,13 +280,13 @@ _SECONDS_A_MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Recovers the runs of one repository that were killed.
+    """Recovers the killed runs of one repository.
 
     Attributes:
-        repository: as journals name it; runs on others are not touched.
-        forge: where the label of a task that is worked on is taken off.
-        temporary: where clones are made.
-        redact: a text without secrets.
+        repository: its name in journals; runs on others are not touched.
+        forge: where the "working" label of a task is removed.
+        temporary: the folder in which clones are made.
+        redact: removes secrets from a text.
     """
 
     home: Home
@@ -288,14 +301,15 @@ class Recovery:
     redact: Callable[[str], str]
 
     def recover(self) -> list[str]:
-        """Save the work of each dead run, close its journal, and sweep the clones of dead processes.
+        """Save the work of each dead run, close its journal, and remove the clones of dead processes.
 
         Returns:
-            The names of the runs that are known to be dead or over, whose claims are free. One that another
-            process is just repairing is not among them: it needs the claim to save the work.
+            The names of the runs that are known to be dead or over, whose claims are free. A run that another
+            process is recovering right now is not included: that process needs the claim to save the work.
 
         Raises:
-            WorkspaceError: the remote refused, or nothing can be saved now: everything stays for the next start.
+            WorkspaceError: the remote refused, or nothing can be saved now. Everything stays for the next
+                start.
         """
         dead = [
             run
@@ -304,7 +318,7 @@ class Recovery:
         ]
         names = ended_runs(self.home)
         for run in dead:
-            with suppress(JournalError), lock_run(run.folder):  # else another process is at it
+            with suppress(JournalError), lock_run(run.folder):  # else another process recovers this run
                 if is_open(run.folder):
                     self._repair(run, [run.id])
                 names.append(run.id)
@@ -318,10 +332,10 @@ class Recovery:
         if run.task is not None:
             shown = self.claims.show(run.task.key)
             is_ours = shown is not None and shown.run == run.id and shown.state == "held"
-            # In the dead run's name, so that the next start finds it so if this one does not get to the end.
+            # Taken in the dead run's name: if this recovery is killed too, the next start can repeat it.
             taken = self.claims.take(run.task.key, run.id, dead_runs=dead) if is_ours else shown
             if isinstance(taken, Lease):
-                result |= self._settle(run, run.task, taken)
+                result |= self._save_and_release(run, run.task, taken)
             else:
                 result |= self._result_without_claim(run, taken)
         close_run(run.folder, {**result, "run": run.id}, self.clock, self.redact)
@@ -329,8 +343,11 @@ class Recovery:
             self.emit(WorkSaved(result.get("patch") or "", result.get("saved") or ""))
 
     def _result_without_claim(self, run: OpenRun, record: ClaimRecord | str | None) -> dict[str, Any]:
-        """The result of a run that has no claim any more: it released it, or somebody else has had the task since."""
-        # A person who takes a task away leaves the run's name on the claim, and the clone where it is.
+        """Return the result of a run that does not hold its claim any more.
+
+        Either it released the claim, or another worker has had the task since.
+        """
+        # Releasing a claim by hand keeps the run's name on it and does not touch the clone.
         there = bool(run.clone_folder) and Path(run.clone_folder).exists()
         if isinstance(record, ClaimRecord) and record.run == run.id and not there:
             outcome = record.outcome.partition(" ")[0] or str(Outcome.INTERRUPTED)
@@ -341,13 +358,13 @@ class Recovery:
         why = {"error": "the process was killed, and had lost its claim on the task"}
         return found | why if found else {}
 
-    def _settle(self, run: OpenRun, task: TaskTaken, lease: Lease) -> dict[str, Any]:
-        """Save what the run left, release its claim, and return its result."""
+    def _save_and_release(self, run: OpenRun, task: TaskTaken, lease: Lease) -> dict[str, Any]:
+        """Save the work that the run left, release its claim, and return its result."""
         before, proposed = lease.previous, run.proposed
         journal = read_run(run.folder)
         events = journal.events
         result: dict[str, Any] = {}
-        if _was_done(events):
+        if _was_completed(events):
             outcome = str(Outcome.PROPOSED)
             result = {"outcome": outcome, "error": None}
             if found := load_wip(self.records, task.key):
@@ -366,16 +383,19 @@ class Recovery:
         minutes = (journal.records[-1].at - journal.records[0].at).total_seconds() / _SECONDS_A_MINUTE
         spent = Spent(run.usd, run.usage.total_tokens, max(minutes, 0.0), run.rounds) + run.uncertain
         total = (run.claim.spent_before if run.claim else Spent()) + spent
-        # Its heartbeats have told a part of this already, and more where requests broke off.
+        # The heartbeats recorded a part of this already, and more than this for requests that broke off.
         lease.release(outcome, number, total.at_least(before.spent) if before else total)
         if task.number is not None:
-            with suppress(ForgeError):  # it only shows what the claim says
+            with suppress(ForgeError):  # the label only shows the claim's state
                 self.forge.remove_label(task.number, WORKING_LABEL)
         return result
 
 
-def _was_done(events: tuple[Event, ...]) -> bool:
-    """Whether all was proposed, and the model said so: `finish` is refused once where anything is left."""
+def _was_completed(events: tuple[Event, ...]) -> bool:
+    """Return whether everything was proposed and the model called `finish` without having been refused.
+
+    `finish` is refused once while changes are not proposed.
+    """
     calls = [event for event in events if isinstance(event, ToolCallEnded)]
     refused = any(call.name == "finish" and call.status is not CallStatus.OK for call in calls)
     finished = bool(calls) and calls[-1].name == "finish" and not refused

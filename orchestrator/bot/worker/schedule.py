@@ -1,4 +1,4 @@
-"""When work begins: at intervals or at the times of a crontab line, and the alarm that rings then."""
+"""Schedules: intervals or the times of a crontab line, and the alarm that rings at these times."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class _Field:
     names: tuple[str, ...] = ()
 
     def number(self, text: str) -> int:
-        """The value of a number or a name.
+        """Return the value of a number or a name.
 
         Raises:
-            ValueError: it is neither, or outside of what the field holds.
+            ValueError: the text is neither, or the value is outside the field's range.
         """
         value = int(text) if text.isdigit() else self.names.index(text) + self.least
         if not self.least <= value <= self.most:
@@ -57,10 +57,10 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Crontab:
-    """What each field allows, as lists of numbers with commas, or `*`; weekdays as names.
+    """What each field allows: numbers separated by commas, or `*`; weekdays as names.
 
     Attributes:
-        either_day: `day` and `weekday` both are without a star, so that one of them is enough.
+        either_day: True if neither `day` nor `weekday` begins with a star, so that one match is enough.
             https://man7.org/linux/man-pages/man5/crontab.5.html
     """
 
@@ -78,7 +78,7 @@ def read_crontab(text: str) -> Crontab:
     Sunday is 0 and 7.
 
     Raises:
-        ConfigurationError: it is none, and which field is wrong.
+        ConfigurationError: the text is no crontab line; the message names the wrong field.
     """
     parts = text.lower().split()
     if len(parts) != len(_FIELDS):
@@ -125,30 +125,31 @@ def _item(field: _Field, item: str) -> range:
     step = int(match["step"] or 1)
     if not 0 < step <= field.most:
         raise ValueError
-    # The second Sunday is the first again: `*/2` counts from 0 to 6.
+    # 7 is Sunday again, so `*/2` counts from 0 to 6.
     most = min(last, _SUNDAY_AGAIN - 1) if match["all"] and field.name == "weekday" else last
     return range(first, most + 1, step)
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _LONGEST = timedelta(days=366)
-_SPREAD = 0.1  # of the time between two fires
+_SPREAD = 0.1  # fraction of the time between two rings
 _MOST_SPREAD_SECONDS = 300.0
-_FIRES_LOOKED_AT = 5  # for the shortest time between two
-_LOOK_SECONDS = 60
-"""A machine that slept has its alarm rung at most so long after it woke: timers do not count its sleep."""
+_FIRES_LOOKED_AT = 5  # to find the shortest time between two
+_COMPARE_SECONDS = 60
+"""Interval at which the scheduler compares its times with the clock: timers do not count a machine's sleep."""
 _TICK = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A row of times.
+    """A series of times.
 
     Attributes:
         text: as the person wrote it, for messages.
-        trigger: APScheduler's, which knows the times and nothing of clocks.
-        spread_seconds: how much later than the time an alarm may ring, so that many machines come one by one.
-        begins_at_once: the first time is the start itself.
+        trigger: an APScheduler trigger, which computes times and reads no clock.
+        spread_seconds: the most that an alarm may ring after its time, so that many machines do not start at
+            once.
+        begins_at_once: whether the first time is the start itself.
     """
 
     text: str
@@ -157,10 +158,10 @@ class Schedule:
     begins_at_once: bool
 
     def next_fire(self, after: datetime) -> datetime:
-        """The first time (UTC) after this one.
+        """Return the first time (UTC) after this one.
 
-        A time in the hour that is skipped in spring comes once, as far after midnight; one in the
-        hour that is repeated in autumn comes twice.
+        A time in the hour that is skipped in spring comes once, as far after midnight; one in the hour that
+        is repeated in autumn comes twice.
 
         Raises:
             ConfigurationError: there is none.
@@ -172,12 +173,12 @@ class Schedule:
 
 
 def make_schedule(every: str | None, cron: str | None, timezone: str, start: datetime) -> Schedule | None:
-    """The schedule that the options name; None if they name none.
+    """Return the schedule that the options name; None if they name none.
 
     Args:
         every: a number with `s`, `m`, `h` or `d`.
-        timezone: of the times in `cron`.
-        start: from when intervals count.
+        timezone: the time zone of the times in `cron`.
+        start: the beginning of the first interval.
 
     Raises:
         ConfigurationError: both are given, a time zone is unknown, a field is wrong, or no time ever comes.
@@ -191,14 +192,14 @@ def make_schedule(every: str | None, cron: str | None, timezone: str, start: dat
 
 
 def time_zone(name: str) -> ZoneInfo:
-    """The time zone of this name.
+    """Return the time zone of this name.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no such time zone.
     """
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # the last one where the name is that of a folder
+    except (KeyError, ValueError, OSError):  # OSError if the name is that of a folder
         raise ConfigurationError(
             f"there is no time zone {name!r}: it takes a name such as UTC or Europe/Berlin"
         ) from None
@@ -225,7 +226,7 @@ def _crontab(cron: str, zone: ZoneInfo, start: datetime) -> Schedule:
 
     fields = read_crontab(cron)
     day = {"day": fields.day, "day_of_week": fields.weekday}
-    # APScheduler would ask for both kinds of days.
+    # In one trigger, APScheduler would require both kinds of days.
     days = [{"day": fields.day}, {"day_of_week": fields.weekday}] if fields.either_day else [day]
     time_of_day = {"minute": fields.minute, "hour": fields.hour, "month": fields.month, "second": "0"}
     triggers = [CronTrigger(**time_of_day, **one, timezone=zone) for one in days]
@@ -247,13 +248,13 @@ def _spread(between: timedelta) -> float:
 
 
 class Alarm:
-    """Rings at the times of a schedule. Who listens does the work.
+    """Rings at the times of a schedule. The listener does the work.
 
-    Nothing is stored: whoever starts again computes the times anew. A time that was missed while
-    the machine slept rings once.
+    Nothing is stored: after a restart the times are computed anew. Times that were missed while the machine
+    slept ring once.
 
     Args:
-        ring: called in the event loop; several calls mean no more than one.
+        ring: called in the event loop; several calls count as one.
         clock: waits for the spread.
     """
 
@@ -267,7 +268,7 @@ class Alarm:
         self._scheduler: Any = None
 
     async def __aenter__(self) -> Self:
-        """Start. A schedule that begins at once rings now."""
+        """Start the scheduler, and ring now if the schedule begins at once."""
         from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
         once = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
@@ -275,14 +276,14 @@ class Alarm:
         self._scheduler.add_job(self._fire, self._schedule.trigger)
         if self._schedule.begins_at_once:
             self._ring()
-        self._scheduler.add_job(_look, "interval", seconds=_LOOK_SECONDS)
+        self._scheduler.add_job(_compare_times, "interval", seconds=_COMPARE_SECONDS)
         self._scheduler.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Stop; nothing rings after this."""
+        """Stop the scheduler. Nothing rings after this."""
         self._scheduler.shutdown(wait=False)
-        self._ring = _silent
+        self._ring = _do_not_ring
         await asyncio.sleep(0)  # the scheduler ends in the loop's next turn
 
     async def _fire(self) -> None:
@@ -290,9 +291,9 @@ class Alarm:
         self._ring()
 
 
-async def _look() -> None:
-    """Makes the scheduler compare its times with the clock."""
+async def _compare_times() -> None:
+    """Do nothing. Running a job makes the scheduler compare its times with the clock."""
 
 
-def _silent() -> None:
+def _do_not_ring() -> None:
     pass

@@ -1,4 +1,4 @@
-"""Rules for choosing tasks: who may cause work, how much is asked of reviewers, and which tasks are not taken again."""
+"""Rules for choosing tasks: who may cause work, the review limits, and which tasks are not taken again."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ if TYPE_CHECKING:
 
 
 class TaskAuthorization:
-    """Decides who may cause work, by what the forge says that people may do, never by their names. It asks no model.
+    """Decides who may cause work, by the permissions on the forge, never by names. It asks no model.
 
     Args:
-        forge: tells permissions and histories. Its errors pass through: who cannot be judged is not let in.
+        forge: gives permissions and histories. Its errors pass through, so that an unknown account is not let
+            in.
         label: the label that asks for work, as for `Forge.open_issues`.
-        allow_actors: logins that count as if they might write; a bot's with its `[bot]`.
+        allow_actors: logins that are treated as if they could write; a bot's with its `[bot]`.
     """
 
     def __init__(self, forge: Forge, label: str, allow_actors: Collection[str] = ()) -> None:
         self._forge = forge
         self._label = label
         self._wanted = {part.strip().lower() for part in label.split(",")}
-        self._allowed = {_same(name.strip()) for name in allow_actors}
+        self._allowed = {_comparable(name.strip()) for name in allow_actors}
 
     def may_cause_work(self, login: str | None) -> bool:
-        """Whether this person or bot may cause work. Nobody, an account that is gone, never may."""
-        name = _same(login or "")
+        """Return whether this person or bot may cause work. A deleted account never may."""
+        name = _comparable(login or "")
         return bool(name) and (name in self._allowed or self._forge.permission(name).may_write)
 
     def allows_app(self, app: str) -> bool:
-        """Whether the person who runs the program named this app among those who may cause work."""
-        return bool(app) and _same(f"{app}[bot]") in self._allowed
+        """Return whether the operator allowed this app to cause work."""
+        return bool(app) and _comparable(f"{app}[bot]") in self._allowed
 
     def why_refused(self, issue: Issue) -> str | None:
-        """Why an issue is not taken, in one line, or None if it may be.
+        """Return why an issue is not taken, in one line, or None if it may be.
 
-        The issue must have been read before this is asked. The history is read now, so an edit
-        between the two is judged although its text is not used; the other way round, a text
-        that nobody judged could be used.
+        The issue must have been read before this call, because the history is read now. An edit between the
+        two is then judged although its text is not used. In the other order, a text that nobody judged could
+        be used.
         """
         by_writer = self.may_cause_work(issue.author)
         has_label = self._wanted <= {name.lower() for name in issue.labels}
@@ -56,18 +57,22 @@ class TaskAuthorization:
         history = self._forge.history(issue.number, self._label)
         if not history.is_complete:
             return f"issue #{issue.number} has more edits than can be judged: open a new issue with its text"
-        # The author vouches for the text but for others' edits, the labeller for what was there to see.
-        refusal = self._edited(issue, history.edits) if by_writer else self._unlabelled(issue, history)
+        # A trusted author vouches for the text except others' edits, a trusted labeller for the text at the labelling.
+        refusal = (
+            self._why_edited_refused(issue, history.edits)
+            if by_writer
+            else self._why_untrusted_refused(issue, history)
+        )
         if refusal is None or not has_label or not self.may_cause_work(history.labelled_by):
             return refusal
-        return self._edited_since(issue, history)
+        return self._why_edited_since_refused(issue, history)
 
     def why_label_refused(self, number: int, label: str) -> str | None:
-        """Why a label on an issue or pull request counts for nothing, in one line, or None if it counts.
+        """Return why a label on an issue or pull request does not count, in one line, or None if it counts.
 
         Args:
-            number: the issue's or pull request's; the label was seen on it.
-            label: any, also other than the one that asks for work.
+            number: the number of the issue or pull request that has the label.
+            label: any label, not only the one that asks for work.
         """
         by = self._forge.labelled_by(number, label)
         if self.may_cause_work(by):
@@ -80,9 +85,9 @@ class TaskAuthorization:
             f"take it off, and put it on yourself{remedy}"
         )
 
-    def _edited(self, issue: Issue, edits: Iterable[Edit]) -> str | None:
-        """What is wrong where the author is trusted: others' edits."""
-        bad = self._bad(edits)
+    def _why_edited_refused(self, issue: Issue, edits: Iterable[Edit]) -> str | None:
+        """Return why an issue by a trusted author is refused, which is for edits by others, or None."""
+        bad = self._first_untrusted(edits)
         if bad is None:
             return None
         return (
@@ -90,10 +95,13 @@ class TaskAuthorization:
             f"who may not write to the repository: {self._relabel()}"
         )
 
-    def _edited_since(self, issue: Issue, history: IssueHistory) -> str | None:
-        """What is wrong where the labeller is trusted: edits in the second of the labelling, or after it."""
+    def _why_edited_since_refused(self, issue: Issue, history: IssueHistory) -> str | None:
+        """Return why an issue with a trusted labeller is refused, or None.
+
+        The reason is an edit in the second of the labelling or after it.
+        """
         at = history.labelled_at
-        bad = self._bad(edit for edit in history.edits if at is None or edit.at >= at)
+        bad = self._first_untrusted(edit for edit in history.edits if at is None or edit.at >= at)
         if bad is None:
             return None
         return (
@@ -101,19 +109,19 @@ class TaskAuthorization:
             f"the repository, after {_name(history.labelled_by)} labelled it: {self._relabel()}"
         )
 
-    def _unlabelled(self, issue: Issue, history: IssueHistory) -> str:
-        """What is wrong where neither is trusted."""
+    def _why_untrusted_refused(self, issue: Issue, history: IssueHistory) -> str:
+        """Return why an issue is refused where neither its author nor the labeller is trusted."""
         by = history.labelled_by
         if by is None:
             said = f"and nobody is known to have put the label {self._label!r} on"
             return f"{_who(issue)}, who may not write to the repository, {said}: {self._relabel()}"
-        if _same(by) == _same(issue.author):
+        if _comparable(by) == _comparable(issue.author):
             said = "who put the label on and may not write to the repository"
             return f"{_who(issue)}, {said}: {self._remedy(issue.author)}"
         said = f"{_name(by)} put the label on, and neither may write to the repository"
         return f"{_who(issue)}, {said}: {self._remedy(issue.author)}"
 
-    def _bad(self, edits: Iterable[Edit]) -> Edit | None:
+    def _first_untrusted(self, edits: Iterable[Edit]) -> Edit | None:
         return next((edit for edit in edits if not self.may_cause_work(edit.editor)), None)
 
     def _relabel(self) -> str:
@@ -124,8 +132,8 @@ class TaskAuthorization:
         return f"{label}, or pass --allow-actor {shlex.quote(login)}" if login else label
 
 
-def _same(login: str) -> str:
-    """A login as it is compared. Letters that are no ASCII make none, whatever they look like in lower case."""
+def _comparable(login: str) -> str:
+    """Return a login in the form that is compared; empty if it is not ASCII, so that no look-alike letters match."""
     return login.lower() if login.isascii() else ""
 
 
@@ -138,11 +146,11 @@ def _who(issue: Issue) -> str:
 
 
 CommentsPolicy: TypeAlias = Literal["none", "writers", "quoted"]
-"""Whose comments a model is told: nobody's, those of people who may cause work, or everybody's with that flag."""
+"""Whose comments a model sees: nobody's, those of people who may cause work, or all, with strangers marked."""
 
 MOST_REMARKS = 50
 MOST_CHARACTERS = 20_000
-"""Of all remarks together."""
+"""The most characters of all remarks together."""
 
 
 def choose_remarks(
@@ -151,15 +159,15 @@ def choose_remarks(
     may: Callable[[str], bool],
     clean: Callable[[str, str], str],
 ) -> tuple[Remark, ...]:
-    """The remarks that the policy lets through, oldest first.
+    """Return the remarks that the policy lets through, oldest first.
 
-    What the program itself wrote is left out: it may be a model's words under the name of somebody
-    who may write. Where there are too many, the newest stay, and a stranger's go before others.
+    The program's own comments are left out, because they may contain a model's words under the name of an
+    account that may write. If there are too many remarks, the newest stay, and strangers' are dropped first.
 
     Args:
         comments: oldest first.
-        may: whether somebody may cause work.
-        clean: a text without what people do not see; told who wrote it.
+        may: whether a login may cause work.
+        clean: takes a text and its author, and returns the text as people see it.
     """
     if policy == "none":
         return ()
@@ -186,14 +194,14 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class ReviewLimits:
-    """How much is asked of the people who review.
+    """Limits on how much is asked of the people who review.
 
     Attributes:
-        max_open_prs: open pull requests of ours with which no new task is begun.
-        max_prs_per_day: as many, opened in the UTC day.
-        max_unreviewed: as many, open and without a word of a person.
-        review_rounds: how often one pull request is worked over for reviews and failed checks.
-        quiet_minutes: without a further word, before words become a task.
+        max_open_prs: no new task begins while this many of our pull requests are open.
+        max_prs_per_day: no new task begins after this many of them were opened in the UTC day.
+        max_unreviewed: no new task begins while this many are open without any feedback of a person.
+        review_rounds: how often one pull request is revised for reviews and failed checks.
+        quiet_minutes: how long no further remark may come before remarks become a task.
     """
 
     max_open_prs: int = 3
@@ -205,7 +213,12 @@ class ReviewLimits:
 
 @dataclass(frozen=True, slots=True)
 class NotNow:
-    """Why something waits. `until` is None where it is not known, or up to people; `warning`: a person should know."""
+    """Why something waits.
+
+    Attributes:
+        until: when it may be done; None if unknown or up to people.
+        warning: a message that a person should see; empty for none.
+    """
 
     reason: str
     until: datetime | None = None
@@ -213,7 +226,7 @@ class NotNow:
 
 
 def why_not_set_up(pulls: Iterable[PullRequest]) -> str | None:
-    """Why nothing at all is done: people have not decided yet about the pull request that sets the repository up."""
+    """Return why no task at all is done, or None: the pull request that sets up the repository is still open."""
     waiting = [pull for pull in pulls if pull.branch in ONBOARDING and pull.state is PullRequestState.OPEN]
     return (
         f"{waiting[0].url} sets Pullwright up and is open: merge it first, or close it" if waiting else None
@@ -228,10 +241,11 @@ def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and h
     in_flight: int = 0,
     commands: Commands = Commands(),  # noqa: B008  a frozen value
 ) -> NotNow | None:
-    """Why no new task is begun, or None.
+    """Return why no new task is begun, or None.
 
     Args:
-        is_reviewed: whether a person said something about one; asked of open ones only where it matters.
+        is_reviewed: whether a person gave feedback on a pull request; called for open ones, and only if it
+            matters.
         in_flight: tasks that other workers have begun and not proposed yet; each counts as a pull request.
     """
     is_open = [pull for pull in pulls if pull.state is PullRequestState.OPEN]
@@ -263,7 +277,7 @@ def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and h
 
 
 def is_reviewed(said: Iterable[Feedback], me: str | None) -> bool:
-    """Whether a person other than us reviewed or commented. A dismissed review was one."""
+    """Return whether a person other than us reviewed or commented. A dismissed review counts."""
     return any(
         is_somebody_elses(one.author, me)
         and (one.body.strip() or (one.kind is FeedbackKind.REVIEW and one.state != "commented"))
@@ -272,22 +286,22 @@ def is_reviewed(said: Iterable[Feedback], me: str | None) -> bool:
 
 
 def is_us(author: str, me: str | None) -> bool:
-    """Whether somebody is us; any bot may be where the forge does not tell our name."""
+    """Return whether a login is ours. If the forge does not tell our login, every bot counts as us."""
     return author.endswith("[bot]") if me is None else author.lower() == me.lower()
 
 
 def is_somebody_elses(author: str, me: str | None) -> bool:
-    """Whether words are those of a person who is not us. A bot's, and those of an account that is gone, are not."""
+    """Return whether an author is a person other than us. Bots and deleted accounts are not."""
     return bool(author) and not author.endswith("[bot]") and (me is None or author.lower() != me.lower())
 
 
 def why_somebody_elses(
     issue: Issue, linked: Callable[[], Iterable[PullRequest]], ours: Iterable[int], me: str | None
 ) -> str | None:
-    """Why an issue is somebody else's, or None.
+    """Return why an issue is left to other people, or None.
 
     Args:
-        linked: reads the open pull requests that say they close it; asked where nobody is assigned.
+        linked: reads the open pull requests that say they close the issue; called if nobody else is assigned.
         ours: numbers of our own pull requests.
     """
     others = [name for name in issue.assignees if me is None or name.lower() != me.lower()]
@@ -311,16 +325,17 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and how it is 
     by_hand: bool = False,
     commands: Commands = Commands(),  # noqa: B008  a frozen value
 ) -> tuple[str | None, tuple[int, ...]]:
-    """Why a task is not taken: it has a pull request of ours.
+    """Return why a task is not taken again, because of our pull requests for it.
 
-    One that was closed unmerged is a "no", unless it or the issue has the label for another try.
+    A pull request that was closed unmerged is a "no", unless it or the issue has the label for another try.
 
     Args:
-        is_asked: whether a label, on a number, was put on by somebody who may cause work; asked where it is on.
+        is_asked: whether a label on a number was put there by an account that may cause work; called for
+            labels that are present.
         by_hand: whether a person asked for another try by `pullwright retry`.
 
     Returns:
-        The reason, or None; and the numbers of what has that label.
+        The reason, or None; and the numbers of the issue and pull requests that have that label.
     """
     ours = [pull for pull in pulls if task.has_branch(pull.branch)]
     by_state = {state: [pull for pull in ours if pull.state is state] for state in PullRequestState}
@@ -344,12 +359,12 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and how it is 
 
 
 def name_of(task: Task) -> str:
-    """How a task is named in a reason."""
+    """Return the name of a task in messages."""
     return f"issue #{task.number}" if task.number else f"the task {task.title!r}"
 
 
 def has_label(labels: Iterable[str], label: str) -> bool:
-    """Whether a label is among some, in whatever letters."""
+    """Return whether the labels include a label, which is given in lower case."""
     return label in {name.lower() for name in labels}
 
 

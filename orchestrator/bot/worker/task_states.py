@@ -1,4 +1,4 @@
-"""What has become of a task, and what a person decides about it."""
+"""The states of tasks, and the decisions that a person makes about them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TaskStatus(StrEnum):
-    """The states of a task, in the words that people read."""
+    """The states of a task, in words for people."""
 
     OPEN = "open"
     """The next cycle may take it: it is new, or a person asked for another try."""
@@ -71,20 +71,21 @@ _OF_PULL = {
 
 
 def status_of_outcome(outcome: str) -> TaskStatus:
-    """The state of a task whose last cycle came to this, as far as a journal or a claim tells it."""
+    """Return the state of a task whose last cycle had this outcome in a journal or a claim."""
     word = outcome.partition(" ")[0]
     return next((status for status in TaskStatus if status == outcome), _OUTCOMES.get(word, TaskStatus.OPEN))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """A task, and what has become of it.
+    """A task and its present state.
 
     Attributes:
         claim: the last claim on it.
-        pull: our newest pull request for it.
-        left: what an unfinished cycle left, as far as it can be read; `wip` is its commit on the remote.
-        is_here: this machine keeps unfinished work of it, which the remote did not take.
+        pull: our pull request for it: the open one, else the newest.
+        left: the readable state that an unfinished cycle left.
+        wip: the saved work on the remote.
+        is_here: whether this machine keeps unfinished work of it that the remote did not take.
     """
 
     key: str
@@ -97,12 +98,12 @@ class TaskState:
 
     @property
     def has_work(self) -> bool:
-        """Whether unfinished work is kept that the next cycle here goes on with."""
+        """Whether unfinished work is kept, with which the next cycle on this machine continues."""
         return self.is_here or self.wip is not None
 
     @property
     def blocks(self) -> bool:
-        """Whether the task is left alone until a person says something."""
+        """Whether the task is left alone until a person decides."""
         gave_up = self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         outcome = self.claim.outcome.partition(" ")[0] if self.claim else ""
         match self.status:
@@ -116,7 +117,7 @@ class TaskState:
                 return False
 
     def describe(self) -> str:
-        """The state with what belongs to it, on one line."""
+        """Return the state and its details, on one line."""
         if self.claim is not None and self.claim.fault is not None:
             return f"{self.status}, as far as can be told: {self.claim.fault}"
         gave_up = self.blocks and self.left is not None and self.left.attempts >= MOST_ATTEMPTS
@@ -138,7 +139,7 @@ class TaskState:
         return f"{self.status}{rest}"
 
     def next_step(self, commands: Commands) -> str:
-        """The command that a person may type next, or the address to answer at; empty where nothing waits."""
+        """Return the command that a person may type next, or the address to answer at; empty if nothing waits."""
         if self.status is TaskStatus.ASKED and self.left is not None:
             url = self.left.question_url
             return url if url.startswith("http") else commands.answer(self.key)
@@ -149,11 +150,11 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class ClaimCheck:
-    """By what a claim is judged.
+    """The values by which a claim is judged.
 
     Attributes:
         now: the time, UTC.
-        times: how long claims hold.
+        times: how long claims last.
         dead_runs: runs of this machine that are known to be dead or over.
     """
 
@@ -162,7 +163,7 @@ class ClaimCheck:
     dead_runs: Collection[str] = ()
 
     def is_held(self, claim: ClaimRecord | None) -> bool:
-        """Whether a worker has the task: its claim holds, and its run is not known to be dead."""
+        """Return whether a worker holds the task: its claim is valid, and its run is not known to be dead."""
         return (
             claim is not None
             and not claim.is_free(self.now, self.times)
@@ -179,12 +180,12 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     *,
     here: UnfinishedState | None = None,
 ) -> TaskState:
-    """The state of one task. There is no other place that decides this.
+    """Return the state of one task. Only this function decides it.
 
     Args:
-        pulls: our pull requests, newest first, those of other tasks among them.
-        as_of: by what the claim is judged.
-        here: what only this machine has of it, or None.
+        pulls: our pull requests, newest first, including those of other tasks.
+        as_of: the values by which the claim is judged.
+        here: the state that only this machine has, or None.
     """
     pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
     left = here or (pages[0] if pages else None)
@@ -204,7 +205,7 @@ def _is_retry(claim: ClaimRecord | None) -> bool:
 
 
 def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None) -> TaskStatus:
-    """The state of a task with a pull request of ours."""
+    """Return the state of a task that has a pull request of ours."""
     if pull.state is PullRequestState.CLOSED:
         return (
             TaskStatus.OPEN
@@ -216,18 +217,18 @@ def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedS
 
 
 def _of_unproposed(claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime) -> TaskStatus:
-    """The state of a task without one."""
+    """Return the state of a task without a pull request of ours."""
     if _is_retry(claim):
         return TaskStatus.OPEN
     if left is not None and left.waits_for_answer:
         return TaskStatus.ASKED
     if claim is None:
         return TaskStatus.UNFINISHED if left is not None else TaskStatus.OPEN
-    # A claim that nobody released is that of a process that died.
+    # The process of a claim that was not released has died.
     found = status_of_outcome(claim.outcome if claim.state == "released" else "crashed")
     if found is TaskStatus.PROPOSED and claim.new_pull(now) is not None:
         return found
-    # Its question was dropped, or its pull request is gone: nothing keeps it.
+    # The question was dropped, or the pull request is gone: nothing prevents another try.
     return TaskStatus.OPEN if found in {TaskStatus.ASKED, TaskStatus.PROPOSED} else found
 
 
@@ -238,9 +239,9 @@ def list_states(
     as_of: ClaimCheck,
     here: Mapping[str, UnfinishedState],
 ) -> list[TaskState]:
-    """Every task of which something is known: a claim, unfinished work, or a pull request of ours; by key.
+    """Return every known task, by key: those with a claim, unfinished work, or a pull request of ours.
 
-    `here` is what only this machine has, by the tasks' keys.
+    `here` has the states that only this machine has, by the tasks' keys.
 
     Raises:
         RemoteUnavailableError: no answer, after several tries.
@@ -268,17 +269,18 @@ def _works(records: Records, seen: Mapping[str, str]) -> dict[str, UnfinishedWor
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
 _KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 _LEAST_LETTERS = 3
-"""Of a part of a task's words: less names too much."""
+"""The shortest part of a task's words that may name it: shorter ones match too many tasks."""
 _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionResult:
-    """What was done about a task.
+    """The result of a decision about a task.
 
     Attributes:
-        changed: whether anything was; else `words` says why not.
-        after: the task's state from now on.
+        words: what was done, or why nothing was, for people.
+        after: the task's state after the decision.
+        changed: whether anything was changed.
     """
 
     words: str
@@ -292,7 +294,7 @@ class TaskDecisions:
 
     Attributes:
         dead_runs: runs of this machine that are known to be dead or over.
-        words: the words of the tasks that this machine worked on, by key.
+        words: the texts of the tasks that this machine worked on, by key.
         kept: unfinished work that only this machine has.
     """
 
@@ -307,7 +309,7 @@ class TaskDecisions:
     kept: KeptWork
 
     def states(self) -> list[TaskState]:
-        """Every task of which something is known, by key.
+        """Return every known task, by key.
 
         Raises:
             ForgeError: the forge failed.
@@ -316,7 +318,7 @@ class TaskDecisions:
         return self._states(self.forge.our_pull_requests(BRANCH_FOLDERS))
 
     def states_without_pulls(self) -> list[TaskState]:
-        """As `states`, where the forge does not answer.
+        """Return the same as `states` without pull requests, for when the forge does not answer.
 
         Raises:
             WorkspaceError: the remote cannot be reached.
@@ -324,26 +326,28 @@ class TaskDecisions:
         return self._states(())
 
     def _states(self, pulls: Sequence[PullRequest]) -> list[TaskState]:
-        here = {key: state for key in sorted(self.kept.keys()) if (state := self._here(key)) is not None}
+        here = {
+            key: state for key in sorted(self.kept.keys()) if (state := self._kept_state(key)) is not None
+        }
         return list_states(self.records, self.claims, pulls, self._as_of(), here)
 
-    def _here(self, key: str) -> UnfinishedState | None:
-        """What only this machine has of a task."""
+    def _kept_state(self, key: str) -> UnfinishedState | None:
+        """Return the state of a task that only this machine has, or None."""
         found = read_kept(self.kept.read(key))
         return found[0].state if found is not None else None
 
     def is_held(self, claim: ClaimRecord) -> bool:
-        """Whether a worker that is not known to be dead has the task."""
+        """Return whether a worker that is not known to be dead holds the task."""
         return self._as_of().is_held(claim)
 
     def _as_of(self) -> ClaimCheck:
         return ClaimCheck(self.clock.now(), self.times, self.dead_runs)
 
     def find(self, named: str) -> TaskState:
-        """The one task that a person means: by its key, a number, or a part of its words.
+        """Return the task that a person names by its key, a number, or a part of its words.
 
         Raises:
-            ConfigurationError: there is none, or more than one; the message names the nearest.
+            ConfigurationError: no task or several match; the message names the nearest.
             ForgeError: the forge failed.
             WorkspaceError: the remote cannot be reached.
         """
@@ -357,53 +361,53 @@ class TaskDecisions:
         numbered = self._by_number(named.strip(), states)
         if numbered is not None:
             return states.get(numbered, TaskState(numbered, TaskStatus.OPEN))
-        return states[_named(named, states, words)]
+        return states[_key_named(named, states, words)]
 
     def retry(self, state: TaskState) -> DecisionResult:
-        """Let the next cycle take a task again. What is kept of it stays.
+        """Let the next cycle take a task again. Its saved work is kept.
 
         Raises:
             ForgeError: the forge failed.
-            WorkspaceError: the remote cannot be reached, or did not take it.
+            WorkspaceError: the remote cannot be reached, or refused the change.
         """
         if refusal := self._why_no_retry(state):
             return _unchanged(refusal, state)
         if not state.blocks:
-            return _unchanged(f"no earlier attempt keeps {state.key} from being taken", state)
+            return _unchanged(f"{state.key} is not blocked: the next cycle may take it anyway", state)
         if self.claims.ask_again(state.key, self.dead_runs) is not None:
-            return _unchanged(self._at_work(self._again(state.key)), state)
-        after = self._again(state.key)
+            return _unchanged(self._busy_note(self._present_state(state.key)), state)
+        after = self._present_state(state.key)
         goes_on = ", and goes on with the work that is kept" if after.has_work else ""
         return DecisionResult(
             f"{state.key} may be taken again by the next cycle{goes_on}", after, changed=True
         )
 
     def close(self, number: int) -> DecisionResult:
-        """Close a pull request of ours without merging it: its task is not taken again before a retry.
+        """Close a pull request of ours unmerged. Its task is not taken again before a retry.
 
         Raises:
             ConfigurationError: it is not ours.
             ForgeError: the forge failed, or it is merged.
             WorkspaceError: the remote cannot be reached.
         """
-        pull = self._ours(number)
+        pull = self._own_pull_request(number)
         key = (key_of(pull.branch) or ("",))[0]
-        state = self._again(key)
+        state = self._present_state(key)
         if pull.state is PullRequestState.MERGED:
             return _unchanged(f"#{number} is merged: there is nothing to close", state)
         if pull.state is PullRequestState.CLOSED:
             return _unchanged(f"#{number} is closed already", state)
         if state.status is TaskStatus.WORKING:
-            return _unchanged(self._at_work(state), state)
+            return _unchanged(self._busy_note(state), state)
         self.forge.close_pull_request(number)
         closed = replace(pull, state=PullRequestState.CLOSED)
-        # A forge's list may lag behind; ours is known.
-        after = self._again(key, known=closed)
+        # The forge's list may lag behind the closing.
+        after = self._present_state(key, known=closed)
         words = f"closed #{number}; {key} is not taken again, unless you say so: {self.commands.retry(key)}"
         return DecisionResult(words, after, changed=True)
 
     def would_lose(self, state: TaskState) -> str:
-        """What forgetting a task loses for good, in words; empty where nothing is."""
+        """Return a description of what forgetting a task destroys; empty if nothing."""
         if not state.has_work:
             return ""
         if state.left is None:
@@ -413,29 +417,32 @@ class TaskDecisions:
         return f"the work of run {state.left.run} ({files}) and its conversation with the model"
 
     def forget(self, state: TaskState) -> DecisionResult:
-        """Drop what is kept of a task: unfinished work, conversation, failures, and a claim that nobody holds.
+        """Delete what is kept of a task: unfinished work, conversation, failures, and a claim that nobody holds.
 
         Raises:
-            PushRejectedError: somebody changed it meanwhile.
-            WorkspaceError: the remote cannot be reached, or did not take it.
+            PushRejectedError: another process changed it meanwhile.
+            WorkspaceError: the remote cannot be reached, or refused the change.
         """
         if state.status is TaskStatus.WORKING:
-            return _unchanged(self._at_work(state), state)
+            return _unchanged(self._busy_note(state), state)
         seen = self.records.list(claim_ref(state.key), wip_ref(state.key))
         if not seen and not state.is_here:
-            return _unchanged(f"nothing is kept of {state.key}{self._still(state)}", state)
+            return _unchanged(f"nothing is kept of {state.key}{self._remaining_note(state)}", state)
         expected = state.wip.commit if state.wip is not None else None
         moved = (
-            seen.get(wip_ref(state.key)) != expected or self._again(state.key).status is TaskStatus.WORKING
+            seen.get(wip_ref(state.key)) != expected
+            or self._present_state(state.key).status is TaskStatus.WORKING
         )
         doing = f"cannot forget {state.key} of {self.records.remote.shown}"
         if moved or (seen and not remove_records(self.records, seen, doing)):
             raise PushRejectedError(f"{state.key} was changed by a worker just now: look at it again")
         self.kept.remove(state.key)
-        return DecisionResult(f"forgot {state.key}{self._still(state)}", self._again(state.key), changed=True)
+        return DecisionResult(
+            f"forgot {state.key}{self._remaining_note(state)}", self._present_state(state.key), changed=True
+        )
 
-    def _still(self, state: TaskState) -> str:
-        """What the forge and the remote know of a task all the same."""
+    def _remaining_note(self, state: TaskState) -> str:
+        """Return what the forge and the remote still know of a forgotten task, for people."""
         pull = state.pull
         if pull is None:
             task, shown = Task(state.key, "", "", ""), self.records.remote.shown
@@ -456,7 +463,7 @@ class TaskDecisions:
 
     def _why_no_retry(self, state: TaskState) -> str:
         if state.status is TaskStatus.WORKING:
-            return self._at_work(state)
+            return self._busy_note(state)
         if state.pull is not None and state.status is TaskStatus.MERGED:
             return f"#{state.pull.number} is merged: there is nothing to try again; write a new task"
         if state.pull is not None and state.status is TaskStatus.PROPOSED:
@@ -473,7 +480,7 @@ class TaskDecisions:
             return "" if is_open else f"issue #{number_of[1]} is closed: reopen it first"
         return ""
 
-    def _at_work(self, state: TaskState) -> str:
+    def _busy_note(self, state: TaskState) -> str:
         claim = state.claim
         if claim is None:
             return f"{state.key} is being worked on: try again later"
@@ -483,8 +490,11 @@ class TaskDecisions:
         until = f"until {claim.expires_at:%H:%M} UTC"
         return f"{state.key} is being worked on by {claim.owner}, run {claim.run}, {until}; to take it away: {free}"
 
-    def _again(self, key: str, known: PullRequest | None = None) -> TaskState:
-        """The state of one task as it is now."""
+    def _present_state(self, key: str, known: PullRequest | None = None) -> TaskState:
+        """Return the present state of one task.
+
+        `known` replaces the listed pull request of the same number.
+        """
         seen = self.records.list(claim_ref(key), wip_ref(key))
         pulls = [
             pull
@@ -494,13 +504,13 @@ class TaskDecisions:
         if known is not None:
             pulls.insert(0, known)
         wip = load_wip(self.records, key, seen)
-        return state_of(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._here(key))
+        return state_of(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._kept_state(key))
 
-    def _ours(self, number: int) -> PullRequest:
-        """The pull request, if we opened it: on a branch of ours, and by us or with our marker.
+    def _own_pull_request(self, number: int) -> PullRequest:
+        """Return the pull request if we opened it: on a branch of ours, and by us or with our marker.
 
         Raises:
-            ConfigurationError: it is none of ours.
+            ConfigurationError: it is not ours.
         """
         pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         pull = next((one for one in pulls if one.number == number), None)
@@ -512,9 +522,7 @@ class TaskDecisions:
         return pull
 
     def _is_by_us(self, pull: PullRequest, key: str) -> bool:
-        if (
-            not pull.author and self.forge.token_kind() is TokenKind.NONE
-        ):  # a folder, in which nobody has a name
+        if not pull.author and self.forge.token_kind() is TokenKind.NONE:  # a local folder knows no logins
             return True
         me = self.forge.own_login()
         if me is not None:
@@ -522,7 +530,13 @@ class TaskDecisions:
         return pull.author.endswith("[bot]") and Task(key, "", "", "").is_marked(pull.body)
 
     def _by_number(self, named: str, states: Mapping[str, TaskState]) -> str | None:
-        """The task that `12` or `#12` means: that of our pull request, else the issue's."""
+        """Return the key of the task that `12` or `#12` names: that of our pull request, else the issue's.
+
+        None if the text is no number.
+
+        Raises:
+            ConfigurationError: the issue cannot be read.
+        """
         found = _NUMBER.fullmatch(named)
         if found is None:
             return None
@@ -548,11 +562,11 @@ def _unchanged(why: str, state: TaskState) -> DecisionResult:
     return DecisionResult(why, state, changed=False)
 
 
-def _named(named: str, states: Mapping[str, TaskState], words: Mapping[str, str]) -> str:
-    """The key that a person means by a key, a part of one, or a part of a task's words.
+def _key_named(named: str, states: Mapping[str, TaskState], words: Mapping[str, str]) -> str:
+    """Return the key that a person names by a key, a part of one, or a part of a task's words.
 
     Raises:
-        ConfigurationError: none or several; the message names them.
+        ConfigurationError: none or several match; the message names them.
     """
     text = " ".join(named.split())
     digest = from_text(named).key.removeprefix("text-") if text else ""
@@ -576,7 +590,7 @@ def _named(named: str, states: Mapping[str, TaskState], words: Mapping[str, str]
 
 
 def _listed(states: Mapping[str, TaskState], words: Mapping[str, str]) -> str:
-    """The tasks that a person may have meant: first those that wait for one."""
+    """Return the tasks that a person may have meant; those that wait for a person come first."""
     keys = sorted(states, key=lambda key: (not states[key].blocks, key))
     return f"; there are: {_several(keys, words)}" if keys else "; no task is known here"
 

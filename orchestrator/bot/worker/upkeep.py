@@ -1,4 +1,4 @@
-"""Our open pull requests as tasks: words of people who may write, failed checks, and a base that moved."""
+"""Turns our open pull requests into tasks: feedback of people who may write, failed checks, and a moved base."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from orchestrator.bot.worker.candidates import TaskSearch
 
 MOST_CHARACTERS = 20_000
-"""Of all remarks of one round together."""
+"""The most characters of all remarks of one round together."""
 MOST_REMARKS = 50
 MOST_IDS = 500
-"""Of words that were acted on, in a marker. What a pull request lists is not more than a few hundred."""
+"""The most feedback ids in a marker. A pull request lists at most a few hundred remarks."""
 LOOK_AGAIN = timedelta(minutes=5)
-"""Checks are not in the forge's fingerprint: while some are running, they are looked at so often."""
+"""Interval between two readings of running checks, which the forge's fingerprint does not show."""
 CHECKS_BEGIN_WITHIN = timedelta(hours=1)
-"""For so long after its last change a pull request without checks may still get some."""
+"""Checks may still appear on a pull request without any for this long after its last change."""
 _UNSEEN = (
     "failed checks of pull requests are not seen: {}; give the token the permissions Checks: Read-only and "
     "Commit statuses: Read-only (pullwright doctor says where)"
 )
 _DESCRIPTION_CHARACTERS = 4000
 _NAME_CHARACTERS = 80
-# A link reference definition, which shows nothing (https://spec.commonmark.org/0.31.2/#link-reference-definitions):
-# a forge lets no HTML comment into a section of our comment, because models' words are there too.
+# A link reference definition is not shown (https://spec.commonmark.org/0.31.2/#link-reference-definitions).
+# `Forge.ensure_comment` takes no HTML comments, because a body may contain a model's words.
 _STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
 _HIDDEN = re.compile(r"<!-- pullwright:[^\n]* -->")
-# What the program says above a description, which it knows better than a description tells.
+# The program's own lines above a description: the model learns these facts in another way.
 _OURS = re.compile(
     r"\A(?:(?!\*{3}$).*\n)*?<sub>Opened by Pullwright, (?:(?!\*{3}$).*\n)*?\*{3}\n", re.MULTILINE
 )
@@ -50,9 +50,10 @@ class UpkeepState:
     """What was done about one pull request.
 
     Attributes:
-        rounds: for reviews and failed checks.
-        acted: the words that were acted on, as `kind-id`.
-        checked: heads whose failed checks were acted on; `rebased`: heads whose conflict was.
+        rounds: rounds of work for reviews and failed checks.
+        acted: the feedback that was acted on, as `kind-id`.
+        checked: head commits whose failed checks were acted on.
+        rebased: head commits whose conflict with the base was acted on.
     """
 
     rounds: int = 0
@@ -62,17 +63,17 @@ class UpkeepState:
 
     @property
     def marker(self) -> str:
-        """The hidden line that says so. It is kept in our comment with the key `status`."""
+        """The hidden line that stores this state in our comment with the key `status`."""
         acted = sorted(self.acted, key=lambda name: int(name.rpartition("-")[2]))[-MOST_IDS:]
         state = {"rounds": self.rounds, "acted": acted, "checked": sorted(self.checked)}
         return f"[pullwright:state]: # '{json.dumps({**state, 'rebased': sorted(self.rebased)})}'"
 
 
 def read_state(said: Iterable[Feedback], is_me: Callable[[str], bool]) -> UpkeepState:
-    """The state in our own comments.
+    """Return the state that our own comments store.
 
-    A model's words may be in a comment of ours, and with them a marker that is not the program's. So of
-    several everything is believed that stops us: a planted one cannot make us do more.
+    A comment of ours may contain a model's words, and with them a forged marker. Several markers are
+    therefore merged so that everything that stops us counts: a forged one cannot make us do more.
     """
     rounds, acted, checked, rebased = 0, set[str](), set[str](), set[str]()
     for one in said:
@@ -103,7 +104,7 @@ def _texts(value: object, form: str) -> set[str]:
 
 
 class _Failed(NamedTuple):
-    """The failed checks that a model is told of by name, and how many others there are."""
+    """The failed checks that the model is told by name, and the number of the others."""
 
     told: Sequence[Check] = ()
     untold: int = 0
@@ -116,7 +117,7 @@ class Upkeep:
     search: TaskSearch
 
     def judge(self, pull: PullRequest) -> Task | NotNow | None:
-        """What a pull request wants: work, time, or nothing. None as well for one that is not ours.
+        """Return the task of a pull request or why it has to wait; None if nothing is to do or it is not ours.
 
         Raises:
             ForgeError: the forge failed, or does not tell who may write.
@@ -129,17 +130,17 @@ class Upkeep:
         if has_label(pull.labels, REBASE_LABEL):
             if self.search.is_asked(pull.number, REBASE_LABEL):
                 return self._rebase(pull, state)
-            # Whoever goes on with it must not take the label for a writer's word that people's commits are free.
+            # The later steps must not read this label as a writer's permission to change people's commits.
             pull = replace(pull, labels=tuple(name for name in pull.labels if name.lower() != REBASE_LABEL))
-        return self._unasked(pull, said, state)
+        return self._judge_unlabelled(pull, said, state)
 
-    def _unasked(
+    def _judge_unlabelled(
         self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
     ) -> Task | NotNow | None:
-        """What a pull request wants without a label."""
+        """Judge a pull request without the label that asks for a rebase."""
         review = self._review(pull, said, state)
         if isinstance(review, Task) or (review is not None and review.until is not None):
-            return review  # While people are talking nothing is pushed that they would have to read again.
+            return review  # Pushing while people comment would make them read the change again.
         if self.search.has_unfinished((key_of(pull.branch) or ("", None))[0]):
             return replace(self._task(pull, TaskKind.UNFINISHED, state), status_marker="")
         checks = self._checks(pull, state)
@@ -157,23 +158,25 @@ class Upkeep:
     def _review(
         self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
     ) -> Task | NotNow | None:
-        words = [one for one in said if self._is_word(one) and _name(one) not in state.acted]
+        words = [one for one in said if self._may_be_task(one) and _name(one) not in state.acted]
         words = [one for one in words if self.search.authorization.may_cause_work(one.author)]
         if not words:
             return None
         if state.rounds >= self.search.limits.review_rounds:
-            return self._enough(pull)
+            return self._wait_for_person(pull)
         quiet_at = max(one.updated_at for one in words) + timedelta(minutes=self.search.limits.quiet_minutes)
         if self.search.now < quiet_at:
-            text = f"pull request #{pull.number} is being talked about: its review is answered from {quiet_at:%H:%M} UTC"
+            text = (
+                f"pull request #{pull.number} still gets comments: they become a task at {quiet_at:%H:%M} UTC"
+            )
             return NotNow(text, quiet_at)
         shown, remarks = self._remarks(pull, words)
         acted = state.acted | {_name(one) for one in shown}
         after = UpkeepState(state.rounds + 1, acted, state.checked, state.rebased)
         return self._task(pull, TaskKind.REVIEW, after, remarks) if remarks else None
 
-    def _is_word(self, one: Feedback) -> bool:
-        """Whether it can be a task at all. Praise and what is settled are none."""
+    def _may_be_task(self, one: Feedback) -> bool:
+        """Return whether a remark can become a task. Approvals, dismissed reviews and resolved threads cannot."""
         is_settled = one.is_resolved or one.state in {"approved", "dismissed"}
         is_person = is_somebody_elses(one.author, self.search.me) and not is_ours(one.body)
         return bool(one.body.strip()) and is_person and not is_settled
@@ -181,7 +184,7 @@ class Upkeep:
     def _remarks(
         self, pull: PullRequest, words: Sequence[Feedback]
     ) -> tuple[list[Feedback], tuple[Remark, ...]]:
-        """The oldest words, as many as fit, and what a model is told of them. The others are the next round's."""
+        """Return the oldest remarks that fit, and what a model is told of them. The others are for the next round."""
         shown: list[Feedback] = []
         remarks: list[Remark] = []
         left = MOST_CHARACTERS
@@ -217,14 +220,14 @@ class Upkeep:
         if not failed:
             return None
         if state.rounds >= self.search.limits.review_rounds:
-            return self._enough(pull)
+            return self._wait_for_person(pull)
         after = UpkeepState(state.rounds + 1, state.acted, frozenset({pull.commit}), state.rebased)
         told = self.search.trusted_checks(pull, failed)
         known = _Failed(told, len(failed) - len(told))
         return self._task(pull, TaskKind.CHECKS, after, self._reports(pull, told), known)
 
     def _reports(self, pull: PullRequest, failed: Sequence[Check]) -> tuple[Remark, ...]:
-        """What failed checks say. It is output of programs, so none of it is an instruction."""
+        """Return the output of failed checks. Programs wrote it, so none of it is an instruction."""
         remarks: list[Remark] = []
         left = MOST_CHARACTERS
         for check in failed[:MOST_REMARKS]:
@@ -268,10 +271,10 @@ class Upkeep:
         marker = after.marker
         return Task(key, title, body, source, issue, pull.url, remarks, kind, pull, status_marker=marker)
 
-    def _enough(self, pull: PullRequest) -> NotNow:
+    def _wait_for_person(self, pull: PullRequest) -> NotNow:
         rounds = self.search.limits.review_rounds
         return NotNow(
-            f"pull request #{pull.number} was worked over {rounds} times, as --review-rounds allows: finish it"
+            f"pull request #{pull.number} was revised {rounds} times, the limit of --review-rounds: finish it yourself"
         )
 
     def _line(self, text: str, limit: int = _NAME_CHARACTERS) -> str:

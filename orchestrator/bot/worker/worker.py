@@ -1,4 +1,4 @@
-"""Runs cycles on one repository: one, one after another, or whenever a schedule says so."""
+"""Runs cycles on one repository: a single one, one after another, or at the times of a schedule."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_SECONDS = 60.0
-"""The time of day is read so often: a clock that was set, or a machine that slept, is noticed."""
+"""The longest time between two readings of the clock, so that a set clock or a machine's sleep is noticed."""
 
 
 def _do_nothing() -> None:
@@ -58,7 +58,7 @@ def _do_nothing() -> None:
 
 
 class Waiter:
-    """Waits by the clock: the one place where a run does nothing."""
+    """Waits by the clock. This is the only place where a run is idle."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -67,17 +67,17 @@ class Waiter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody waits now."""
+        """Whether a wait is in progress."""
         return self._is_waiting
 
     def wake(self) -> None:
-        """End the wait that is going on, or the next one."""
+        """End the wait in progress, or else the next one."""
         self._woken.set()
 
     async def wait_until(self, when: datetime | None) -> None:
-        """Wait until the time, or until `wake`; without a time until `wake` only.
+        """Wait until the given time or until `wake` is called; if the time is None, until `wake` only.
 
-        A clock that is set back meanwhile makes the wait no longer.
+        Setting the clock back meanwhile does not make the wait longer.
         """
         self._is_waiting = True
         try:
@@ -105,14 +105,14 @@ class Waiter:
 
 
 SHORT_MINUTES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""After something that passes by itself: an overload, no connection, GitHub away."""
+"""Waits after errors that pass by themselves: an overload, no connection, GitHub unavailable."""
 LONG_MINUTES = (15.0, 30.0, 60.0, 120.0, 240.0, 360.0)
-"""After a quota without a time, and after what nobody foresaw."""
+"""Waits after a quota error that names no time, and after unexpected errors."""
 TASKS_IN_A_ROW = 3
-"""So many tasks may fail one after another, each for a reason of its own, until that is a reason to wait."""
-_LONGEST_DAYS = 32  # quotas are of a month at most
-_SPREAD = 0.25  # of a wait without a named end: machines that failed together come back one by one
-_SPREAD_SECONDS = 30.0  # after the end that a server named
+"""The worker pauses when this many tasks fail in a row, each through its own fault."""
+_LONGEST_DAYS = 32  # quotas renew at least once a month
+_SPREAD = 0.25  # fraction added to waits without a named end, so that machines do not return all at once
+_SPREAD_SECONDS = 30.0  # added to the time that a server named
 
 _NEEDS_PERSON = (
     AuthenticationError,
@@ -146,7 +146,7 @@ _OF_THE_TASK = (
 
 @dataclass(frozen=True, slots=True)
 class NeedsPerson:
-    """The worker ends: only a person can help. The reason is one line and says what to do."""
+    """The worker ends because only a person can help. The reason is one line and says what to do."""
 
     reason: str
 
@@ -154,33 +154,33 @@ class NeedsPerson:
 def pause_after(
     error: BaseException | None, now: datetime, failures_in_a_row: int, jitter: float
 ) -> Pause | NeedsPerson | None:
-    """What follows a cycle's error; None is that the next cycle may begin at once.
+    """Return what follows a cycle's error; None means that the next cycle may begin at once.
 
     =======================================  =====================================================
     error                                    what follows
     =======================================  =====================================================
     quota or rate limit                      a pause until the time that the server names, else
                                              15 minutes, 30, 60 ... 6 hours
-    quota that only money brings back        `NeedsPerson`
-    overload, connection, GitHub or remote   a pause until the named time, else 1 minute, 2, 4
-    away, GitHub's rate limit                ... 30
-    key, token, permission, configuration    `NeedsPerson`
-    one task's own fault                     None; from the third in a row 15 minutes, 30 ...
-    anything else (a full disk, git)         15 minutes, 30, 60 ... 6 hours
+    quota that only money brings back        `NeedsPerson` overload, connection, GitHub or remote   a pause
+    until the named time, else 1 minute, 2, 4 away, GitHub's rate limit                ... 30 key, token,
+    permission, configuration    `NeedsPerson` one task's own fault                     None; from the third
+    in a row 15 minutes, 30 ... anything else (a full disk, git)         15 minutes, 30, 60 ... 6 hours
     =======================================  =====================================================
 
-    A named time never makes a pause shorter than the short waits: a server whose times are of no
-    use is not asked more and more often.
+    A named time never makes a pause shorter than the short waits. Otherwise a server that names useless times
+    would be asked more and more often.
 
     Args:
-        failures_in_a_row: cycles that failed one after another, this one included.
+        failures_in_a_row: cycles that failed one after another, including this one.
         jitter: from 0 up to 1; spreads workers that failed at the same moment.
     """
     if error is None:
         return None
     said = _line(error)
     if isinstance(error, SpentQuotaError) and error.resume_at is None:
-        return NeedsPerson(f"the model's quota is spent and no time is named when it is free again: {said}")
+        return NeedsPerson(
+            f"the model's quota is used up, and the server does not say when it renews: {said}"
+        )
     if isinstance(error, _NEEDS_PERSON):
         return NeedsPerson(said)
     if isinstance(error, _OF_THE_TASK):
@@ -192,7 +192,7 @@ def _after_tasks(said: str, now: datetime, failures_in_a_row: int, jitter: float
     rest = failures_in_a_row - TASKS_IN_A_ROW + 1
     if rest < 1:
         return None
-    several = f"{failures_in_a_row} cycles failed in a row, the last one so: {said}"
+    several = f"{failures_in_a_row} cycles failed in a row, the last one with: {said}"
     return Pause(_later(now, LONG_MINUTES, rest, jitter), several)
 
 
@@ -218,7 +218,7 @@ def _line(error: BaseException) -> str:
 
 
 NOTHING_SECONDS = 10.0
-"""A cycle after one that did nothing begins so much later at the earliest."""
+"""The shortest delay between a cycle that did nothing and the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +233,8 @@ class NothingToDo:
     """There is nothing to do until something changes.
 
     Attributes:
-        asked: because a person was asked; other tasks may be waiting.
-        wake_at: when there may be something again though nothing changes, if that is known.
+        asked: True if a person was asked a question; other tasks may be waiting.
+        wake_at: when there may be work again without any change, if known.
     """
 
     asked: bool = False
@@ -243,17 +243,17 @@ class NothingToDo:
 
 @dataclass(frozen=True, slots=True)
 class EndAsked:
-    """Somebody asked for the end."""
+    """A person or the system asked the worker to end."""
 
 
 NextStep: TypeAlias = StartAgain | NothingToDo | Pause | NeedsPerson | EndAsked
 
 
 class NextStepChooser:
-    """Decides what follows each cycle of one repository, and counts those that failed one after another.
+    """Decides what follows each cycle of one repository, and counts consecutive failures.
 
     Args:
-        source: spreads workers that failed at the same moment.
+        source: randomness that spreads workers that failed at the same moment.
     """
 
     def __init__(self, clock: Clock, source: random.Random) -> None:
@@ -262,11 +262,11 @@ class NextStepChooser:
         self._failures = 0
 
     def resume(self, failures: int) -> None:
-        """Count on from here: the cycles before ran on another machine."""
+        """Continue counting from this number of failures, which happened on another machine."""
         self._failures = failures
 
     def after(self, result: CycleResult) -> NextStep:
-        """What follows this cycle. Never another one at once where this one did nothing."""
+        """Return what follows this cycle. A cycle that did nothing is never followed by another one at once."""
         match result.outcome:
             case Outcome.PAUSED | Outcome.FAILED:
                 self._failures += 1
@@ -282,7 +282,7 @@ class NextStepChooser:
         return self.start_again(result)
 
     def start_again(self, result: CycleResult) -> StartAgain:
-        """The next cycle, at once if this one did something."""
+        """Return when the next cycle begins: at once if this one did something, else after `NOTHING_SECONDS`."""
         did_nothing = result.rounds == 0 and result.pull_request is None
         return StartAgain(self._clock.now() + timedelta(seconds=NOTHING_SECONDS if did_nothing else 0))
 
@@ -297,26 +297,30 @@ class NextStepChooser:
 
 
 def _cause(result: CycleResult) -> BaseException:
-    """Why a cycle failed; where that is no error, it is the fault of the task, if there was one."""
+    """Return the error that made a cycle fail.
+
+    If the cycle has none, the result is a `BadReplyError` for a failed cycle with a task, so that it counts
+    as the task's own fault, else a plain `PullwrightError`.
+    """
     if result.cause is not None:
         return result.cause
-    said = result.error or result.reason or "the cycle came to nothing"
+    said = result.error or result.reason or "the cycle ended without a result"
     of_the_task = result.outcome is Outcome.FAILED and result.task is not None
     return BadReplyError(said) if of_the_task else PullwrightError(said)
 
 
 class OnPause(Protocol):
-    """Told of every pause before it begins."""
+    """Receives every pause before it begins."""
 
     def __call__(self, pause: Pause, after: CycleResult | None) -> None:
-        """Take a pause, and the cycle that it follows; None if an earlier run left it."""
+        """Report a pause and the cycle before it, which is None if an earlier run left the pause."""
 
 
 class ScheduleSignal:
-    """Remembers that a time of the schedule has come, once however often it came, and wakes who waits.
+    """Remembers that a time of the schedule has come, and wakes the waiter. Several times count as one.
 
     Args:
-        on_wait: called when somebody begins to wait for it.
+        on_wait: called when a wait for the signal begins.
     """
 
     def __init__(self, waiter: Waiter, on_wait: Callable[[], None]) -> None:
@@ -325,12 +329,12 @@ class ScheduleSignal:
         self._has_come = False
 
     def notify(self) -> None:
-        """Say that a time has come."""
+        """Record that a time has come, and wake the waiter."""
         self._has_come = True
         self._waiter.wake()
 
     async def wait(self, stop: Stop) -> None:
-        """Wait until a time comes, unless one came already, or until somebody asks for the end."""
+        """Wait until a time comes or `stop` is requested. Return at once if a time has come already."""
         if not self._has_come and not stop():
             self._on_wait()
         while not self._has_come and not stop():
@@ -343,9 +347,9 @@ class CycleTiming:
     """When cycles begin.
 
     Attributes:
-        signal: set at the times of a schedule; None where there is none.
-        left_pause: the pause in which an earlier run ended, if it is not over.
-        renew: called at each time of the schedule before work begins: what was tried may be tried again.
+        signal: set at the times of a schedule; None without a schedule.
+        left_pause: the pause that an earlier run was in when it ended, if it is not over.
+        renew: called at each time of the schedule before work begins; makes attempted tasks available again.
     """
 
     clock: Clock
@@ -357,12 +361,12 @@ class CycleTiming:
     renew: Callable[[], None] = _do_nothing
 
     async def pause(self, pause: Pause, stop: Stop, after: CycleResult | None = None) -> None:
-        """Say until when, and wait; somebody who asks for the end ends it."""
+        """Report the pause, and wait until it is over or `stop` is requested."""
         self.on_pause(pause, after)
         await self.wait_until(pause.until, stop)
 
     async def wait_for_schedule(self, stop: Stop) -> bool:
-        """Wait for the next time of the schedule; False where there is none."""
+        """Wait for the next time of the schedule. Return False at once if there is no schedule."""
         if self.signal is None:
             return False
         await self.signal.wait(stop)
@@ -370,7 +374,10 @@ class CycleTiming:
         return True
 
     async def wait_until(self, when: datetime, stop: Stop) -> None:
-        """Wait until the next cycle may begin; a clock that is set back meanwhile makes it no longer."""
+        """Wait until the next cycle may begin, or until `stop` is requested.
+
+        Setting the clock back meanwhile does not make the wait longer.
+        """
         end = self.clock.monotonic() + (when - self.clock.now()).total_seconds()
         while not stop() and self.clock.now() < when and self.clock.monotonic() < end:
             await self.waiter.wait_until(when)
@@ -386,20 +393,20 @@ async def work(
 ) -> CycleResult | None:
     """Run cycles and report each as it ends.
 
-    Without a schedule, a question ends it, and so does a backlog without tasks or a model that says
-    there is none. With one, each time of the schedule begins work that goes on until there is
-    nothing to do. Times that come meanwhile count as one. A pause is waited for in both cases.
+    Without a schedule, the work ends after a question, with a backlog without tasks, or when the model says
+    that there is none. With a schedule, each of its times begins work that continues until there is nothing
+    to do; times that come during the work count as one. In both cases pauses are waited for.
 
     Args:
-        cycle: runs the next cycle, on a clone of its own.
-        stop: once requested, no further cycle begins. Whoever requests it also wakes the wait.
-        timing: when the next one begins; None runs a single cycle.
+        cycle: runs the next cycle, on its own clone.
+        stop: once requested, no further cycle begins. The requester also wakes the waiter.
+        timing: when the next cycle begins; None runs a single cycle.
 
     Returns:
-        The last cycle's result; None if the end was asked for before the first.
+        The last cycle's result; None if `stop` was requested before the first cycle.
 
     Raises:
-        PullwrightError: a single cycle could not even begin. Where there are more, that is a failed one.
+        PullwrightError: the only cycle could not begin. With `timing`, such a cycle counts as failed instead.
     """
     if timing is not None and timing.left_pause is not None:
         await timing.pause(timing.left_pause, stop)
@@ -413,16 +420,16 @@ async def work(
         except PullwrightError as error:
             if timing is None:
                 raise
-            result = CycleResult(None, Outcome.FAILED, error=str(error), cause=error)  # before it could begin
+            result = CycleResult(None, Outcome.FAILED, error=str(error), cause=error)
         done += 1
         report(result)
-        if timing is None or stop() or done == max_cycles or not await _goes_on(result, timing, stop):
+        if timing is None or stop() or done == max_cycles or not await _wait_for_next(result, timing, stop):
             break
     return result
 
 
-async def _goes_on(result: CycleResult, timing: CycleTiming, stop: Stop) -> bool:
-    """Wait until it is time for the cycle after this one; whether there is one."""
+async def _wait_for_next(result: CycleResult, timing: CycleTiming, stop: Stop) -> bool:
+    """Wait until the next cycle may begin, and return whether there is one."""
     step = timing.next_steps.after(result)
     if isinstance(step, NothingToDo) and step.asked and timing.signal is not None:
         step = timing.next_steps.start_again(result)

@@ -1,4 +1,4 @@
-"""Where a GitHub server has its REST interface, and where its repositories are cloned from."""
+"""The addresses of a GitHub server: its REST interface, its clone URLs and its attachments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.core.errors import ConfigurationError
 DEFAULT_API_URL = "https://api.github.com"
 TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  a variable's name
 ENTERPRISE_VARIABLE = "GH_ENTERPRISE_TOKEN"
-"""For every server but github.com, as gh has it: cli.github.com/manual/gh_help_environment"""
+"""The variable for every server except github.com, as in gh: cli.github.com/manual/gh_help_environment"""
 NOT_GITHUB = (
     "Pullwright opens pull requests on GitHub, and in repositories on disk: clone it, and pass its folder"
 )
@@ -22,20 +22,20 @@ _OTHER_FORGES = (
     *("dev.azure.com", "visualstudio.com", "sourceforge.net", "launchpad.net", "huggingface.co", "pagure.io"),
     *("salsa.debian.org", "gitlab.gnome.org", "gitlab.freedesktop.org", "framagit.org", "kernel.org"),
 )
-"""Public servers that many know and that are not GitHub. Any other is asked, see `forge.github`."""
+"""Well-known public servers that are not GitHub. Any other server is asked, see `forge.github`."""
 
 
 def api_url_for(github_url: str) -> str:
     """Return the address of the REST interface for a server's web address, or for that address itself.
 
-    `github.com` has it at `api.github.com`, `NAME.ghe.com` at `api.NAME.ghe.com`, any other
-    server (GitHub Enterprise Server) at `HOST/api/v3`:
-    docs.github.com/en/enterprise-server@latest/rest/enterprise-admin
-    All spellings of a server give one address: a usual port and a last dot are left out.
+    `github.com` has it at `api.github.com`, `NAME.ghe.com` at `api.NAME.ghe.com`, any other server (GitHub
+    Enterprise Server) at `HOST/api/v3`: docs.github.com/en/enterprise-server@latest/rest/enterprise-admin
+
+    All spellings of a server give one address: a default port and a trailing dot are left out.
 
     Raises:
-        ConfigurationError: it is no address of a server, holds a credential, or would send the
-            token unencrypted to another machine.
+        ConfigurationError: the text is no address of a server, holds a credential, or would send the token
+            unencrypted to another machine.
     """
     text = github_url.strip()
     try:
@@ -66,13 +66,13 @@ def api_url_for(github_url: str) -> str:
 
 
 def is_githubs_own(api_url: str) -> bool:
-    """Tell whether GitHub itself runs the server: github.com, or a company's part of ghe.com."""
+    """Return whether GitHub itself runs the server: github.com, or a company's part of ghe.com."""
     host = urlsplit(api_url).hostname or ""
     return api_url == DEFAULT_API_URL or (urlsplit(api_url).scheme == "https" and host.endswith(".ghe.com"))
 
 
 _ASSET_HOSTS = frozenset({"user-images.githubusercontent.com", "private-user-images.githubusercontent.com"})
-"""GitHub's stores of pictures, which an issue may name itself."""
+"""GitHub's stores of images, which an issue may link to directly."""
 
 STORES = frozenset(
     {
@@ -83,20 +83,20 @@ STORES = frozenset(
         "github-production-repository-file-5c1aeb.s3.amazonaws.com",
     }
 )
-"""Where github.com keeps what people attach. The names of other buckets are anybody's, so these are whole names."""
+"""Where github.com stores attachments. These are whole host names, because anybody may own other buckets."""
 
 _ATTACHED = re.compile(
     r"/user-attachments/(?:assets/[0-9A-Fa-f-]{36}|files/[0-9]+/[^/]+)"
     r"|/(?P<repository>[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+)/(?:assets/[0-9]+/[0-9A-Fa-f-]{36}|files/[0-9]+/[^/]+)"
     r"|/storage/user/[0-9]+/files/[0-9A-Fa-f-]{36}"
 )
-"""The last form is an Enterprise server's."""
+"""The paths of attachments. The last form is an Enterprise server's."""
 
 
 def is_attachment(url: str, api_url: str, repository: str) -> bool:
-    """Tell whether a file that somebody attached is at an address, on the server of a REST interface.
+    """Return whether an address is that of an attachment, on the server of a REST interface.
 
-    Where the address names a repository, it has to be this one: our token may read others.
+    If the address names a repository, it must be this one, because our token may read others.
     """
     try:
         parts = urlsplit(url)
@@ -125,7 +125,7 @@ def refuse_other_forge(host: str) -> None:
     """Refuse a host that is known not to be GitHub, before anything is sent to it.
 
     Raises:
-        ConfigurationError: it is one.
+        ConfigurationError: the host is one of them.
     """
     name = host.lower().rstrip(".")
     if any(name == other or name.endswith(f".{other}") for other in _OTHER_FORGES):
@@ -133,6 +133,6 @@ def refuse_other_forge(host: str) -> None:
 
 
 def git_host_of(api_url: str) -> str:
-    """Return the host, with its port if it has one, that clone URLs of this server name."""
+    """Return the host, with its port if it has one, in this server's clone URLs."""
     parts = urlsplit(api_url)
     return parts.netloc.removeprefix("api.") if parts.path in {"", "/"} else parts.netloc

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """What goes to GitHub. `doing` is for messages, after "cannot".
+    """A request to GitHub. `doing` describes it in messages, after "cannot".
 
-    A GraphQL query has its words in `body`, no path, and changes nothing although it is a POST.
+    A GraphQL query is in `body`, has no path, and changes nothing although it is a POST.
     """
 
     method: str
@@ -47,20 +47,20 @@ class ApiRequest:
 
     @property
     def writes(self) -> bool:
-        """Whether it may change something."""
+        """Whether the request may change something."""
         return self.method != "GET" and not self.is_graphql
 
 
 class Transport(Protocol):
-    """A connection to one server under one name."""
+    """A connection to one server with one authentication."""
 
     @property
     def has_token(self) -> bool:
-        """Whether it shows a token."""
+        """Whether requests are sent with a token."""
 
     @property
     def token_variable(self) -> str:
-        """The environment variable that a token for this server is set in, for messages."""
+        """The environment variable for this server's token, for messages."""
 
     def send(self, request: ApiRequest) -> Reply:
         """Send one request, and return its reply, whatever its status.
@@ -74,7 +74,7 @@ class Transport(Protocol):
 
 
 SECONDARY_LIMIT_SECONDS = 60.0
-"""The wait where GitHub names none: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api"""
+"""The wait if GitHub names none: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api"""
 
 _LONGEST_QUOTE = 4000
 _TROUBLE_WORDS = re.compile(r"something went wrong|timed? ?out|timeout", re.IGNORECASE)
@@ -90,14 +90,14 @@ class Reply:
     text: str
 
     def json(self) -> Any:
-        """Return the body as JSON, or None where it is none."""
+        """Return the body as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.text)
         except ValueError:
             return None
 
     def messages(self) -> str:
-        """Tell what GitHub says in words, on one line, the details of a failed validation included."""
+        """Return GitHub's messages on one line, including the details of a failed validation."""
         return " ".join("; ".join(filter(None, self._said())).split())[:_LONGEST_QUOTE]
 
     def _said(self) -> Iterator[str]:
@@ -116,14 +116,14 @@ class Reply:
 def error_of_reply(
     reply: Reply, doing: str, now: datetime, *, has_token: bool, variable: str = TOKEN_VARIABLE
 ) -> ForgeError:
-    """Return the error that a reply of status 300 or more stands for.
+    """Return the error for a reply of status 300 or more.
 
     Args:
-        reply: what GitHub answered.
+        reply: GitHub's reply.
         doing: what was tried, after "cannot": `open a pull request in owner/name`.
         now: the time, for limits that GitHub gives in seconds from now.
-        has_token: whether a token was shown, which changes what a person can do about it.
-        variable: where a token for this server is set.
+        has_token: whether a token was sent, which changes what a person can do about it.
+        variable: the environment variable for this server's token.
     """
     status, said = reply.status, reply.messages()
     quoted = f"({status}: {said})" if said else f"({status})"
@@ -155,9 +155,9 @@ def error_of_reply(
 
 
 def error_of_query(reply: Reply, doing: str, now: datetime) -> ForgeError | None:
-    """Return the error in the answer to a GraphQL query, which comes with status 200; None if there is none.
+    """Return the error in the answer to a GraphQL query, which has status 200; None if there is none.
 
-    A part of an answer beside an error is no answer. The types are named at
+    A partial answer with an error does not count as an answer. The types are documented at
     docs.github.com/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
     """
     body = reply.json()
@@ -181,9 +181,9 @@ def error_of_query(reply: Reply, doing: str, now: datetime) -> ForgeError | None
 
 
 def _limit(reply: Reply, now: datetime) -> datetime | None:
-    """Tell when a rate limit ends, or None if the reply is about something else.
+    """Return when a rate limit ends, or None if the reply is about something else.
 
-    The order is GitHub's: `Retry-After`, then a spent quota with its reset, then a minute.
+    The order is GitHub's: `Retry-After`, then a used-up quota with its reset, then a minute.
     """
     headers = reply.headers
     if (seconds := _number(headers.get("retry-after"))) is not None:
@@ -202,7 +202,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _is_githubs(reply: Reply) -> bool:
-    """Tell whether a refusal without words is GitHub's own: a proxy knows nothing of permissions."""
+    """Return whether a refusal without a message is GitHub's own: a proxy knows nothing of permissions."""
     return not reply.headers.keys().isdisjoint({"x-accepted-github-permissions", "x-github-sso"})
 
 
@@ -221,16 +221,16 @@ def _missing_permission(reply: Reply, quoted: str) -> str:
 
 MOST_REPLIES = 500
 MOST_CHARACTERS = 50_000_000
-"""Of all kept bodies together."""
+"""The most characters of all kept bodies together."""
 Key: TypeAlias = tuple[str, ...]
 
 
 class ReplyCache:
-    """The replies that were used last; the others are forgotten.
+    """The replies that were used last.
 
     Args:
-        most_replies: how many are kept.
-        most_characters: of their bodies together.
+        most_replies: the most replies that are kept.
+        most_characters: the most characters of their bodies together.
     """
 
     def __init__(self, most_replies: int = MOST_REPLIES, most_characters: int = MOST_CHARACTERS) -> None:
@@ -242,14 +242,14 @@ class ReplyCache:
         return len(self._replies)
 
     def get(self, key: Key) -> Reply | None:
-        """Return the reply of this key, which counts as used now."""
+        """Return the reply of this key, and mark it as used now."""
         found = self._replies.get(key)
         if found is not None:
             self._replies.move_to_end(key)
         return found
 
     def put(self, key: Key, reply: Reply) -> None:
-        """Keep a reply that has an ETag in place of an older one. One that has none only removes the older."""
+        """Store a reply with an ETag in place of an older one. A reply without one only removes the older one."""
         older = self._replies.pop(key, None)
         self._characters -= len(older.text) if older else 0
         if not reply.headers.get("etag"):
@@ -266,7 +266,7 @@ _WRONG_FORM = (KeyError, TypeError, ValueError, AttributeError)
 BACKOFF_SECONDS = (1.0, 2.0, 4.0)
 MOST_PAGES = 1000
 LONGEST_LIMIT_SECONDS = 3600.0
-"""Nothing is sent before a limit ends; but a quota lasts an hour, so no reply stops us for longer."""
+"""The longest wait for a limit that one reply may cause, because a quota lasts an hour at most."""
 _MOST_LIMITS_IN_A_CALL = 5
 _QUOTA_HEADERS = ("limit", "remaining", "reset")
 _RESOURCE = re.compile(r"[a-z_]{1,40}")
@@ -276,15 +276,15 @@ _LAST_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="last"')
 
 @dataclass(frozen=True, slots=True)
 class CallTiming:
-    """How calls behave in time.
+    """Pacing, retries and waits of calls.
 
     Attributes:
         clock: for pacing and for limits.
-        sleep: waits that many seconds; may be interrupted by raising.
-        on_wait: told before each wait for a limit or an outage: seconds, and why.
-        on_unreadable: told of an item of a list that has not GitHub's form and is left out, once.
-        longest_wait_seconds: a call that would wait longer in all for a rate limit raises instead.
-        pacing_seconds: between two writes, as GitHub asks:
+        sleep: waits that many seconds; may raise to interrupt the wait.
+        on_wait: called before each wait for a limit or an outage, with the seconds and the reason.
+        on_unreadable: called once per list item that does not have GitHub's form and is left out.
+        longest_wait_seconds: a call that would wait longer in total for a rate limit raises instead.
+        pacing_seconds: the time between two writes, as GitHub asks:
             docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
     """
 
@@ -305,10 +305,10 @@ class _Page(Generic[T]):
 
 
 class Calls:
-    """Makes calls until there is an answer or an error that a person can use.
+    """Makes calls, and retries them until there is an answer or an error that helps a person.
 
-    Threads may share it: requests go out one at a time, and a limit that one of them meets
-    stops all of them.
+    Threads may share it: requests are sent one at a time, and a limit that one thread meets stops all of
+    them.
     """
 
     def __init__(self, transport: Transport, timing: CallTiming) -> None:
@@ -324,7 +324,7 @@ class Calls:
         """For REST (False) and for GraphQL (True): the monotonic second at which a limit ends."""
 
     def traffic(self) -> Traffic:
-        """Return the requests so far, those without a reply among them."""
+        """Return the requests so far, including those without a reply."""
         with self._lock:
             return self._traffic
 
@@ -340,10 +340,10 @@ class Calls:
 
         Args:
             request: what to send.
-            accept: statuses of 300 and more that are an answer here.
-            repeatable: whether it does no harm when it is done twice, so that it is sent again
-                after an outage or a lost reply. A refusal for a rate limit did nothing, so
-                every call is sent again after one. If None: everything but a POST that writes.
+            accept: statuses of 300 and more that count as an answer.
+            repeatable: whether the call may be done twice without harm. If so, it is sent again after an
+                outage or a lost reply. Every call is sent again after a rate limit, because a refused call
+                did nothing. None stands for True except for a POST that writes.
         """
         if repeatable is None:
             repeatable = request.method != "POST" or not request.writes
@@ -365,7 +365,7 @@ class Calls:
                 self.wait(delay, str(error))
 
     def get(self, request: ApiRequest, *, accept: tuple[int, ...] = ()) -> Reply:
-        """Return the reply to a GET. One that is known and has not changed costs nothing of GitHub's quota.
+        """Return the reply to a GET. A cached and unchanged reply does not count against the rate limit.
 
         docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
         """
@@ -385,19 +385,19 @@ class Calls:
         return reply
 
     def read_cached(self, request: ApiRequest, reader: Callable[[Any], T]) -> T:
-        """Do as `read`, for a GET whose reply is kept, as by `get`."""
+        """Make a GET as `get` does, and convert its JSON into a value as `read` does."""
         return self.parsed(self.get(request), request.doing, reader)
 
     def read(self, request: ApiRequest, reader: Callable[[Any], T], *, repeatable: bool | None = None) -> T:
-        """Make a call and turn its JSON into a value. `repeatable` as in `call`.
+        """Make a call and convert its JSON into a value. `repeatable` as in `call`.
 
         Raises:
-            ForgeError: the JSON has not the form that GitHub's has.
+            ForgeError: the JSON does not have GitHub's form.
         """
         return self.parsed(self.call(request, repeatable=repeatable), request.doing, reader)
 
     def parsed(self, reply: Reply, doing: str, reader: Callable[[Any], T]) -> T:
-        """Return a reply's JSON as a value; `reader` may raise what a wrong form makes it raise."""
+        """Return a reply's JSON as a value; `reader` may raise the errors that a wrong form causes."""
         try:
             return reader(reply.json())
         except _WRONG_FORM as error:
@@ -414,11 +414,10 @@ class Calls:
         empty: tuple[int, ...] = (),
         skips: bool = False,
     ) -> list[T]:
-        """Follow a list through its pages, a hundred items each, at most `most` of them.
+        """Return the items of a list from its pages of a hundred items each, at most `most` pages.
 
-        A page that was seen before and has not changed costs nothing of GitHub's quota. A
-        status in `empty` stands for an empty page. With `skips` an item that has not GitHub's
-        form is left out where others have it.
+        A cached and unchanged page does not count against the rate limit. A status in `empty` stands for an
+        empty page. With `skips`, items that do not have GitHub's form are left out if others have it.
         """
         return self.first_pages(request, reader, most=most, empty=empty, skips=skips)[0]
 
@@ -431,7 +430,7 @@ class Calls:
         empty: tuple[int, ...] = (),
         skips: bool = False,
     ) -> tuple[list[T], bool]:
-        """Do as `pages`, and tell whether that was the whole list."""
+        """Return the same as `pages`, and whether that was the whole list."""
         found: list[T] = []
         step = ApiRequest("GET", request.path, request.doing, {**request.query, "per_page": "100"})
         for _ in range(most):
@@ -443,7 +442,7 @@ class Calls:
         return found, False
 
     def last_pages(self, request: ApiRequest, reader: Callable[[Any], T], *, most: int) -> list[T]:
-        """Return the last pages of a list, in its order, a hundred items each, at most `most` of them."""
+        """Return the last pages of a list, at most `most` pages of a hundred items each, in the list's order."""
 
         def page(number: int) -> _Page[T]:
             query = {**request.query, "per_page": "100", "page": str(number)}
@@ -455,7 +454,7 @@ class Calls:
         return [*first.items, *rest] if first.last <= most else rest
 
     def wait(self, seconds: float, reason: str) -> None:
-        """Say why, and wait."""
+        """Report the reason, and wait."""
         self._timing.on_wait(seconds, reason)
         self._timing.sleep(seconds)
 
@@ -473,7 +472,7 @@ class Calls:
         return _Page(items, link[1] if link else None, _last_page(reply))
 
     def _readable(self, doing: str, reader: Callable[[Any], T], data: list[Any]) -> tuple[T, ...]:
-        """Return the items that can be read. Where none can, it is no list of GitHub's."""
+        """Return the readable items. If none is readable, raise: it is no list of GitHub's."""
         found: list[T] = []
         wrong: Exception | None = None
         for item in data:
@@ -535,7 +534,7 @@ class Calls:
         return reply
 
     def _refuse_during_limit(self, request: ApiRequest) -> None:
-        """Raise for a limit that has not ended yet: requests during a limit make it longer."""
+        """Raise if a limit has not ended yet: requests during a limit make it longer."""
         rest = self._limited_until.get(request.is_graphql, 0.0) - self._timing.clock.monotonic()
         if rest > 0:
             ends = self._timing.clock.now() + timedelta(seconds=rest)
@@ -543,7 +542,7 @@ class Calls:
             raise ForgeRateLimitError(text, resume_at=ends)
 
     def _note_limit(self, request: ApiRequest, reply: Reply, error: ForgeRateLimitError) -> None:
-        """Note when a limit ends. A spent quota is that of one interface; a secondary limit is about both."""
+        """Note when a limit ends. A used-up quota concerns one interface, a secondary limit both."""
         seconds = min(self._until(error), LONGEST_LIMIT_SECONDS)
         is_quota = reply.headers.get("x-ratelimit-remaining") == "0"
         for interface in (request.is_graphql,) if is_quota else (False, True):
@@ -576,7 +575,7 @@ def _quota(reply: Reply) -> RequestQuota | None:
 
 
 def _last_page(reply: Reply) -> int:
-    """Return the number of a list's last page, which GitHub names on every other one."""
+    """Return the number of a list's last page, which GitHub names on every other page."""
     link = _LAST_LINK.search(reply.headers.get("link", ""))
     number = parse_qs(urlsplit(link[1]).query).get("page", [""])[0] if link else ""
     return int(number) if re.fullmatch(r"[1-9][0-9]{0,8}", number) else 1

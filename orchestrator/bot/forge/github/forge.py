@@ -43,19 +43,19 @@ class GitHubForge(RestPast):
     """One repository on GitHub.
 
     Args:
-        name: `owner/name`. A former name is followed to the present one.
-        auth: who we are; None for nobody.
-        timing: how calls behave in time.
-        api_url: the REST interface's address, as `api_url_for` gives it.
+        name: `owner/name`. A former name is resolved to the present one.
+        auth: how requests are authenticated; None for anonymous access.
+        timing: pacing, retries and waits.
+        api_url: the REST interface's address, as `api_url_for` returns it.
         in_workflow: whether this runs in GitHub Actions, whose token looks like any app's.
-        token_variable: where a token for this server is set, for messages.
+        token_variable: the variable for this server's token, for messages.
 
     Raises:
-        ConfigurationError: the name is not `owner/name`, or the token is none.
-        ForgeAuthenticationError: the app's private key is none.
+        ConfigurationError: the name is not `owner/name`, or the token has invalid characters.
+        ForgeAuthenticationError: the app's private key is invalid.
     """
 
-    def __init__(  # noqa: PLR0913  who we are, where, and how, given by name
+    def __init__(  # noqa: PLR0913  all but the first are given by name
         self,
         name: str,
         auth: GitHubAuth,
@@ -77,13 +77,13 @@ class GitHubForge(RestPast):
         kind = TokenKind.APP if self._app else token_kind_of(token, in_workflow=in_workflow)
         super().__init__(name, transport, timing, kind, in_workflow and self._app is None)
         self._missing: dict[str, str | None] = {}
-        """Files that are not there, and the default branch's head at which they are known not to be."""
+        """Files that do not exist, each with the head of the default branch at which this was found."""
 
     def __repr__(self) -> str:
         return f"GitHubForge({self._name!r}, api_url={self._api_url!r})"
 
     def traffic(self) -> Traffic:
-        """Return the requests so far, those for an app's token among them."""
+        """Return the requests so far, including those for an app's token."""
         own = super().traffic()
         return own + self._app.traffic() if self._app else own
 
@@ -107,12 +107,12 @@ class GitHubForge(RestPast):
             self._app.begin_step()
 
     def credential(self) -> Credential | None:
-        """Tell what git shows to the server; None without a token."""
+        """Return the credential that git shows to the server; None without a token."""
         token = self._app.token() if self._app else self._token
         return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
 
     def attachment(self, url: str) -> AttachmentPlace | None:
-        """Tell how the attachment at an address is fetched: by our token only at the server that it is for."""
+        """Return how an attachment is fetched. The token is used only at the server that it belongs to."""
         if not is_attachment(url, self._api_url, self._name):
             return None
         own, place = git_host_of(self._api_url), urlsplit(url)
@@ -128,7 +128,7 @@ class GitHubForge(RestPast):
     def signed_image(self, number: int, url: str) -> AttachmentPlace | None:
         """Find an image in GitHub's HTML of an issue, which has signed addresses.
 
-        A fine-grained token and an app's may read a private issue, and not what is attached to it:
+        A fine-grained token or an app's may read a private issue, but not its attachments:
         github.com/josegonzalez/python-github-backup/issues/477
         """
         as_html = {"Accept": "application/vnd.github.full+json"}
@@ -138,13 +138,13 @@ class GitHubForge(RestPast):
         return AttachmentPlace(found, STORES) if found else None
 
     def read_file(self, path: str) -> str | None:
-        """Return a file's text on the default branch, or None where there is none."""
+        """Return a file's text on the default branch, or None if there is no such file."""
         if ".." in path.split("/") or path.startswith("/"):
             raise ForgeError(f"cannot read {path!r} of {self._name}: give a path inside the repository")
         request = self._request("GET", f"/contents/{quote(path)}", f"read the file {path}")
         head = None
         if path in self._missing:
-            # A 404 has no ETag, but the branch's head has: where nothing moved, nothing came.
+            # A 404 has no ETag, but the branch's head has. If the head did not change, the file is still missing.
             head = self._settled_head()
             if head is not None and head == self._missing[path]:
                 return None

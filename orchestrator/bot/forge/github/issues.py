@@ -1,4 +1,4 @@
-"""Issues on GitHub: what is said on them, in one comment of ours, who labelled and edited them, and who may do what."""
+"""Issues on GitHub: their comments, our own comment, labels, edits, and the permissions of people."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.github.calls import CallTiming, Transport
 
 LONGEST_COMMENT = 65_536
-"""Characters that GitHub takes as a comment or as a pull request's body."""
+"""The most characters that GitHub accepts for a comment or a pull request's body."""
 MARKER = "<!-- pullwright:comment -->"
 """The last line of our comment."""
 _CUT = "\n\n*(cut: the comment would be too long)*"
@@ -41,16 +41,16 @@ _MOST_SECTIONS = 50
 _LONGEST_KEY = 80
 _SECTION = re.compile(r"^<!-- pullwright:section:([^\s<>]*) -->$", re.MULTILINE)
 _OLDER = re.compile(r"<!-- pullwright:comment:([^\s<>]*) -->")
-"""The last line of a comment of an earlier version, which wrote one for each key."""
+"""The last line of a comment of an earlier version, which wrote one comment for each key."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _LABEL_COLOUR = "1d76db"
 _COMMENTS = 200
 _COMMENT_PAGES = 3
 MOST_EVENT_PAGES = 20
-"""Of a hundred events each. Somebody may rename an issue all day, and must not hold us up."""
+"""The most pages of a hundred events. Somebody may rename an issue all day, and must not block the program."""
 MOST_EDIT_PAGES = 5
 PERMISSION_SECONDS = 3600.0
-"""How long what somebody may do is remembered: a right that is taken away counts no longer."""
+"""How long a permission is cached. After that, a revoked one does not count any more."""
 _MOST_REMEMBERED = 1000
 BODY_EDITS = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {
@@ -66,7 +66,7 @@ query($owner: String!, $name: String!, $number: Int!, $after: String) {
   }
 }
 """
-"""docs.github.com/graphql/reference/objects#usercontentedit; REST does not tell a body's edits."""
+"""docs.github.com/graphql/reference/objects#usercontentedit; REST does not return the edits of a body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _EditPage:
 
 @dataclass(frozen=True, slots=True)
 class _KnownEdits:
-    """A body's edits, read at `read_at` while the issue had a tag that was there since `seen_at`."""
+    """A body's edits, read at `read_at` while the issue had an ETag that was first seen at `seen_at`."""
 
     tag: str
     seen_at: float
@@ -103,7 +103,7 @@ class RestIssues(RestToken):
         self._edits: dict[int, _KnownEdits] = {}
 
     def open_issues(self, label: str) -> list[Issue]:
-        """Return open issues with this label, oldest first. Empty where issues are switched off."""
+        """Return the open issues with this label, oldest first. Empty if issues are disabled."""
         query = {"state": "open", "labels": label, "sort": "created", "direction": "asc"}
         request = self._request("GET", "/issues", "list the issues", query=query)
         found = self._calls.pages(request, to_issue, empty=(HTTPStatus.GONE,), skips=True)
@@ -127,7 +127,7 @@ class RestIssues(RestToken):
         return issue
 
     def permission(self, login: str) -> Permission:
-        """Tell what a person or bot may do, asked once an hour. `NONE` for a name that nobody can have.
+        """Return the permission of a person or bot, cached for an hour. `NONE` for an impossible login.
 
         docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
         """
@@ -137,14 +137,14 @@ class RestIssues(RestToken):
         known = self._permissions.get(login.lower())
         if known is not None and now - known[1] < PERMISSION_SECONDS:
             return known[0]
-        found = self._asked(login)
+        found = self._requested_permission(login)
         self._permissions[login.lower()] = (found, now)
         return found
 
     def history(self, number: int, label: str) -> IssueHistory:
-        """Tell who put the label on an issue, and who edited it, read now.
+        """Return who put the label on an issue, and who edited it, read now.
 
-        What an issue's unchanged state stands for is not asked again.
+        The body's edits of an unchanged issue come from a cache.
         """
         events, all_events = self._events_of(number)
         labels = [event for event in events if isinstance(event, LabelEvent)]
@@ -154,20 +154,20 @@ class RestIssues(RestToken):
         return IssueHistory(by, at, (*renames, *body_edits), is_complete=all_events and all_edits)
 
     def labelled_by(self, number: int, label: str) -> str | None:
-        """Tell who put a label on that is on an issue or pull request now; None also where too much has happened to it."""
+        """Return who put on the label that an issue or pull request has now; None also if it has too many events."""
         events, is_complete = self._events_of(number)
         by, _ = _labelled((event for event in events if isinstance(event, LabelEvent)), label)
         return by if is_complete else None
 
     def comments(self, number: int) -> list[Comment]:
-        """Return the newest comments on an issue or pull request, oldest of them first; at most 200."""
+        """Return the newest comments on an issue or pull request, at most 200, oldest first."""
         request = self._request("GET", f"/issues/{number}/comments", f"read the comments on #{number}")
         return self._calls.last_pages(request, to_comment, most=_COMMENT_PAGES)[-_COMMENTS:]
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:
-        """Put a question on the issue, or replace the one with this key. None without an issue.
+        """Write a question on the issue, or replace the one with this key. None without an issue.
 
-        It is a comment of its own, because a comment that changes notifies nobody.
+        A question is a comment of its own, because GitHub does not notify people of changed comments.
         """
         if issue is None:
             return None
@@ -177,17 +177,22 @@ class RestIssues(RestToken):
 
         def ours() -> Comment | None:
             return next(
-                iter(self._own(issue, lambda said: normalized(said).rpartition("\n")[2] == marker)), None
+                iter(
+                    self._own_comments_like(
+                        issue, lambda said: normalized(said).rpartition("\n")[2] == marker
+                    )
+                ),
+                None,
             )
 
         comment, _ = self._ensure(ours, lambda: self._comment(issue, text))
         return self._updated(comment, issue, text).url
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
-        """Put a section into our one comment, or replace it there; an empty one removes it.
+        """Write a section of our one comment, or replace it there; an empty one removes it.
 
-        What an earlier version wrote, a comment for each key, becomes one comment here, and so do
-        two that were made at the same moment.
+        Several comments of ours become one here: those of an earlier version, which wrote one for each key,
+        and two that were created at the same moment.
         """
         self._need_token(f"comment on #{number}")
         ours = self._own_comments(number)
@@ -213,16 +218,16 @@ class RestIssues(RestToken):
         return first.url if wanted else self._thread_url(number)
 
     def ensure_label(self, number: int, label: str) -> None:
-        """Put a label on an issue or pull request, unless it is there. GitHub makes a label that is new."""
+        """Add a label to an issue or pull request unless it has the label. GitHub creates an unknown label."""
         self._need_token(f"put a label on #{number}")
         place, doing = f"/issues/{number}/labels", f"put the label {label!r} on #{number}"
         there = self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]))
         if label.lower() not in {name.lower() for name in there}:
-            # What is there stays, so that it may be sent again after a lost reply.
+            # Adding a label twice changes nothing, so that the request may be repeated after a lost reply.
             self._calls.call(self._request("POST", place, doing, body={"labels": [label]}), repeatable=True)
 
     def make_label(self, label: str, description: str) -> bool:
-        """Make a label, unless it is there: docs.github.com/rest/issues/labels#create-a-label."""
+        """Create a label unless it exists: docs.github.com/rest/issues/labels#create-a-label."""
         self._need_token("make a label")
         body = {"name": label, "color": _LABEL_COLOUR, "description": description}
         request = self._request("POST", "/labels", f"make the label {label!r}", body=body)
@@ -230,7 +235,7 @@ class RestIssues(RestToken):
         return answer.status == HTTPStatus.CREATED
 
     def remove_label(self, number: int, label: str) -> None:
-        """Take a label off an issue or pull request, if it is there."""
+        """Remove a label from an issue or pull request if it has the label."""
         self._need_token(f"take a label off #{number}")
         if not label.strip("."):
             raise ForgeError(f"cannot take the label {label!r} off #{number}: it is no label")
@@ -238,32 +243,32 @@ class RestIssues(RestToken):
         there = self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]))
         if label.lower() in {name.lower() for name in there}:
             request = self._request("DELETE", f"{place}/{quote(label, safe='')}", doing)
-            # After a lost reply it is not there any more.
+            # Not found: an earlier request removed it, and only its reply was lost.
             self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
 
     def _events_of(self, number: int) -> tuple[list[LabelEvent | Edit | None], bool]:
-        """Tell what happened to an issue or pull request, and whether this is all."""
+        """Return the events of an issue or pull request, and whether these are all."""
         request = self._request("GET", f"/issues/{number}/events", f"read the history of #{number}")
         return self._calls.first_pages(request, to_event, most=MOST_EVENT_PAGES)
 
-    def _asked(self, login: str) -> Permission:
+    def _requested_permission(self, login: str) -> Permission:
         place, doing = f"/collaborators/{quote(login, safe='')}/permission", f"ask what {login} may do"
         request = self._request("GET", place, doing)
         try:
             reply = self._calls.get(request, accept=(HTTPStatus.NOT_FOUND,))
         except ForgePermissionError as error:
             raise ForgePermissionError(
-                f"{error}: it takes the token of somebody who may write, or the permission metadata=read"
+                f"{error}: use the token of somebody who may write, or one with the permission metadata=read"
             ) from None
         if reply.status == HTTPStatus.NOT_FOUND:
             return Permission.NONE
         return self._calls.parsed(reply, request.doing, lambda data: to_permission(data, login))
 
     def _edits_of(self, number: int) -> tuple[list[Edit], bool]:
-        """Return the body's edits, and whether these are all. GraphQL has no ETags, but the issue has.
+        """Return the body's edits, and whether these are all. GraphQL has no ETags, but the issue has one.
 
-        An edit moves the issue's `updated_at` and with it the ETag. What GraphQL says may lag
-        behind, so it is remembered only if it was asked some time after the ETag was seen first.
+        An edit changes the issue's `updated_at` and with it the ETag. GraphQL's answer may lag behind. It is
+        therefore cached only if it was requested some time after the ETag was first seen.
         """
         request = self._request("GET", f"/issues/{number}", f"read issue #{number}")
         tag, now = self._calls.get(request).headers.get("etag", ""), self._clock.monotonic()
@@ -291,13 +296,13 @@ class RestIssues(RestToken):
         return found, False
 
     def _own_comments(self, number: int) -> list[Comment]:
-        """Return our comment with sections, and others that should be in it, an earlier version's last."""
-        found = self._own(number, lambda said: sections_of(said) is not None)
+        """Return our comments with sections; those of an earlier version come last."""
+        found = self._own_comments_like(number, lambda said: sections_of(said) is not None)
         found.sort(key=lambda comment: is_of_one_key(comment.body))
         return found if self.own_login() else found[:1]
 
-    def _own(self, number: int, is_meant: Callable[[str], bool]) -> list[Comment]:
-        """Return our comments of this form. Somebody else may have quoted or planted a marker, so the author counts."""
+    def _own_comments_like(self, number: int, is_meant: Callable[[str], bool]) -> list[Comment]:
+        """Return our comments of this form. The author counts, because anybody may quote or forge a marker."""
         request = self._request("GET", f"/issues/{number}/comments", f"read the comments on #{number}")
         found = [comment for comment in self._calls.pages(request, to_comment) if is_meant(comment.body)]
         if not found:
@@ -326,7 +331,7 @@ class RestIssues(RestToken):
 
 
 def _labelled(events: Iterable[LabelEvent], label: str) -> tuple[str | None, datetime | None]:
-    """Tell who made the labels complete that are wanted, and when; of one that came off nothing counts."""
+    """Return who added the last of the wanted labels, and when; None if one of them was removed since."""
     wanted = {part.strip().lower() for part in label.split(",")}
     there: set[str] = set()
     by, at = None, None
@@ -345,29 +350,29 @@ def _labelled(events: Iterable[LabelEvent], label: str) -> tuple[str | None, dat
 
 
 def _to_edit_page(data: Mapping[str, Any]) -> _EditPage | None:
-    """Return one page of a body's edits, or None where there is no such issue."""
+    """Return one page of a body's edits, or None if there is no such issue."""
     repository = data["data"]["repository"]
     issue = repository and repository["issue"]
     if issue is None:
         return None
-    # The newest edit is said twice: if the list does not have it yet, it is judged all the same.
+    # The newest edit is also taken from these fields, in case the list does not have it yet.
     last = issue["lastEditedAt"]
     edits = [] if last is None else [Edit(to_login(issue["editor"]), to_time(last), "body")]
     listed = issue["userContentEdits"]
     if listed is None:
         return _EditPage(edits, last is None, None)
     nodes, after = listed["nodes"], listed["pageInfo"]
-    # The list's first entry is the creation. It stays in: judged as an edit by the author at that
-    # time it changes nothing, and nobody has to guess which entry it is.
+    # The list's first entry is the creation. It is kept: judged as an edit by the author at that
+    # time, it changes nothing, and the program need not guess which entry it is.
     edits += [to_body_edit(node) for node in nodes if node is not None]
     following = str(after["endCursor"]) if after["hasNextPage"] else None
     return _EditPage(edits, None not in nodes, following)
 
 
 def sections_of(comment: str) -> dict[str, str] | None:
-    """Return the sections of a comment's text, in order; None if it does not have the form of ours.
+    """Return the sections of a comment's text, in order; None if it does not have the form of our comments.
 
-    Who wrote the comment is another question: anybody can write this form.
+    The caller has to check the author: anybody can write this form.
     """
     text = normalized(comment)
     body, _, last = text.rpartition("\n")
@@ -381,15 +386,14 @@ def sections_of(comment: str) -> dict[str, str] | None:
 
 
 def is_of_one_key(comment: str) -> bool:
-    """Tell whether it is a comment of an earlier version."""
+    """Return whether a comment has the form of an earlier version, which wrote one for each key."""
     return _OLDER.fullmatch(normalized(comment).rpartition("\n")[2]) is not None
 
 
 def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, str]:
-    """Return the sections with one of them replaced where it stands, or added at the end. An empty body removes it.
+    """Return the sections with one replaced in its place or added at the end. An empty body removes it.
 
-    Nothing in a body begins an HTML comment afterwards, so that no text of a model or a stranger
-    makes a marker.
+    HTML comments in the body are escaped, so that a model's or a stranger's text cannot forge a marker.
     """
     text = _without_markers(body)
     changed = {**sections, key[:_LONGEST_KEY]: text}
@@ -397,14 +401,14 @@ def with_section(sections: Mapping[str, str], key: str, body: str) -> dict[str, 
 
 
 def compose_comment(sections: Mapping[str, str], newest: str) -> str:
-    """Return the comment's text. Where it would be too long the other sections are cut before the newest is."""
+    """Return the comment's text. If it would be too long, the other sections are cut before the newest."""
     newest = newest[:_LONGEST_KEY]
     others = [key for key in sections if key != newest][-_MOST_SECTIONS:]
     kept = [key for key in sections if key == newest or key in others]
     heads = {key: f"<!-- pullwright:section:{quote(key, safe='')} -->\n" for key in kept}
     room = LONGEST_COMMENT - len(MARKER) - sum(len(head) + 2 for head in heads.values())
     texts: dict[str, str] = {}
-    # The newest takes what it needs; of the others the short ones leave room for the long ones.
+    # The newest section gets the room that it needs. Of the others, the shortest come first and leave room to the longest.
     order = [*(key for key in kept if key == newest), *sorted(others, key=lambda key: len(sections[key]))]
     for left, key in zip(range(len(order), 0, -1), order, strict=True):
         texts[key] = _shortened(sections[key], room if key == newest else room // left)
@@ -413,7 +417,7 @@ def compose_comment(sections: Mapping[str, str], newest: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """Return text as it is compared: GitHub's web pages write other line ends, and trim."""
+    """Return the form of a text that is compared: GitHub's web pages change line endings and trim."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
@@ -422,7 +426,7 @@ def _without_markers(body: str) -> str:
 
 
 def _shortened(text: str, most: int) -> str:
-    """Return the text in that many characters. A block of code that it leaves open would swallow what comes after it."""
+    """Return the text cut to that many characters. An open code block is closed, so that it ends there."""
     fence = _open_fence(text)
     if len(text) + len(fence) <= most:
         return text + fence
@@ -433,7 +437,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _open_fence(text: str) -> str:
-    """Tell what closes the block of code that the text leaves open; empty if it leaves none.
+    """Return the line that closes the text's open code block; empty if no block is open.
 
     spec.commonmark.org/0.31.2/#fenced-code-blocks
     """

@@ -1,4 +1,4 @@
-"""GitHub's JSON becomes our nouns. A form that is not GitHub's raises KeyError, TypeError or ValueError."""
+"""Converts GitHub's JSON into our values. JSON of another form raises KeyError, TypeError or ValueError."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 _BOT = "[bot]"
 LOGIN = re.compile(_USER.pattern + r"(?:\[bot\])?")
-"""What a person or a bot may be called. Nothing else is put into a path, or asked about."""
+"""The possible logins of people and bots. Nothing else is put into a path or looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelEvent:
-    """A label went on an issue, or came off."""
+    """An event that adds a label to an issue or removes it."""
 
     id: int
     label: str
@@ -43,10 +43,10 @@ class LabelEvent:
 
 
 def to_login(user: Mapping[str, Any] | None) -> str:
-    """Whose act it was: a person's login, a bot's with `[bot]` at its end, or empty for nobody.
+    """Return a user's login, a bot's with `[bot]` at its end; empty if the account does not count as anybody.
 
-    GraphQL gives bots without `[bot]`, which could be a person's login. An imported account (a
-    mannequin) may be called like anybody. What a deleted account did is credited to `ghost`:
+    GraphQL returns bots without `[bot]`, which could be a person's login. An imported account (a mannequin)
+    may have anybody's name. GitHub attributes the acts of deleted accounts to `ghost`:
     docs.github.com/account-and-profile/concepts/account-management
     """
     if user is None:
@@ -59,12 +59,12 @@ def to_login(user: Mapping[str, Any] | None) -> str:
 
 
 def is_bot(login: str) -> bool:
-    """Tell whether it is the name of a bot, as `to_login` gives it."""
+    """Return whether a login, as `to_login` returns it, is a bot's."""
     return login.endswith(_BOT)
 
 
 def to_permission(data: Mapping[str, Any], login: str) -> Permission:
-    """Tell what somebody may do. A role that an organization made up is worth the permission that it is based on."""
+    """Return an account's permission. An organization's custom role counts as the permission behind it."""
     user = data["user"]
     if user is not None and str(user["login"]).lower() != login.lower():
         return Permission.NONE
@@ -75,7 +75,7 @@ def to_permission(data: Mapping[str, Any], login: str) -> Permission:
 
 
 def to_event(data: Mapping[str, Any]) -> LabelEvent | Edit | None:
-    """Tell what happened to an issue's labels or title, or None for anything else."""
+    """Return a change of an issue's labels or title; None for any other event."""
     kind = data["event"]
     if kind not in {"labeled", "unlabeled", "renamed"}:
         return None
@@ -86,15 +86,15 @@ def to_event(data: Mapping[str, Any]) -> LabelEvent | Edit | None:
 
 
 def to_body_edit(data: Mapping[str, Any]) -> Edit:
-    """Read a change of a body, from GraphQL."""
+    """Return an edit of a body, from GraphQL."""
     return Edit(to_login(data["editor"]), to_time(data["editedAt"]), "body")
 
 
 def to_time(text: str) -> datetime:
-    """Read a time of GitHub's, which has a zone.
+    """Return a time of GitHub's, which has a time zone.
 
     Raises:
-        ValueError: it is none, or has no zone.
+        ValueError: the text is no time, or has no time zone.
     """
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
@@ -103,7 +103,7 @@ def to_time(text: str) -> datetime:
 
 
 def to_time_or_none(text: str | None) -> datetime | None:
-    """Do as `to_time`, or return None where there is no text."""
+    """Return the time as `to_time` does; None for an empty text or None."""
     return to_time(text) if text else None
 
 
@@ -111,13 +111,13 @@ _SIGNED = re.compile(r"""src="(https://private-user-images\.githubusercontent\.c
 
 
 def to_signed_image(data: Mapping[str, Any], name: str) -> str | None:
-    """Find where GitHub's HTML of an issue has the image of this name; None where it has not."""
+    """Return the address of the image of this name in GitHub's HTML of an issue; None if it is not there."""
     found = (html.unescape(url) for url in _SIGNED.findall(str(data.get("body_html") or "")))
     return next((url for url in found if name and name in urlsplit(url).path), None)
 
 
 def to_comment(data: Mapping[str, Any]) -> Comment:
-    """Read a comment."""
+    """Return a comment."""
     return Comment(
         id=int(data["id"]),
         author=to_login(data["user"]),
@@ -129,13 +129,13 @@ def to_comment(data: Mapping[str, Any]) -> Comment:
 
 
 def to_repository(data: Mapping[str, Any], *, is_empty: bool) -> Repository:
-    """Read a repository."""
+    """Return a repository."""
     branch = None if is_empty else str(data["default_branch"])
     return Repository(data["full_name"], data["clone_url"], branch, data["html_url"])
 
 
 def to_issue(data: Mapping[str, Any]) -> Issue | None:
-    """Read an issue. None for a pull request, which GitHub lists among them."""
+    """Return an issue; None for a pull request, which GitHub lists among issues."""
     if "pull_request" in data:
         return None
     return Issue(
@@ -147,7 +147,7 @@ def to_issue(data: Mapping[str, Any]) -> Issue | None:
         author=to_login(data["user"]),
         url=data["html_url"],
         created_at=to_time(data["created_at"]),
-        # An assignee is never nobody, whether or not the account may do anything.
+        # Every assignee counts, also an account for which `to_login` returns nothing.
         assignees=tuple(to_login(user) or str(user["login"]) for user in data.get("assignees") or ()),
         updated_at=to_time_or_none(data.get("updated_at")),
     )
@@ -159,7 +159,7 @@ def to_labels(data: Iterable[Any]) -> tuple[str, ...]:
 
 
 def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
-    """Read a pull request."""
+    """Return a pull request."""
     state = PullRequestState.MERGED if data["merged_at"] else PullRequestState(data["state"])
     return PullRequest(
         number=int(data["number"]),
@@ -175,14 +175,14 @@ def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
         labels=to_labels(data.get("labels") or ()),
         created_at=to_time_or_none(data.get("created_at")),
         updated_at=to_time_or_none(data.get("updated_at")),
-        # There whatever becomes of the branch, and of the fork that it is in.
+        # This reference stays when the branch or its fork is deleted.
         reference=f"refs/pull/{int(data['number'])}/head",
         base_commit=str(data["base"].get("sha") or ""),
     )
 
 
 def to_own_pull_request(data: Mapping[str, Any]) -> PullRequest | None:
-    """Read a pull request. None for one whose branch is in another repository, or in one that is gone."""
+    """Return a pull request; None if its branch is in another repository, or in a deleted one."""
     head = data["head"]["repo"]
     if head is None or head["id"] != data["base"]["repo"]["id"]:
         return None
@@ -190,9 +190,10 @@ def to_own_pull_request(data: Mapping[str, Any]) -> PullRequest | None:
 
 
 def to_listed_pull_request(data: Mapping[str, Any]) -> PullRequest | None:
-    """Do as `to_own_pull_request`; one that cannot be read is still known by its branch, and counts as open.
+    """Return the same as `to_own_pull_request`, but a substitute for an unreadable pull request.
 
-    By their branches tasks are known that are proposed already: none may be proposed twice.
+    The substitute has its branch and number and counts as open unless it is closed. A task is known to be
+    proposed by its branch, and must not be proposed twice.
     """
     try:
         return to_own_pull_request(data)
@@ -210,7 +211,7 @@ def to_text(data: Any) -> str | None:
     """Return a file's text; None for a folder or a submodule.
 
     Raises:
-        ForgeError: the file is over one megabyte, which GitHub does not give in this way.
+        ForgeError: the file is over one megabyte, which GitHub does not return in this way.
     """
     if isinstance(data, list) or data["type"] != "file":
         return None

@@ -1,4 +1,4 @@
-"""The past of a repository on GitHub: merged pull requests with the issues that they closed, and earlier texts of those."""
+"""The history of a repository on GitHub: merged pull requests and the issues that they closed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MOST_PAST_PAGES = 20
-"""Of twenty-five pull requests each."""
+"""The most pages of twenty-five pull requests."""
 PAST_PULL_REQUESTS = """
 query($owner: String!, $name: String!, $before: String) {
   repository(owner: $owner, name: $name) {
@@ -39,7 +39,7 @@ query($owner: String!, $name: String!, $before: String) {
   }
 }
 """
-"""docs.github.com/graphql/reference/objects#pullrequest; REST tells neither what it closes nor earlier texts."""
+"""docs.github.com/graphql/reference/objects#pullrequest; REST has neither closed issues nor earlier texts."""
 _WRITERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 """docs.github.com/graphql/reference/enums#commentauthorassociation"""
 _MONTH_DAYS = 30.0
@@ -48,10 +48,10 @@ _LEAST_ISSUES = 5
 
 
 class RestPast(RestPullRequests):
-    """What was done in the repository before: see `PastForge`."""
+    """The repository's earlier pull requests and issues: see `PastForge`."""
 
     def merged_pull_requests(self) -> Iterator[MergedPullRequest]:
-        """Yield merged pull requests, the newest first, a page at a time; those of which no commit is known are left out."""
+        """Yield merged pull requests, the newest first, a page at a time; only those with a known merge commit."""
         self._need_token("read merged pull requests")
         if not self._is_resolved:
             self.repository()
@@ -71,7 +71,7 @@ class RestPast(RestPullRequests):
                 return
 
     def title_at(self, issue: PastIssue, moment: datetime) -> str:
-        """Return the title that an issue had at a moment: what the first renaming after it took away."""
+        """Return the title that an issue had at a moment: the old title of the first renaming after it."""
         request = self._request(
             "GET", f"/issues/{issue.number}/events", f"read the history of #{issue.number}"
         )
@@ -80,7 +80,7 @@ class RestPast(RestPullRequests):
         return later[0][1] if later else issue.title
 
     def issue_rate(self) -> float | None:
-        """Tell how many issues a month were opened, by the time that the newest of them took."""
+        """Return how many issues a month were opened, from the newest hundred entries; None for too few issues."""
         query = {"state": "all", "sort": "created", "direction": "desc", "per_page": "100"}
         request = self._request("GET", "/issues", "list the newest issues", query=query)
         found, _ = self._calls.first_pages(request, to_issue, most=1)
@@ -92,7 +92,7 @@ class RestPast(RestPullRequests):
 
 
 def _to_page(data: Mapping[str, Any]) -> tuple[list[MergedPullRequest], str | None] | None:
-    """Read a page, and where the one before it ends; None where there is no such repository."""
+    """Return a page, and the cursor of the page before it; None if there is no such repository."""
     repository = data["data"]["repository"]
     if repository is None:
         return None
@@ -103,7 +103,7 @@ def _to_page(data: Mapping[str, Any]) -> tuple[list[MergedPullRequest], str | No
 
 
 def to_merged_pull_request(node: Mapping[str, Any]) -> MergedPullRequest:
-    """Read a merged pull request."""
+    """Return a merged pull request."""
     created = to_time(node["createdAt"])
     commits = [one["commit"] for one in node["commits"]["nodes"] if one]
     issues = (node["closingIssuesReferences"] or {"nodes": ()})["nodes"]
@@ -152,7 +152,7 @@ def _to_past_issue(node: Mapping[str, Any]) -> PastIssue:
 
 
 def _to_old_title(data: Mapping[str, Any]) -> tuple[datetime, str] | None:
-    """Read when a title went, and which; None for another event."""
+    """Return when a title was replaced, and its text; None for another event."""
     if data["event"] != "renamed":
         return None
     return to_time(data["created_at"]), str(data["rename"]["from"])

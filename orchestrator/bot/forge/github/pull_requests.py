@@ -1,4 +1,4 @@
-"""Pull requests on GitHub: what people and checks say about them, and which of them are linked to an issue."""
+"""Pull requests on GitHub: feedback and checks, and which pull requests are linked to an issue."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ query($owner: String!, $name: String!, $number: Int!) {
   }
 }
 """
-"""`databaseId` is too small a number for today's ids. `updatedAt` moves when nobody has edited."""
+"""`databaseId` is too small for today's ids. `updatedAt` changes without an edit."""
 MOST_PULL_PAGES = 10
 T = TypeVar("T")
 MOST_CHECK_PAGES = 3
-"""Of a hundred each."""
+"""The most pages of a hundred checks."""
 _WORKFLOWS = (".github/workflows/", ".github/actions/")
-"""Where a repository keeps workflows, and by custom the actions of its own that they use."""
+"""Where a repository keeps workflows and, by convention, the local actions that they use."""
 _MOST_COMPARED = 300
-"""Files that GitHub tells of a comparison: docs.github.com/rest/commits/commits#compare-two-commits"""
+"""The most files that GitHub lists in a comparison: docs.github.com/rest/commits/commits#compare-two-commits"""
 _RUN_STATES = {
     "success": CheckState.PASSED,
     "failure": CheckState.FAILED,
@@ -87,14 +87,14 @@ _RUN_STATES = {
     "action_required": CheckState.FAILED,
     "startup_failure": CheckState.FAILED,
 }
-"""By conclusion: docs.github.com/rest/checks/runs"""
+"""The states by conclusion: docs.github.com/rest/checks/runs"""
 _STATUS_STATES = {
     "success": CheckState.PASSED,
     "failure": CheckState.FAILED,
     "error": CheckState.FAILED,
     "pending": CheckState.RUNNING,
 }
-"""docs.github.com/rest/commits/statuses"""
+"""The states of commit statuses: docs.github.com/rest/commits/statuses"""
 _CONCLUSIONS = {
     CheckState.PASSED: "success",
     CheckState.FAILED: "failure",
@@ -103,28 +103,28 @@ _CONCLUSIONS = {
 }
 _CHECK_TITLE_CHARS = 200
 _CHECK_SUMMARY_CHARS = 65_535
-"""docs.github.com/rest/checks/runs#create-a-check-run"""
+"""The limit of GitHub: docs.github.com/rest/checks/runs#create-a-check-run"""
 _Entry = tuple[str, str, int, Check]
-"""What kind of check it is, when it began, its id, and the check."""
+"""The kind of check, when it began, its id, and the check."""
 
 
 class RestPullRequests(RestIssues):
-    """Pull requests, with reviews and checks, and what they close."""
+    """Pull requests, with reviews, checks and linked issues."""
 
     def pull_request(self, number: int) -> PullRequest:
-        """Return one pull request, of anybody and from anywhere, read now."""
+        """Return any pull request, also from forks and by other people, read now."""
         request = self._request("GET", f"/pulls/{number}", f"read pull request #{number}")
         return self._calls.read(request, to_pull_request)
 
     def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
-        """Return pull requests of our branches among the newest thousand; newest first."""
+        """Return the pull requests of our branches among the newest thousand; newest first."""
         query = {"state": "all", "sort": "created", "direction": "desc"}
         request = self._request("GET", "/pulls", "list the pull requests", query=query)
         found = self._calls.pages(request, to_listed_pull_request, most=MOST_PULL_PAGES, skips=True)
         return [pull for pull in found if pull is not None and pull.branch.startswith(branch_prefix)]
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
-        """Create the pull request of this branch, or bring the open one up to date."""
+        """Create the pull request of this branch, or update the open one."""
         self._need_token("open a pull request")
         pull, created = self._ensure(
             lambda: self._open_pull_request(proposal), lambda: self._create_pull_request(proposal)
@@ -141,7 +141,7 @@ class RestPullRequests(RestIssues):
         return self._calls.read(request, to_pull_request), False
 
     def close_pull_request(self, number: int) -> PullRequest:
-        """Close a pull request without merging it, as docs.github.com/rest/pulls/pulls#update-a-pull-request has it."""
+        """Close a pull request without merging it: docs.github.com/rest/pulls/pulls#update-a-pull-request."""
         self._need_token("close a pull request")
         doing = f"close pull request #{number}"
         request = self._request("PATCH", f"/pulls/{number}", doing, body={"state": "closed"})
@@ -151,20 +151,23 @@ class RestPullRequests(RestIssues):
         return pull
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Return open pull requests, of anybody and from anywhere, that say they close this issue."""
+        """Return all open pull requests, also from forks and by other people, that say they close this issue."""
         return self._query(LINKED, number, f"read what is linked to issue #{number}", to_linked)
 
     def feedback(self, number: int) -> list[Feedback]:
-        """Tell what people said about a pull request, oldest first; at most the newest 100 of each kind."""
+        """Return the feedback on a pull request, oldest first.
+
+        At most the newest 100 reviews, 100 comments, and 100 threads on lines with their newest 50 comments.
+        """
         return self._query(FEEDBACK, number, f"read what is said about pull request #{number}", to_feedback)
 
     def checks(self, commit: str) -> list[Check]:
-        """Return the newest run of each check of a commit, and its statuses. Empty where there are none."""
+        """Return the newest run of each check of a commit, and its statuses. Empty if there are none."""
         newest: dict[tuple[str, str], tuple[str, int, Check]] = {}
         unreadable: ForgePermissionError | None = None
         for part in _PARTS:
             try:
-                entries = self._entries(commit, part)
+                entries = self._read_entries(commit, part)
             except ForgePermissionError as error:
                 unreadable, entries = error, []
             for kind, moment, number, check in entries:
@@ -179,7 +182,7 @@ class RestPullRequests(RestIssues):
     def ensure_check(self, check: OwnCheck) -> str:
         """Write a check run for a commit, or replace our own with its key.
 
-        Only Apps may, and the token of a workflow is an App's: docs.github.com/rest/checks/runs
+        Only apps may do so. A workflow's token is an app's: docs.github.com/rest/checks/runs
         """
         doing = f"write a check run for {check.commit[:12]}"
         self._need_token(doing)
@@ -194,9 +197,9 @@ class RestPullRequests(RestIssues):
             return known[1]
         change = self._request("PATCH", f"/check-runs/{known[0]}", doing, body=said)
         try:
-            # It says the same however often it is sent.
+            # Repeating the request changes nothing.
             return self._calls.read(change, _to_place, repeatable=True)[1]
-        except (ForgePermissionError, ForgeNotFoundError):  # another App's: each changes only its own
+        except (ForgePermissionError, ForgeNotFoundError):  # another App's, which only that App can change
             return self._calls.read(create, _to_place)[1]
 
     def _own_check(self, check: OwnCheck, doing: str) -> tuple[int, str] | None:
@@ -212,9 +215,9 @@ class RestPullRequests(RestIssues):
     def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
         """Return those of a commit's checks that belong to a workflow or an app that its base branch configures.
 
-        A job of a workflow does where the commit changes no workflow of the branch. A check of another app does
-        where a rule for the branch requires a check of this name by this app. A commit status has no app. What
-        the token may not read is not known, and so no check of the branch's.
+        A workflow's job counts if the commit changes no workflow of the branch. Another app's check counts if
+        a rule for the branch requires a check of this name by this app. A commit status has no app and does
+        not count, and neither does a check for which the token may not read the rules.
         """
         jobs = [check for check in checks if check.app == ACTIONS_APP]
         others = [check for check in checks if check.app_id and check.app != ACTIONS_APP]
@@ -224,7 +227,7 @@ class RestPullRequests(RestIssues):
         return [*jobs, *(check for check in others if (check.name, check.app_id) in required)]
 
     def _may_change_workflows(self, commit: str, base: str) -> bool:
-        """Tell whether a commit changes workflows, compared with where it left the branch, or too much to tell."""
+        """Return whether a commit changes workflows since it left the branch, or this is unknown."""
         place = f"/compare/{quote(base, safe='')}...{quote(commit, safe='')}"
         request = self._request("GET", place, f"compare {commit[:12]} with {base}")
         try:
@@ -234,7 +237,7 @@ class RestPullRequests(RestIssues):
         return len(changed) >= _MOST_COMPARED or any(path.startswith(_WORKFLOWS) for path in changed)
 
     def _required_checks(self, base: str) -> frozenset[tuple[str, int]]:
-        """Return the checks that rules require for a branch of a certain app: name, and number of the app."""
+        """Return the checks that a branch's rules require from a certain app: the name, and the app's number."""
         try:
             rules = self.rules(base)
         except (ForgeNotFoundError, ForgePermissionError):
@@ -258,12 +261,12 @@ class RestPullRequests(RestIssues):
         lacking = []
         for part in _PARTS:
             try:
-                self._entries(commit, part)
+                self._read_entries(commit, part)
             except ForgePermissionError:
                 lacking.append(part.permission)
         return lacking
 
-    def _entries(self, commit: str, part: _Part) -> list[_Entry]:
+    def _read_entries(self, commit: str, part: _Part) -> list[_Entry]:
         doing = f"read the checks of {commit[:12]}'s {part.words}"
         found: list[_Entry] = []
         for page in range(1, MOST_CHECK_PAGES + 1):
@@ -278,15 +281,15 @@ class RestPullRequests(RestIssues):
         return found
 
     def has_conflict(self, number: int) -> bool:
-        """Tell whether GitHub says that a pull request cannot be merged into its base as it is.
+        """Return whether GitHub says that a pull request has a merge conflict with its base.
 
-        While GitHub still finds out, it is said to have none.
+        False while GitHub is still finding out.
         """
         request = self._request("GET", f"/pulls/{number}", f"read pull request #{number}")
         return self._calls.read_cached(request, lambda data: str(data["mergeable_state"]) == "dirty")
 
     def _open_pull_request(self, proposal: Proposal) -> PullRequest | None:
-        """Return the open pull request of the branch; the one to the same base where there are several."""
+        """Return the open pull request of the branch; if there are several, the one to the same base."""
         owner = self._name.split("/")[0]
         query = {"state": "open", "head": f"{owner}:{proposal.branch}"}
         request = self._request("GET", "/pulls", "list the pull requests", query=query)
@@ -327,7 +330,7 @@ def _to_place(run: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _to_paths(data: Mapping[str, Any]) -> list[str]:
-    """Return the files that differ; of a renamed one both names are told, as one more."""
+    """Return the changed files. A renamed file gives both of its names."""
     names = ("filename", "previous_filename")
     return [str(file[name]) for file in data.get("files") or () for name in names if file.get(name)]
 
@@ -349,7 +352,7 @@ def _to_run(run: Mapping[str, Any]) -> _Entry:
         app=str(app.get("slug") or ""),
         app_id=int(app.get("id") or 0),
     )
-    # Two apps may call a check the same; one must not hide the other.
+    # Two apps may use the same name for a check, and one must not hide the other.
     return f"run {app.get('id', '')}", run["started_at"] or "9", int(run["id"]), check
 
 
@@ -367,7 +370,7 @@ def _to_status(status: Mapping[str, Any]) -> _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One of the two interfaces that know of checks, and the permission that it takes."""
+    """One of the two interfaces that return checks, and the permission that it needs."""
 
     permission: str
     path: str
@@ -376,7 +379,7 @@ class _Part:
     to_entry: Callable[[Mapping[str, Any]], _Entry]
 
     def read(self, data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:
-        """Tell how many there are, and those of this page."""
+        """Return the total number of entries, and those of this page."""
         return int(data["total_count"]), [self.to_entry(one) for one in data[self.key]]
 
 
@@ -387,9 +390,9 @@ _PARTS = (
 
 
 def to_linked(data: Mapping[str, Any]) -> list[PullRequest] | None:
-    """Return the open ones of the pull requests that close an issue, or None where there is no such issue.
+    """Return the open pull requests that close an issue, or None if there is no such issue.
 
-    Those that are merged are among GitHub's answer, although it says that only open ones are.
+    GitHub's answer includes merged ones, although its documentation says that only open ones are returned.
     """
     repository = data["data"]["repository"]
     issue = repository and repository["issue"]
@@ -419,28 +422,30 @@ def _to_pull_request(node: Mapping[str, Any]) -> PullRequest:
 
 
 def to_feedback(data: Mapping[str, Any]) -> list[Feedback] | None:
-    """Return everything that is said about a pull request, oldest first, or None where there is no such one.
+    """Return the feedback on a pull request, oldest first, or None if there is no such pull request.
 
-    What its writer has not sent off yet is left out.
+    Reviews and comments that their author has not submitted yet are left out.
     """
     repository = data["data"]["repository"]
     pull = repository and repository["pullRequest"]
     if pull is None:
         return None
     found = [
-        *(_said(node, FeedbackKind.REVIEW) for node in _nodes(pull["reviews"]) if _is_sent(node)),
+        *(_to_one_feedback(node, FeedbackKind.REVIEW) for node in _nodes(pull["reviews"]) if _is_sent(node)),
         *(
-            _said(node, FeedbackKind.LINE, thread)
+            _to_one_feedback(node, FeedbackKind.LINE, thread)
             for thread in _nodes(pull["reviewThreads"])
             for node in _nodes(thread["comments"])
             if _is_sent(node)
         ),
-        *(_said(node, FeedbackKind.COMMENT) for node in _nodes(pull["comments"])),
+        *(_to_one_feedback(node, FeedbackKind.COMMENT) for node in _nodes(pull["comments"])),
     ]
     return sorted(found, key=lambda said: (said.created_at, said.id))
 
 
-def _said(node: Mapping[str, Any], kind: FeedbackKind, thread: Mapping[str, Any] | None = None) -> Feedback:
+def _to_one_feedback(
+    node: Mapping[str, Any], kind: FeedbackKind, thread: Mapping[str, Any] | None = None
+) -> Feedback:
     sent = node.get("submittedAt") or node.get("publishedAt") or node["createdAt"]
     created, edited = to_time(sent), node["lastEditedAt"]
     return Feedback(
@@ -463,6 +468,6 @@ def _is_sent(node: Mapping[str, Any]) -> bool:
 
 
 def _nodes(connection: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """Tell what a connection holds; GitHub may give null for it, and for what the token cannot see."""
+    """Return the nodes of a connection. GitHub may return null for it, and for nodes that the token cannot see."""
     nodes = connection["nodes"] if connection else None
     return [node for node in nodes or () if node is not None]

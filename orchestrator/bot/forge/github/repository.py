@@ -1,4 +1,4 @@
-"""One repository on GitHub: requests below it, under its present name, and whether anything in it has changed."""
+"""One repository on GitHub: requests under its present name, and a fingerprint of its state."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SETTLED_SECONDS = 60.0
-"""How long one of GitHub's answers may lag behind another: what both say is remembered only after that."""
+"""How long one of GitHub's answers may lag behind another. Combined answers are cached only after that."""
 _NONE = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-"""How GitHub says that there is no such branch, and that there is no commit at all."""
+"""How GitHub answers if there is no such branch, and if there is no commit at all."""
 _NEWEST = {"sort": "updated", "direction": "desc", "per_page": "100"}
 
 
 class RestRepository:
-    """One repository, seen through any transport that carries requests.
+    """One repository, seen through any transport that sends requests.
 
     Args:
-        name: `owner/name`. A former name is followed to the present one.
-        transport: carries and signs the requests.
-        timing: how calls behave in time.
+        name: `owner/name`. A former name is resolved to the present one.
+        transport: sends and signs the requests.
+        timing: pacing, retries and waits.
     """
 
     def __init__(self, name: str, transport: Transport, timing: CallTiming) -> None:
@@ -67,29 +67,30 @@ class RestRepository:
         return repository
 
     def traffic(self) -> Traffic:
-        """Return the requests so far. One that GitHub redirects counts once here, and twice there."""
+        """Return the requests so far. A request that GitHub redirects counts once here, and twice at GitHub."""
         return self._calls.traffic()
 
     def fingerprint(self) -> str:
         """Return a short text that stays the same while nothing changes that a worker would act on.
 
-        It looks at the hundred issues and pull requests that were changed last, and at the default
-        branch's head. Both are asked for with an ETag. The very first fingerprint of an object that has
-        not seen the repository yet makes one request more, for its present name.
+        It covers the hundred issues and pull requests that were changed last, and the default branch's head.
+        Both are requested with an ETag. The first call on an object that has not read the repository yet
+        makes one request more, for its present name.
 
-        GitHub moves `updated_at` for titles, bodies, labels, assignees, comments, reviews, pushes
-        to a pull request's branch, closing and merging. It does not for reactions, resolved
-        threads, runs of checks, statuses and people's permissions, nor always for an edited
-        comment. Of a switch to another default branch this object learns when it asks for the
-        repository again.
+        GitHub updates `updated_at` for titles, bodies, labels, assignees, comments, reviews, pushes to a pull
+        request's branch, closing and merging. It does not for reactions, resolved threads, runs of checks,
+        statuses and people's permissions, nor always for an edited comment. This object learns of another
+        default branch only when it reads the repository again.
         """
-        page, head = self._newest(), self._head()
+        page, head = self._newest_changes(), self._head()
         if page is None or head is None:
-            # Renamed: GitHub redirects, and the query was lost on the way. Or the branch is gone.
+            # Either the repository was renamed, and the redirection lost the query, or the branch is gone.
             self.repository()
-            page, head = self._newest(), self._head()
+            page, head = self._newest_changes(), self._head()
         if page is None or head is None:
-            raise ForgeError(f"cannot look for changes in {self._name}: its name does not settle")
+            raise ForgeError(
+                f"cannot look for changes in {self._name}: its name or default branch keeps changing: try again later"
+            )
         return hashlib.sha256(json.dumps([head, page]).encode()).hexdigest()
 
     def _request(
@@ -101,7 +102,7 @@ class RestRepository:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> ApiRequest:
-        """Return a request below the repository, under its present name: a redirection would lose the query."""
+        """Return a request below the repository, under its present name, because a redirection would lose the query."""
         if not self._is_resolved:
             self.repository()
         return ApiRequest(method, f"/repos/{self._name}{rest}", f"{doing} of {self._name}", query or {}, body)
@@ -109,7 +110,7 @@ class RestRepository:
     def _query(
         self, query: str, number: int, doing: str, reader: Callable[[Any], T | None], **more: str | None
     ) -> T:
-        """Ask GraphQL about an issue or a pull request; `reader` gives None where there is none."""
+        """Ask GraphQL about an issue or a pull request; `reader` returns None if there is none."""
         if not self._is_resolved:
             self.repository()
         owner, name = self._name.split("/")
@@ -117,7 +118,7 @@ class RestRepository:
         doing = f"{doing} of {self._name}"
         found = self._calls.read(ApiRequest("POST", "", doing, body=body, is_graphql=True), reader)
         if found is None:
-            raise ForgeNotFoundError(f"cannot {doing}: there is none of this number")
+            raise ForgeNotFoundError(f"cannot {doing}: nothing has this number")
         return found
 
     def _need_token(self, doing: str) -> None:
@@ -127,7 +128,10 @@ class RestRepository:
             )
 
     def _is_empty(self, data: Mapping[str, Any]) -> bool:
-        """GitHub says `main` for a repository without a commit, and size 0 for a new one with some."""
+        """Return whether a repository of size 0 has no commit. GitHub names `main` for it all the same.
+
+        A new repository with commits may have size 0, too.
+        """
         path = f"/repos/{data['full_name']}/git/ref/heads/{quote(data['default_branch'])}"
         reply = self._calls.get(
             ApiRequest("GET", path, f"look into {self._name}"),
@@ -136,9 +140,9 @@ class RestRepository:
         return reply.status != HTTPStatus.OK
 
     def _ensure(self, look: Callable[[], T | None], create: Callable[[], T | None]) -> tuple[T, bool]:
-        """Look, then create; after a lost reply look again, so that nothing is there twice.
+        """Look, then create; after a lost reply look again, so that nothing is created twice.
 
-        `create` returns None if GitHub says that it exists.
+        `create` returns None if GitHub says that the thing exists.
         """
         lost, reason = False, ""
         for delay in (*BACKOFF_SECONDS, None):
@@ -154,13 +158,13 @@ class RestRepository:
             else:
                 if made is not None:
                     return made, True
-                reason = "GitHub says that it exists, and does not list it yet"
+                reason = "GitHub says that it exists, but does not list it yet"
             if delay is not None:
                 self._calls.wait(delay, reason)
         raise ForgeUnavailableError(f"{self._name}: {reason}: try again later")
 
-    def _newest(self) -> list[Any] | None:
-        """Tell what counts of the newest changes; None if they are those of a repository of another name."""
+    def _newest_changes(self) -> list[Any] | None:
+        """Return the relevant fields of the newest changes; None if they belong to a repository of another name."""
         kind = "issues" if self._has_issues or not self._is_resolved else "pulls"
         query = {"state": "all", **_NEWEST}
         request = self._request("GET", f"/{kind}", "look for changes", query=query)
@@ -170,14 +174,14 @@ class RestRepository:
             request = self._request("GET", "/pulls", "look for changes", query=query)
             reply = self._calls.get(request)
         found = self._calls.parsed(
-            reply, request.doing, lambda data: [(str(item["url"]), _changing(item)) for item in data]
+            reply, request.doing, lambda data: [(str(item["url"]), _relevant_fields(item)) for item in data]
         )
         if not all(self._is_ours(url) for url, _ in found):
             return None
         return [changing for _, changing in found]
 
     def _head(self) -> str | None:
-        """Return the default branch and its commit; None where the branch is not there under this name."""
+        """Return the default branch and its commit; None if there is no branch of this name."""
         if not self._is_resolved:
             self.repository()
         if self._default_branch is None:
@@ -193,14 +197,17 @@ class RestRepository:
         return f"{self._default_branch} {commit}" if self._is_ours(url) else None
 
     def _settled_head(self) -> str | None:
-        """As `_head`, but None as long as it has not been the same for a while."""
+        """Return the same as `_head`, but None until it has stayed the same for `SETTLED_SECONDS`."""
         head, now = self._head(), self._clock.monotonic()
         if head != self._head_seen[0]:
             self._head_seen = head, now
         return head if now - self._head_seen[1] > SETTLED_SECONDS else None
 
     def _first_commit(self) -> str | None:
-        """Tell whether an empty repository still is: it says so without an ETag, so this request counts."""
+        """Return the head of a repository that was empty, or `no commit` while it still is.
+
+        GitHub's answer for an empty repository has no ETag, so this request counts against the rate limit.
+        """
         branch = self.repository().default_branch
         return "no commit" if branch is None else self._head()
 
@@ -208,7 +215,10 @@ class RestRepository:
         return f"/repos/{self._name}/".lower() in url.lower()
 
 
-def _changing(item: Mapping[str, Any]) -> list[Any]:
-    """Tell what shows a change of an issue or pull request. Labels and comments are there for changes within a second."""
+def _relevant_fields(item: Mapping[str, Any]) -> list[Any]:
+    """Return the fields that show a change of an issue or pull request.
+
+    Labels and comments show changes within the same second.
+    """
     labels = sorted(label if isinstance(label, str) else str(label["name"]) for label in item["labels"])
     return [int(item["number"]), str(item["updated_at"]), str(item["state"]), labels, item.get("comments")]

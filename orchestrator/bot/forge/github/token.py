@@ -1,4 +1,4 @@
-"""Whose authority a token has, and what it may do in a repository, asked without changing anything."""
+"""The kind of a token, and what it may do in a repository, found out without changing anything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 WORKFLOW_LOGIN = "github-actions[bot]"
 ACTIONS_APP_ID = "15368"
-"""The App of GitHub Actions on github.com, whose installation tokens are what workflows get."""
+"""The app of GitHub Actions on github.com. Workflows get its installation tokens."""
 VIEWER = "query { viewer { login } }"
 """docs.github.com/graphql/reference/queries#viewer; it answers for apps as well, unlike `GET /user`."""
 _PREFIXES = {
@@ -42,12 +42,12 @@ _PREFIXES = {
 """github.blog/engineering/behind-githubs-new-authentication-token-formats"""
 _APP_ID = re.compile(r"ghs_([0-9]+)_")
 _APPS = frozenset({TokenKind.APP, TokenKind.WORKFLOW})
-"""They have no user name."""
+"""Kinds of tokens that have no user name."""
 _EXPIRY_FORM = "%Y-%m-%d %H:%M:%S %z"
 _LATEST_RESET = 10**11
-"""In seconds since 1970: what lies behind it is no time."""
+"""In seconds since 1970. A larger number is taken for an error."""
 QUOTAS = ("core", "graphql")
-"""Those that a run spends: docs.github.com/rest/rate-limit/rate-limit"""
+"""The quotas that a run uses: docs.github.com/rest/rate-limit/rate-limit"""
 BYPASSES = frozenset({"always", "exempt"})
 """Values of `current_user_can_bypass` with which a rule does not stop a push: docs.github.com/rest/repos/rules"""
 
@@ -63,13 +63,13 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """What GitHub says about a token. None is what it does not say.
+    """GitHub's statements about a token. None stands for an unknown value.
 
     Attributes:
-        kind: whose authority it has.
-        scopes: of a classic or an OAuth token; it may have none.
-        expires_at: of a personal access token that expires.
-        quotas: the limits of requests by interface; empty where the server has none.
+        kind: the kind of the token.
+        scopes: the scopes of a classic or an OAuth token; may be empty.
+        expires_at: when a personal access token expires.
+        quotas: the rate limits by interface; empty if the server has none.
         server_date: the server's clock when it answered.
     """
 
@@ -83,7 +83,7 @@ class TokenFacts:
 def token_kind_of(token: str, *, in_workflow: bool = False) -> TokenKind:
     """Return the kind of a token by its form.
 
-    A workflow's token and another app's look the same where they do not name the app.
+    In a workflow, an app's token without an app id in it counts as the workflow's.
     """
     if not token:
         return TokenKind.NONE
@@ -96,7 +96,10 @@ def token_kind_of(token: str, *, in_workflow: bool = False) -> TokenKind:
 
 @dataclass(frozen=True, slots=True)
 class TokenView:
-    """What GitHub says of a repository to this token. `roles` are the person's, not the token's; None if not said."""
+    """GitHub's description of a repository for this token.
+
+    `roles` are the person's, not the token's; None if GitHub does not say.
+    """
 
     name: str
     url: str
@@ -109,14 +112,14 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True)
 class BranchRule:
-    """A rule for a branch, of the ruleset with this number. `kind` and `parameters` are GitHub's words for it."""
+    """A rule for a branch, of the ruleset with this number. `kind` and `parameters` are GitHub's names and values."""
 
     kind: str
     ruleset: int
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def refuses(self, branch: str, email: str) -> bool:
-        """Tell whether it refuses every push of a new branch of this name, by commits of this address, for sure."""
+        """Return whether the rule certainly refuses a new branch of this name with commits of this address."""
         match self.kind:
             case "creation" | "required_signatures":  # commits are not signed here
                 return True
@@ -128,7 +131,7 @@ class BranchRule:
                 return False
 
     def _misses(self, text: str) -> bool:
-        """Tell whether a text is not what a pattern asks for: docs.github.com/rest/repos/rules."""
+        """Return whether a text does not fit the rule's pattern: docs.github.com/rest/repos/rules."""
         operator, pattern = self.parameters.get("operator"), self.parameters.get("pattern")
         if not isinstance(pattern, str):
             return False
@@ -141,7 +144,7 @@ class BranchRule:
             case "contains":
                 fits = pattern in text
             case "regex":
-                # Where it may match is not documented, so each answer is the one that refuses less.
+                # GitHub does not document where a pattern may match, so the reading that refuses less is used.
                 try:
                     fits = bool(re.fullmatch(pattern, text) if is_negated else re.search(pattern, text))
                 except re.error:
@@ -152,10 +155,10 @@ class BranchRule:
 
 
 class RestToken(RestRepository):
-    """Whose the token is, and what it may do.
+    """The token's owner and permissions.
 
     Args:
-        kind: by the token's form.
+        kind: the kind of the token by its form.
         in_workflow: whether this runs in GitHub Actions, whose token looks like any app's.
     """
 
@@ -173,16 +176,19 @@ class RestToken(RestRepository):
         self._login_is_known = False
 
     def own_login(self) -> str | None:
-        """Return our name as an author, a bot's with `[bot]`; asked once. None without a token, or if GitHub does not tell."""
+        """Return our login as an author, a bot's with `[bot]`; asked once.
+
+        None without a token, or if GitHub does not tell.
+        """
         if not self._login_is_known and self._transport.has_token:
             self._login = (None if self._kind in _APPS else self._user()) or self._viewer()
             self._login_is_known = True
         return self._login
 
     def token_kind(self) -> TokenKind:
-        """Tell what kind of token we show.
+        """Return the kind of our token.
 
-        In a workflow its own token and that of another app may have the same form: our name tells them apart.
+        In a workflow, its own token and another app's may have the same form. Our login tells them apart.
         """
         if self._in_workflow and self._kind in _APPS:
             login = self.own_login()
@@ -191,12 +197,12 @@ class RestToken(RestRepository):
         return self._kind
 
     def about_token(self) -> TokenFacts:
-        """Tell what GitHub says about the token and its limits, by one request that counts against none.
+        """Return GitHub's statements about the token and its limits. The request counts against no limit.
 
         docs.github.com/rest/rate-limit/rate-limit; Enterprise servers without limits answer 404.
 
         Raises:
-            ForgeAuthenticationError: it is not valid.
+            ForgeAuthenticationError: the token is not valid.
         """
         kind = self.token_kind()
         request = ApiRequest("GET", "/rate_limit", "ask about the token")
@@ -214,10 +220,10 @@ class RestToken(RestRepository):
         )
 
     def facts(self) -> TokenView:
-        """Return the repository, and what we are to it.
+        """Return the repository as this token sees it.
 
         Raises:
-            ForgeNotFoundError: it is not there, or hidden from the token.
+            ForgeNotFoundError: it does not exist, or is hidden from the token.
         """
         branch = self.repository().default_branch
         request = self._request("GET", "", "look at the repository")
@@ -227,7 +233,7 @@ class RestToken(RestRepository):
         """Read the first of the `issues` or `pulls`.
 
         Raises:
-            ForgePermissionError: the token may not.
+            ForgePermissionError: the token may not read them.
         """
         query = {"per_page": "1", "state": "all"}
         self._calls.call(
@@ -235,23 +241,23 @@ class RestToken(RestRepository):
         )
 
     def has_label(self, label: str) -> bool:
-        """Tell whether the repository has a label of this name."""
+        """Return whether the repository has a label of this name."""
         request = self._request("GET", f"/labels/{quote(label, safe='')}", "look for the label")
         return self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,)).status == HTTPStatus.OK
 
     def rules(self, branch: str) -> Sequence[BranchRule]:
-        """Return the active rules for a branch, which need not exist. Empty where the server knows no rules.
+        """Return the active rules for a branch, which need not exist. Empty if the server has no rules.
 
-        Old-style branch protection is not among them: only administrators may read it.
+        Classic branch protection is not included: only administrators may read it.
         """
         path = f"/rules/branches/{quote(branch, safe='')}"
         request = self._request("GET", path, "read the rules for branches")
         return self._calls.pages(request, _to_rule, most=1, empty=(HTTPStatus.NOT_FOUND,))
 
     def why_not_pushed(self, branch: str, email: str) -> str | None:
-        """Return the rule that refuses a new branch for sure, in words, or None.
+        """Return a message about a rule that certainly refuses a new branch, or None.
 
-        Where the rules cannot be read, the push tells.
+        None also if the rules cannot be read. Then only the push shows it.
         """
         try:
             refusing = [rule for rule in self.rules(branch) if rule.refuses(branch, email)]
@@ -271,31 +277,31 @@ class RestToken(RestRepository):
         )
 
     def passes_by(self, ruleset: int) -> bool:
-        """Tell whether we may push past a ruleset. False where GitHub does not say."""
+        """Return whether we may bypass a ruleset. False if GitHub does not say."""
         request = self._request("GET", f"/rulesets/{ruleset}", "read a ruleset")
         reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN))
         body = reply.json()
         return isinstance(body, dict) and body.get("current_user_can_bypass") in BYPASSES
 
     def try_pull_request(self, branch: str) -> None:
-        """Ask for a pull request from a branch to itself, which GitHub refuses to everybody who may open one.
+        """Request a pull request from a branch to itself, which GitHub rejects even for those who may open one.
 
         Raises:
-            ForgePermissionError: the token may not open any.
+            ForgePermissionError: the token may not open pull requests.
         """
         body = {"title": "pullwright doctor", "head": branch, "base": branch}
-        self._try("/pulls", "open a pull request", body)
+        self._send_invalid("/pulls", "open a pull request", body)
 
     def try_issue(self) -> None:
-        """Ask for an issue without a title, which GitHub refuses to everybody who may open one.
+        """Request an issue without a title, which GitHub rejects even for those who may open one.
 
         Raises:
             ForgePermissionError: the token may not write issues.
         """
-        self._try("/issues", "write issues", {"title": ""})
+        self._send_invalid("/issues", "write issues", {"title": ""})
 
     def _user(self) -> str | None:
-        """Return a person's name. None for a token that speaks for no person."""
+        """Return a person's login; None for a token that belongs to no person."""
         try:
             request = ApiRequest("GET", "/user", "ask whose the token is")
             return self._calls.read(request, lambda data: str(data["login"]))
@@ -303,7 +309,7 @@ class RestToken(RestRepository):
             return None
 
     def _viewer(self) -> str | None:
-        """Return an app's name, as of a workflow's token."""
+        """Return an app's login, such as that of a workflow's token."""
         body = {"query": VIEWER, "variables": {}}
         request = ApiRequest("POST", "", "ask whose the token is", body=body, is_graphql=True)
         try:
@@ -315,18 +321,18 @@ class RestToken(RestRepository):
         login = f"{login.removesuffix('[bot]')}[bot]"
         return login if LOGIN.fullmatch(login) else None
 
-    def _try(self, rest: str, doing: str, body: Mapping[str, Any]) -> None:
+    def _send_invalid(self, rest: str, doing: str, body: Mapping[str, Any]) -> None:
         reply = self._calls.call(
             self._request("POST", rest, doing, body=body), accept=(HTTPStatus.UNPROCESSABLE_ENTITY,)
         )
         if reply.status != HTTPStatus.UNPROCESSABLE_ENTITY:
             raise ForgeError(
-                f"{self._name} took what GitHub refuses ({reply.status}): look at {self._url}{rest}"
+                f"{self._name} accepted a request that GitHub rejects ({reply.status}): look at {self._url}{rest}"
             )
 
 
 def to_expiry(text: str) -> datetime | None:
-    """Return the time in `github-authentication-token-expiration`, or None if it is none.
+    """Return the time in `github-authentication-token-expiration`, or None if it has another form.
 
     It is written as `2026-01-31 08:00:00 UTC` or with an offset, `2026-01-31 08:00:00 +0100`.
     """

@@ -1,4 +1,4 @@
-"""How requests reach GitHub: PyGithub carries and signs them, with a token or for a GitHub App."""
+"""Sends requests to GitHub. PyGithub sends and signs them, with a token or for a GitHub App."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 30
 _TELLING_PATHS = ("/meta", "/rate_limit")
-"""What anybody may ask of GitHub; an Enterprise server has both."""
+"""Paths that anybody may request from GitHub; an Enterprise server has both."""
 _TELLING_KEYS = frozenset(
     {"verifiable_password_authentication", "documentation_url", "resources", "full_name"}
 )
@@ -39,7 +39,7 @@ RENEWAL_MARGIN = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class GitHubToken:
-    """A personal access token, or the one that a workflow run is given."""
+    """A personal access token, or a workflow run's token."""
 
     token: str = field(repr=False)
 
@@ -53,7 +53,7 @@ class GitHubApp:
 
 
 GitHubAuth: TypeAlias = GitHubToken | GitHubApp | None
-"""None reads public repositories, sixty requests an hour, and writes nothing."""
+"""None stands for anonymous access: public repositories, read only, sixty requests an hour."""
 
 
 class PyGithubTransport:
@@ -78,16 +78,18 @@ class PyGithubTransport:
 
     @property
     def token_variable(self) -> str:
-        """Where a token for this server is set."""
+        """The environment variable for this server's token."""
         return self._variable
 
     def send(self, request: ApiRequest) -> Reply:
-        """Send one request, and return its reply. A company's server is first asked whether it is GitHub, without a credential.
+        """Send one request, and return its reply.
+
+        An Enterprise server is first asked, without a credential, whether it is GitHub.
 
         Raises:
             ConfigurationError: the server is not GitHub.
-            ForgeUnavailableError: no reply.
-            ForgeNotFoundError: the server sends us to another server.
+            ForgeUnavailableError: there is no reply.
+            ForgeNotFoundError: the server redirects to another server.
         """
         if not self._is_known:
             self._require_github(request)
@@ -95,7 +97,7 @@ class PyGithubTransport:
         return self._sent(self._requester, request)
 
     def _require_github(self, request: ApiRequest) -> None:
-        """Refuse a server that does not answer as GitHub does. Nothing secret is sent to find out."""
+        """Refuse a server that does not answer as GitHub does. The check sends nothing secret."""
         nobody, status, doing = _requester(self._api_url, None), 0, request.doing
         # A stand-in that knows a part of the interface knows at least what is asked of it.
         own = (request.path,) if request.method == "GET" and "://" not in request.path else ()
@@ -178,17 +180,17 @@ class AppTransport:
         self._is_of_an_earlier_step = True
 
     def send(self, request: ApiRequest) -> Reply:
-        """Send a request with a token that is valid for some minutes more."""
+        """Send a request with a token that stays valid for at least `RENEWAL_MARGIN`."""
         return self._renewed().send(request)
 
     def token(self) -> str:
-        """Return a token that is valid for some minutes more."""
+        """Return a token that stays valid for at least `RENEWAL_MARGIN`."""
         with self._lock:
             self._renewed()
             return self._token
 
     def traffic(self) -> Traffic:
-        """Return the requests that the tokens took so far."""
+        """Return the requests for tokens so far."""
         return self._spent
 
     def close(self) -> None:
@@ -240,7 +242,7 @@ class AppTransport:
 
 
 def _origin(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port of an address; port 0 where it is none."""
+    """Return scheme, host and port of an address; the port is 0 if it is invalid."""
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -251,7 +253,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def _requester(api_url: str, auth: Auth.Auth | None) -> Requester:
-    """Make PyGithub's requester. Its own retries and pauses sleep where nobody sees it; `Calls` does that work."""
+    """Return PyGithub's requester, without its own retries and pauses, which `Calls` does visibly."""
     import github
 
     return github.Github(
@@ -266,7 +268,7 @@ def _requester(api_url: str, auth: Auth.Auth | None) -> Requester:
 
 
 def _answers_as_github(reply: Reply) -> bool:
-    """Tell whether a reply to one of `_TELLING_PATHS` is GitHub's, also where it asks for a name first (private mode).
+    """Return whether a reply to one of `_TELLING_PATHS` is GitHub's, also if it requires a login (private mode).
 
     Its headers and its JSON: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api,
     docs.github.com/rest/meta/meta
@@ -278,14 +280,14 @@ def _answers_as_github(reply: Reply) -> bool:
 
 
 def open_transport(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> PyGithubTransport:
-    """Open a transport that is signed with a token, or with nothing if it is empty."""
+    """Return a transport that signs requests with a token, or does not sign them if it is empty."""
     from github import Auth
 
     return PyGithubTransport(api_url, Auth.Token(token) if token else None, token, variable)
 
 
 def _app_signer(app: GitHubApp) -> Auth.AppAuth:
-    """Make PyGithub's signer, and try it once.
+    """Return PyGithub's signer, after trying it once.
 
     Raises:
         ForgeAuthenticationError: the key cannot sign.

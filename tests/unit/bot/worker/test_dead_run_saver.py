@@ -156,7 +156,7 @@ def test_work_that_conflicts_with_the_base_by_now_is_left_as_it_is(machine: Mach
     git(machine.source, "commit", "-qam", "Theirs")
     assert run in machine.recovery().recover()
     assert load_wip(machine.records, KEY) == before
-    assert any("in its journal only" in event.message for event in machine.told if isinstance(event, Warned))
+    assert any("only in its journal" in event.message for event in machine.told if isinstance(event, Warned))
 
 
 def test_a_run_that_had_saved_everything_itself_is_not_saved_again(machine: Machine) -> None:

@@ -344,7 +344,7 @@ async def test_what_a_model_wrote_counts_once_its_pull_request_is_merged_and_say
     assert note in await rig.recalled()
     rig.blobs["src/calc.py"] = "3" * 40
     assert await rig.recalled() == ""
-    assert rig.guarded()[-1].endswith(f"src/calc.py is not as #{pull.number} had it any more")
+    assert rig.guarded()[-1].endswith(f"src/calc.py was changed since #{pull.number}")
 
 
 async def test_corrections_are_always_with_it_but_not_without_end(rig: Rig) -> None:

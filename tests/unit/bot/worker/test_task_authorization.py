@@ -355,7 +355,7 @@ def test_a_name_that_nobody_can_have_is_asked_about_nowhere(world: World) -> Non
 
 NO_ANSWERS: list[tuple[str, Fault, type[ForgeError], str]] = [
     ("we may not ask", Fault("GET", ASK, 9, status=403, body={"message": "Must have push access"}),
-     ForgePermissionError, "it takes the token of somebody who may write"),
+     ForgePermissionError, "use the token of somebody who may write"),
     ("GitHub is down", server_error("GET", ASK, times=9), ForgeUnavailableError, "try again later"),
     ("an answer that is none", Fault("GET", ASK, 9, status=200, body={}), ForgeError, "has not GitHub's form"),
     ("a permission that is none",

@@ -176,7 +176,7 @@ def test_it_is_quiet_for_some_minutes_first(world: World) -> None:
     found, seen = wants(world, now=quiet_at - timedelta(seconds=1))
     assert found == []
     assert seen.times == [quiet_at]
-    assert "being talked about" in seen.reasons[0]
+    assert "still gets comments" in seen.reasons[0]
     assert only(world, now=quiet_at).kind is TaskKind.REVIEW
     assert (
         only(world, now=first + timedelta(minutes=5), limits=ReviewLimits(quiet_minutes=0)).kind
@@ -193,7 +193,7 @@ def test_after_so_many_rounds_a_person_has_to_finish_it(world: World) -> None:
     check(world.github, world.repo, HEAD, "tests", "failure")
     found, seen = wants(world, limits=ReviewLimits(review_rounds=2))
     assert found == []
-    assert "worked over 2 times" in seen.reasons[0]
+    assert "revised 2 times" in seen.reasons[0]
 
 
 @pytest.mark.parametrize("by", ["mallory", "ada", "helper[bot]"])
