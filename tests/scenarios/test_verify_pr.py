@@ -599,7 +599,11 @@ def test_auto_takes_the_default_branch_and_nothing_of_the_pull_request(
     [
         (("7",), "no pull request #7", 1),
         (("none",), "has no branch none", 2),
-        (("a..b",), "'a..b' is not a pull request's number or address, nor a file, nor the name of a branch", 2),
+        (
+            ("a..b",),
+            "'a..b' is not a pull request's number or address, nor a file, nor the name of a branch",
+            2,
+        ),
         (("https://github.com/octo/calc/issues/3",), "is not the address of a pull request", 2),
         (("1", "--body", "x"), "--body x cannot be read", 2),
     ],

@@ -227,7 +227,8 @@ async def test_closing_while_commands_are_being_started_leaves_nothing(tmp_path:
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(one, ToolError) or one.exit_code < 0 for one in ended), ended  # type: ignore[union-attr]
     assert alive(str(tmp_path)) == []
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    # What earlier tests left may be collected meanwhile, so that there can be fewer.
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 @pytest.mark.parametrize("times", [1, 2])

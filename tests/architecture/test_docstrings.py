@@ -1,0 +1,49 @@
+"""A function's docstring says what the function does: it begins with a verb."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "orchestrator"
+NO_VERB = re.compile(
+    r"(?:A|All|An|As|At|Both|Each|Every|For|From|How|In|It|Its|No|Nobody|Nothing|Of|On|One|Our|So|Some|That|The|These"
+    r"|This|Those|Up|What|When|Where|Whether|Which|Who|Whom|Whose|Why)\b"
+)
+
+
+def nouns(tree: ast.AST) -> list[int]:
+    """Return the lines of functions whose docstring begins with another word. A property may: it is a value."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not any("property" in ast.unparse(one) for one in node.decorator_list)
+        and NO_VERB.match(ast.get_docstring(node) or "")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f():\n    '''Return it.'''", []),
+        ("def f():\n    '''Whether it is so.'''", [1]),
+        ("class A:\n    '''What it is.'''\n    async def f(self):\n        '''The name.'''", [3]),
+        ("class A:\n    @property\n    def f(self):\n        '''The name.'''", []),
+        ("def f():\n    '''Whoever asks.'''", []),
+    ],
+)
+def test_a_noun_is_found(source: str, found: list[int]) -> None:
+    assert nouns(ast.parse(source)) == found
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line in nouns(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []
