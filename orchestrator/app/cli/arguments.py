@@ -717,6 +717,11 @@ def _add_backtest(parser: argparse.ArgumentParser) -> None:
     arms.add_argument(
         "--tries", type=_number, default=1, metavar="N", help="number of tries per case (default: 1)"
     )
+    _add_backtest_limits(parser)
+    add_settings(parser, without={"model", "contract"})
+
+
+def _add_backtest_limits(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how to run")
     how.add_argument(
         "--jobs", type=_number, default=1, metavar="N", help="number of concurrent tries (default: 1)"
@@ -731,7 +736,6 @@ def _add_backtest(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--html", type=_text, metavar="FILE", help="write a page with every try and its change")
     _add_json(how, "print one JSON object on standard output")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
-    add_settings(parser, without={"model", "contract"})
 
 
 def _add_redteam(parser: argparse.ArgumentParser) -> None:

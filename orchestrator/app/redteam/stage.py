@@ -175,6 +175,11 @@ class Stage:
             evidence.verified = await self._verify(settings, forge)
             await asyncio.to_thread(look_at_scene, evidence, scene, self.base, planted)
             return
+        await self._run_cycle(settings, forge)
+
+    async def _run_cycle(self, settings: Settings, forge: StagedForge) -> None:
+        """Run the cycle that the attack is in, and note what is seen."""
+        attack, scene, evidence = self.attack, self.scene, self.evidence
         web = self.web(self._pages(), attack.world.hosts)
         model = self.model(
             lead=attack.world.lead or _LEADS.get(attack.place, {}),
