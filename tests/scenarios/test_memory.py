@@ -85,7 +85,7 @@ def test_a_conversation_in_the_folder_has_the_memory_of_the_repositorys_cycles(
     (tmp_path / "elsewhere").mkdir()
     said = talk(tmp_path / "elsewhere", "What of Decimal in add()?\n/memory list --repo x/y\n/memory list\n")
     assert "Relevant" not in stage.told(3)
-    assert "leave --repo out" in said.out
+    assert "leave out --repo" in said.out
     assert "add() works" not in said.out
 
 
