@@ -48,6 +48,11 @@ _NOT_PUBLIC_V6 = tuple(
 )
 
 
+def bracketed(host: str) -> str:
+    """Return the host as it is written in a URL: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def is_public(ip: str) -> bool:
     """Return whether a text is an IP address of the public internet."""
     parsed = ip_address(ip)

@@ -32,6 +32,7 @@ from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import Pause, newest_run, note_pause
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import LONGEST_SECONDS, EndAsked, NeedsPerson, NextStepChooser
+from orchestrator.core.addresses import bracketed
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import PROGRAM, Commands, install_command, repository_key
@@ -248,8 +249,7 @@ class WorkerRun:
         from orchestrator.app.dashboard.health import serving_health
 
         port = await stack.enter_async_context(serving_health(self._health, address.host, address.port))
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        self._say(f"health at http://{host}:{port}/healthz and /metrics")
+        self._say(f"health at http://{bracketed(address.host)}:{port}/healthz and /metrics")
 
     async def _receive(self, stack: AsyncExitStack) -> None:
         """Listen for webhooks, if the file names an address."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from orchestrator.core.addresses import bracketed
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import install_command
 
@@ -100,4 +101,4 @@ def _collector(variable: str, url: str) -> str:
         host, port, parts = None, None, urlsplit("")
     if not host or parts.scheme not in {"http", "https"}:
         raise ConfigurationError(f"{variable} is no address of a collector: write it as http://HOST:4318")
-    return f"{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
+    return f"{bracketed(host)}{f':{port}' if port else ''}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from orchestrator.core.addresses import ip_address, is_public
+from orchestrator.core.addresses import bracketed, ip_address, is_public
 from orchestrator.core.errors import ToolError
 
 if TYPE_CHECKING:
@@ -120,11 +120,6 @@ class WebAddress:
     def url(self) -> str:
         """The whole address, without a fragment."""
         return f"{self.scheme}://{self.authority}{self.target}"
-
-
-def bracketed(host: str) -> str:
-    """Return the host as it is written in a URL: IPv6 in brackets."""
-    return f"[{host}]" if ":" in host else host
 
 
 def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> WebAddress:

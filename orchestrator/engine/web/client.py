@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from orchestrator import __version__
+from orchestrator.core.addresses import bracketed
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.redaction import without_bytes, without_secrets
 from orchestrator.engine.web.base import (
@@ -29,7 +30,6 @@ from orchestrator.engine.web.base import (
     SearchHit,
     WebAddress,
     WebPage,
-    bracketed,
     joined,
     parse_address,
     public_ips,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from orchestrator.core.addresses import holds_credential
+from orchestrator.core.addresses import bracketed, holds_credential
 from orchestrator.core.errors import ConfigurationError
 
 DEFAULT_API_URL = "https://api.github.com"
@@ -60,9 +60,8 @@ def api_url_for(github_url: str) -> str:
     web = web.removeprefix("ssh.") if web == "ssh.github.com" else web  # for ssh through a firewall
     if path == "" and (web == "github.com" or web.endswith(".ghe.com")):
         return f"https://api.{web}"
-    place = f"[{host}]" if ":" in host else host
     named = port and port != _USUAL_PORTS[parts.scheme]
-    return f"{parts.scheme}://{place}{f':{port}' if named else ''}/api/v3"
+    return f"{parts.scheme}://{bracketed(host)}{f':{port}' if named else ''}/api/v3"
 
 
 def is_githubs_own(api_url: str) -> bool:
