@@ -352,25 +352,41 @@ async def _pause(dashboard: Dashboard, seconds: float) -> bool:
     return not dashboard.stopping.is_set()
 
 
+class _SentParts:
+    """The parts of a page as its browser has them.
+
+    Args:
+        look_seconds: time between two looks.
+    """
+
+    def __init__(self, look_seconds: float) -> None:
+        self._look_seconds = look_seconds
+        self._parts: dict[str, str] = {}
+        self._quiet_seconds = 0.0
+
+    def changes(self, parts: Mapping[str, str], number: str) -> str:
+        """Return an event with the changed parts, a comment after a long silence, or an empty text."""
+        new = {name: html for name, html in parts.items() if self._parts.get(name) != html}
+        is_long_quiet = self._quiet_seconds >= _PING_SECONDS
+        self._quiet_seconds = self._look_seconds + (0.0 if new or is_long_quiet else self._quiet_seconds)
+        if new:
+            self._parts = dict(parts)
+            return event_text({"parts": new}, number)
+        return ": nothing new\n\n" if is_long_quiet else ""
+
+
 async def _overview_stream(dashboard: Dashboard, _request: Request) -> Response:
     return _stream(dashboard, _overview_events(dashboard))
 
 
 async def _overview_events(dashboard: Dashboard) -> AsyncIterator[str]:
     """Yield the changed parts of the overview, at most once a second."""
-    sent: dict[str, str] = {}
-    quiet = 0.0
+    sent = _SentParts(_LOOK_SECONDS)
     while True:
         parts = await asyncio.to_thread(dashboard.parts, _READ_SECONDS)
-        new = {name: html for name, html in parts.items() if sent.get(name) != html}
-        if new:
-            sent, quiet = dict(parts), 0.0
-            yield event_text({"parts": new}, _newest(dashboard))
-        elif quiet >= _PING_SECONDS:
-            quiet = 0.0
-            yield ": nothing new\n\n"
+        if text := sent.changes(parts, _newest(dashboard)):
+            yield text
         await asyncio.to_thread(dashboard.look_at_local_ones)
-        quiet += _LOOK_SECONDS
         if not await _pause(dashboard, 0.05 if dashboard.store.unread else _LOOK_SECONDS):
             return
 
@@ -386,18 +402,11 @@ async def _fleet_stream(dashboard: Dashboard, _request: Request) -> Response:
 
 async def _fleet_events(dashboard: Dashboard) -> AsyncIterator[str]:
     """Yield the changed parts of the fleet's page."""
-    sent: dict[str, str] = {}
-    quiet = 0.0
+    sent = _SentParts(_FLEET_LOOK_SECONDS)
     while True:
         parts = await asyncio.to_thread(dashboard.pages.fleet_parts, await dashboard.fleet.view())
-        new = {name: html for name, html in parts.items() if sent.get(name) != html}
-        if new:
-            sent, quiet = parts, 0.0
-            yield event_text({"parts": new}, "0")
-        elif quiet >= _PING_SECONDS:
-            quiet = 0.0
-            yield ": nothing new\n\n"
-        quiet += _FLEET_LOOK_SECONDS
+        if text := sent.changes(parts, "0"):
+            yield text
         if not await _pause(dashboard, _FLEET_LOOK_SECONDS):
             return
 
