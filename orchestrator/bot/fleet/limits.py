@@ -32,6 +32,11 @@ DAY_CAP = "max_usd_per_day"
 """Name of the cap on money for all cycles of a UTC day."""
 
 
+def spent_up(most_usd: float) -> str:
+    """Return why no cycle begins any more today, in words."""
+    return f"the fleet has spent what it may in a day, {most_usd:g} US dollars ({DAY_CAP})"
+
+
 @dataclass(frozen=True, slots=True)
 class DailyCost:
     """A repository's number of cycles and their cost on one day."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.fleet.limits import DAY_CAP
+from orchestrator.bot.fleet.limits import DAY_CAP, spent_up
 from orchestrator.bot.fleet.store import QUEUE
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ COST_DAYS = 14
 """Days of costs that are read."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FleetSnapshot:
     """The content of a fleet's database at one time.
 
@@ -51,7 +52,7 @@ class FleetSnapshot:
     spent_today: float
     costs: Sequence[DailyCost]
 
-    @property
+    @cached_property
     def running(self) -> int:
         """The number of running turns."""
         return sum(one.state == "running" for one in self.turns)
@@ -63,16 +64,20 @@ class FleetSnapshot:
 
     def state(self, repository: str) -> RepositoryState | None:
         """Return the state of a repository."""
-        return next((one for one in self.repositories if one.repository == repository), None)
+        return self._states.get(repository)
 
     def turn(self, repository: str) -> QueuedTurn | None:
         """Return the present turn of a repository."""
         state = self.state(repository)
-        number = state.number if state else None
-        return next(
-            (one for one in self.turns if (one.turn.repository, one.turn.number) == (repository, number)),
-            None,
-        )
+        return self._turns.get((repository, state.number)) if state else None
+
+    @cached_property
+    def _states(self) -> dict[str, RepositoryState]:
+        return {one.repository: one for one in self.repositories}
+
+    @cached_property
+    def _turns(self) -> dict[tuple[str, int], QueuedTurn]:
+        return {(one.turn.repository, one.turn.number): one for one in self.turns}
 
     def is_silent(self, worker: FleetWorkerState) -> bool:
         """Return whether a worker's heartbeat is older than differing clocks can explain."""
@@ -111,7 +116,7 @@ class FleetSnapshot:
         if state is not None and (pause := self.model_pauses.get(state.quota)) is not None:
             yield pause.reason
         if one.turn.task and self.day_cap is not None and self.spent_today >= self.day_cap:
-            yield f"the fleet has spent what it may in a day, {self.day_cap:g} US dollars (max_usd_per_day)"
+            yield spent_up(self.day_cap)
         if self.most_running is not None and self.running >= self.most_running:
             yield f"{self.running} turns run, and no more may at a time (most_running)"
         if self.running >= sum(worker.parallel for worker in able):

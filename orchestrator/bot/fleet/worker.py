@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome
-from orchestrator.bot.fleet.limits import DAY_CAP
+from orchestrator.bot.fleet.limits import DAY_CAP, spent_up
 from orchestrator.bot.fleet.turns import Following, following, put_back
 from orchestrator.bot.journal.folders import new_run_id
 from orchestrator.bot.journal.index import Pause
@@ -17,7 +17,7 @@ from orchestrator.core.errors import FleetError, PullwrightError, RateLimitError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
     from orchestrator.bot.cycle.parts import Stop
@@ -93,6 +93,7 @@ class FleetWorker:
         self._store.limits.declare_cap(DAY_CAP, self._most_usd)
         known = {one.repository: one for one in self._store.repositories()}
         others = self._store.workers()
+        quotas = self._store.limits.model_pauses()
         ready: dict[str, str] | None = None
         if self._store.database.is_shared:
             ready = self._store.ready() if others else None
@@ -106,7 +107,8 @@ class FleetWorker:
             state = known.get(key)
             if self._once and state is not None and state.paused is not None:
                 self._over.add(key)
-            self._begin(key, member, state.pause if state else None, ready)
+            pauses = (state.pause if state else None, member.left_pause, quotas.get(member.quota))
+            self._begin(key, member, [one for one in pauses if one is not None], ready)
 
     @property
     def is_over(self) -> bool:
@@ -115,7 +117,9 @@ class FleetWorker:
             one.halted is not None or (self._once and key in self._over) for key, one in self.by_key.items()
         )
 
-    def _begin(self, key: str, member: Member, pause: Pause | None, ready: Mapping[str, str] | None) -> None:
+    def _begin(
+        self, key: str, member: Member, pauses: Iterable[Pause], ready: Mapping[str, str] | None
+    ) -> None:
         """Start to serve a repository. `ready` has the repositories that others serve, with quotas; None if none do."""
         now, left = self._clock.now(), member.left_pause
         schedule = member.schedule
@@ -125,9 +129,8 @@ class FleetWorker:
             jitter = self._source.random()
             first = schedule.next_fire(now) + timedelta(seconds=schedule.spread_seconds * jitter)
         if not self._once:
-            for one in (pause, left, self._store.limits.pause_of(member.quota)):
-                if one is not None:
-                    member.begin_pause(one, now)
+            for one in pauses:
+                member.begin_pause(one, now)
         if ready is not None and left is None and ready.get(key) == member.quota:
             return  # a thousand transactions take seconds
         if self._store.database.is_shared:
@@ -211,8 +214,8 @@ class FleetWorker:
         reserve = member.most_usd if turn.task else 0.0
         most = self._most_usd if turn.task else None
         started = await asyncio.to_thread(self._store.limits.start_cycle, turn, self.name, run, reserve, most)
-        if not started:
-            reason = f"the fleet has spent what it may in a day, {most:g} US dollars (max_usd_per_day)"
+        if most is not None and not started:
+            reason = spent_up(most)
             result = CycleResult(None, Outcome.PAUSED, reason=reason)
             pause = Pause(self._store.limits.next_day(), reason)
             member.begin_pause(pause, self._clock.now())
