@@ -99,8 +99,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
 
     Args:
         pages: information about the work, by plain names, at most 20 MiB together. They are public if the
-            repository is:
-            the caller removes secrets.
+            repository is: the caller removes secrets.
         touched: as for `Clone.commit`.
         include_commands: as for `Clone.commit`.
         expected: the commit that the ref must have, or None if it must not exist.

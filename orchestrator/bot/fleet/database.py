@@ -1,8 +1,7 @@
 """The fleet's database: an SQLite file or PostgreSQL, with our tables next to the engine's.
 
 DBOS stores the turns (workflows: queued, delayed, running, ended). Our own tables store the present turn of
-each
-repository, workers, pauses, and money.
+each repository, workers, pauses, and money.
 """
 
 from __future__ import annotations

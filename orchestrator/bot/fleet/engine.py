@@ -68,8 +68,7 @@ class HeartbeatWatch:
     """Detects dead workers by their heartbeats, without comparing clocks of different machines.
 
     A worker is dead if its heartbeat did not change for a lease, during which the watcher could read the
-    database all the
-    time. While the database is away nobody can send a heartbeat, so nobody is declared dead.
+    database all the time. While the database is away nobody can send a heartbeat, so nobody is declared dead.
     """
 
     clock: Clock

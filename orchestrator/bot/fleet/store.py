@@ -1,8 +1,7 @@
 """The fleet's turns in its database: the present turn of each repository, the queue, and the workers.
 
 A turn is ended by compare-and-swap in the transaction that queues the next one, so a worker that was wrongly
-declared
-dead cannot queue a second next turn.
+declared dead cannot queue a second next turn.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Turns: the items of a fleet's queue, and the order in which they follow.
 
 Each repository has one turn at a time: a look at its backlog, or the cycle on one task. A turn that ends
-queues the next
-one, now or for later, so the queue is also the schedule.
+queues the next one, now or for later, so the queue is also the schedule.
 """
 
 from __future__ import annotations

@@ -85,10 +85,8 @@ class FleetWorker:
         """Queue a turn for each repository without one. Those that start at once are looked at now.
 
         The only worker of a database first takes over turns of earlier, dead ones, and ends the turns of
-        repositories that its
-        file no longer names. If others are working, existing turns keep their time: else each restart of a
-        worker would look at
-        the whole fleet.
+        repositories that its file no longer names. If others are working, existing turns keep their time: else
+        each restart of a worker would look at the whole fleet.
         """
         self._store.limits.declare_cap(DAY_CAP, self._most_usd)
         known = {one.repository: one for one in self._store.repositories()}

@@ -64,8 +64,7 @@ class CommitOutcome:
         held_patch: the held changes for `git apply` on top of the head; empty if there are none, if the rest
             was not committed because of `held_back` or `refused`, or if a note says why.
         changes: all differences between head and base, which is the whole pull request. With `held_back` or
-            `refused`:
-            those that there would be.
+            `refused`: those that there would be.
         refused: why the whole change must not be committed; then nothing was.
     """
 
@@ -146,8 +145,7 @@ class ProposedCommits:
         onto: the head of the target branch.
         start: the merge base: the change is what differs from it.
         is_merged: whether the target already contains the head. Then `start` is the commit before it was
-            merged, as far as
-            the history shows: before the merge commit, else the head's parent.
+            merged, as far as the history shows: before the merge commit, else the head's parent.
     """
 
     head: str

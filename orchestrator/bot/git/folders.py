@@ -258,8 +258,7 @@ def sweep(
         parent: where the clones are made.
         keep: folders that stay, because somebody continues with them.
         is_over: returns whether a run is known to be complete. The clones of other runs stay for a week:
-            another process
-            may be about to save their content, or one with another state folder.
+            another process may be about to save their content, or one with another state folder.
         clock: determines the age of an unmarked folder; the machine's clock by default.
 
     Returns:

@@ -3,8 +3,8 @@
 A file waits for a person if a tool finds it by its name and, without being told, installs what it lists, runs
 it at an installation, a build, a test run, a commit or in an editor, or shows it to an agent.
 `protected.toml` and `renovate.toml` list the names. Source files do not wait, and neither do tests with their
-`conftest.py`:
-writing them is the bot's work. `more` adds a repository's own patterns, `allow` makes exceptions.
+`conftest.py`: writing them is the bot's work. `more` adds a repository's own patterns, `allow` makes
+exceptions.
 """
 
 from __future__ import annotations
