@@ -74,6 +74,7 @@ def test_a_folder_is_proposed_to_the_repository_that_it_was_cloned_from(
     )
 
 
+@pytest.mark.slow(reason="conversations and cycles over HTTP; three like it are in the default tier")
 def test_a_conversation_that_is_taken_up_updates_its_pull_request(hosted: Hosted, chat: Talk) -> None:
     hosted.stage.script(EDIT, reply("It adds now."), MORE, reply("There is more."))
     chat("Mend add()", "/pr It adds", "/pr yes")
@@ -84,6 +85,7 @@ def test_a_conversation_that_is_taken_up_updates_its_pull_request(hosted: Hosted
     assert content(hosted, hosted.pull.head, "calc.py") == FIXED.strip(), "of the first conversation"
 
 
+@pytest.mark.slow(reason="conversations and cycles over HTTP; three like it are in the default tier")
 def test_a_pull_request_loses_nothing_where_the_checkpoints_are_gone(hosted: Hosted, chat: Talk) -> None:
     hosted.stage.script(EDIT, reply("It adds now."), MORE, reply("There is more."))
     chat("Mend add()", "/pr It adds", "/pr yes")
@@ -95,6 +97,7 @@ def test_a_pull_request_loses_nothing_where_the_checkpoints_are_gone(hosted: Hos
     assert content(hosted, hosted.pull.head, "calc.py") == FIXED.strip()
 
 
+@pytest.mark.slow(reason="conversations and cycles over HTTP; three like it are in the default tier")
 def test_what_people_committed_to_the_pull_request_is_not_replaced(hosted: Hosted, chat: Talk) -> None:
     hosted.stage.script(EDIT, reply("It adds now."), MORE, reply("There is more."))
     chat("Mend add()", "/pr It adds", "/pr yes")
@@ -104,6 +107,7 @@ def test_what_people_committed_to_the_pull_request_is_not_replaced(hosted: Hoste
     assert hosted.repo.branches()[hosted.pull.head] == theirs
 
 
+@pytest.mark.slow(reason="conversations and cycles over HTTP; three like it are in the default tier")
 def test_a_moved_base_and_commits_of_ones_own_are_told_and_merged(
     hosted: Hosted, chat: Talk, at: Path
 ) -> None:
@@ -134,6 +138,7 @@ def test_a_dry_run_writes_nothing(hosted: Hosted, chat: Talk) -> None:
     assert (list(hosted.repo.branches()), hosted.refs("refs/pullwright/")) == (["main"], [])
 
 
+@pytest.mark.slow(reason="conversations and cycles over HTTP; three like it are in the default tier")
 def test_an_issue_that_a_cycle_left_is_taken_up_and_closed_by_its_own_pull_request(
     hosted: Hosted, chat: Talk
 ) -> None:
@@ -149,6 +154,7 @@ def test_an_issue_that_a_cycle_left_is_taken_up_and_closed_by_its_own_pull_reque
     assert hosted.left_alone()
 
 
+@pytest.mark.slow(reason="conversations and cycles over HTTP; three like it are in the default tier")
 def test_an_answer_given_in_a_conversation_reaches_the_next_cycle(hosted: Hosted, chat: Talk) -> None:
     hosted.stage.script(do(FIX, ("ask_question", {"question_text": "Floats too?"})))
     assert hosted.stage.run().result["outcome"] == "question"

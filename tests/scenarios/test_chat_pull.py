@@ -86,6 +86,7 @@ def test_nothing_leaves_without_the_yes(stage: Stage, chat: Talk, at: Path) -> N
     assert "/pr has no flag --force" in done.out
 
 
+@pytest.mark.slow(reason="several proposals in one test; the first of them is in the default tier")
 def test_a_second_time_updates_the_same_pull_request(stage: Stage, chat: Talk, at: Path) -> None:
     more = calls(("write_file", {"path": "new.py", "content": "x = 1\n"}))
     stage.script(EDIT, reply("It adds now."), more, reply("There is more."), reply("Again."))
@@ -96,6 +97,7 @@ def test_a_second_time_updates_the_same_pull_request(stage: Stage, chat: Talk, a
     assert "pulls/1.json" in str(stage.asked(4))
 
 
+@pytest.mark.slow(reason="several proposals in one test; the first of them is in the default tier")
 def test_after_a_merge_comes_another_and_after_a_refusal_none(stage: Stage, chat: Talk, at: Path) -> None:
     more = calls(("write_file", {"path": "new.py", "content": "x = 1\n"}))
     stage.script(EDIT, reply("It adds now."), more, reply("There is more."))
@@ -186,6 +188,7 @@ def test_a_change_whose_tests_fail_is_told_first_and_proposed_only_if_it_is_want
     assert "it was refused" in str(stage.asked(2))
 
 
+@pytest.mark.slow(reason="several proposals in one test; the first of them is in the default tier")
 def test_with_required_tests_nothing_is_proposed_that_fails(stage: Stage, chat: Talk, at: Path) -> None:
     stage.script(EDIT, reply("It adds now."))
     flags = ("--test-command", BREAKS, "--sandbox", "off", "--require-tests")

@@ -62,6 +62,7 @@ def test_a_limited_run_is_taken_up_and_proposed_as_its_own_task(stage: Stage, ch
     assert git(at, "for-each-ref", "refs/pullwright/wip/") == ""
 
 
+@pytest.mark.slow(reason="a run, a conversation and another run; others like it are in the default tier")
 def test_what_is_remembered_is_the_repositorys(stage: Stage, chat: Talk, at: Path) -> None:
     limited(stage, at)
     memory = ("--memory", "--profile", "assistant", "--embedding-model", "letters")
@@ -104,6 +105,7 @@ def test_what_the_person_says_answers_the_question(stage: Stage, chat: Talk, at:
     assert "Take plus" in stage.told(2)
 
 
+@pytest.mark.slow(reason="a run, a conversation and another run; others like it are in the default tier")
 def test_a_question_stays_open_where_the_person_says_nothing(stage: Stage, chat: Talk, at: Path) -> None:
     key = asking(stage, at)["task"]["key"]
     assert chat().code == DONE
@@ -115,6 +117,7 @@ def test_a_question_stays_open_where_the_person_says_nothing(stage: Stage, chat:
     assert "2. sum" in str(stage.asked(1))
 
 
+@pytest.mark.slow(reason="a run, a conversation and another run; others like it are in the default tier")
 def test_a_conversation_in_the_same_form_is_gone_on_with(stage: Stage, chat: Talk, at: Path) -> None:
     limited(stage, at)
     stage.script(MORE, reply("There is more."))
@@ -143,6 +146,7 @@ def test_what_was_said_is_not_lost_where_the_process_is_killed(stage: Stage, at:
     assert "call it a day" in stage.told(3)
 
 
+@pytest.mark.slow(reason="a run, a conversation and another run; others like it are in the default tier")
 def test_the_second_proposal_updates_the_first(stage: Stage, chat: Talk, at: Path) -> None:
     limited(stage, at)
     stage.script(MORE, reply("There is more."))

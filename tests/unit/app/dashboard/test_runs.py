@@ -90,6 +90,7 @@ def test_what_a_page_is_drawn_from_does_not_change_when_another_page_reads_on(tm
     made.end()
 
 
+@pytest.mark.slow(reason="growth: tens of thousands of events")
 def test_a_flood_is_shown_in_small_pieces_and_kept_nowhere(tmp_path: Path) -> None:
     tracemalloc.start()
     try:

@@ -154,6 +154,7 @@ def test_the_clone_is_the_same_again_and_again(rig: Rig) -> None:
     assert (rig.mirrors.stat().st_mode & 0o777, rig.mirror.stat().st_mode & 0o777) == (0o700, 0o700)
 
 
+@pytest.mark.slow(reason="dozens of git programs; the like of them is in the default tier")
 def test_other_branches_and_names_that_exclude_each_other(rig: Rig) -> None:
     rig.changes(8)
     git(rig.work, "branch", "a", "HEAD~3")
@@ -217,6 +218,7 @@ def test_submodules_links_and_odd_names(rig: Rig, tmp_path: Path) -> None:
     assert_same(rig)
 
 
+@pytest.mark.slow(reason="dozens of git programs; the like of them is in the default tier")
 def test_sha256(rig: Rig, tmp_path: Path) -> None:
     assert_same(rig)
     source = tmp_path / "new"
@@ -523,6 +525,7 @@ def test_killed_in_the_middle_of_a_fetch(rig: Rig, tmp_path: Path) -> None:
     assert_same(rig)
 
 
+@pytest.mark.slow(reason="dozens of git programs; the like of them is in the default tier")
 def test_packs_do_not_pile_up(rig: Rig) -> None:
     def once(most_packs: int) -> None:
         folder = rig.scratch / "clone"
@@ -556,6 +559,7 @@ def test_packs_do_not_pile_up(rig: Rig) -> None:
     assert_same(rig)
 
 
+@pytest.mark.slow(reason="dozens of git programs; the like of them is in the default tier")
 def test_old_mirrors_go_first(rig: Rig) -> None:
     clock = ManualClock()
 
@@ -610,6 +614,7 @@ def test_a_folder_of_this_machine_has_no_mirror(source: Path, tmp_path: Path) ->
         assert not (tmp_path / "mirrors").exists()
 
 
+@pytest.mark.slow(reason="dozens of git programs; the like of them is in the default tier")
 def test_the_second_clone_costs_a_fifth_at_most(rig: Rig) -> None:
     files: dict[str, str | bytes] = {
         f"package/module{number}.py": "\n".join(

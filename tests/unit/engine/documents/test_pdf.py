@@ -111,6 +111,7 @@ def _with_content(content: bytes, filters: str) -> bytes:
     return data + end % (rows, len(data))
 
 
+@pytest.mark.slow(reason="growth: five thousand pages")
 async def test_five_thousand_pages_are_read_a_part_at_a_time() -> None:
     found = await read_pdf("a.pdf", pdf(["x"] * 5_000), PageRange(4_990, 2))
     assert (found.total, found.texts) == (5_000, ("x", "x"))

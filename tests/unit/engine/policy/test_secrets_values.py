@@ -157,6 +157,7 @@ def test_values_of_words_are_found_as_a_whole(value: str) -> None:
         REPLACEMENT * 3,
     ],
 )
+@pytest.mark.slow(reason="compares made-up values with every text of the repository")
 def test_what_values_have_in_common_with_other_texts_is_left_alone(text: str) -> None:
     jwt = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9" + key(".eyJ", 60) + key(".", 80)
     redactor = Redactor([*REALISTIC, *STRUCTURED, jwt, "x" * 20])
@@ -173,6 +174,7 @@ def test_of_words_in_a_row_any_twelve_characters_count(value: str) -> None:
             assert found or sum(map(str.isalnum, window)) < 10, window  # the rest are separators
 
 
+@pytest.mark.slow(reason="compares made-up values with every text of the repository")
 def test_this_repository_holds_no_part_of_a_made_up_value() -> None:
     redactor = Redactor([*REALISTIC, *STRUCTURED])
     root = Path(__file__).parents[4]
