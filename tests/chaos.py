@@ -43,7 +43,7 @@ PRELOADED = (
     "jinja2",
     "jsonschema",
     "orchestrator.bot.forge.github.forge",
-    "orchestrator.engine.profiles.planner",
+    "orchestrator.engine.profiles.catalog",
     "orchestrator.engine.models.transport",
     "orchestrator.engine.models.openai_chat.encode",
     "orchestrator.app.wiring.cycle_parts",

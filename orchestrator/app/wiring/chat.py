@@ -55,7 +55,8 @@ from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.known_models import family_of
 from orchestrator.engine.policy.secrets import Redactor
-from orchestrator.engine.profiles.base import make_profile, web_tools_of, with_skills
+from orchestrator.engine.profiles.base import with_skills
+from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.budget import check_price
 from orchestrator.engine.session.config import SessionConfig, recalls_nothing
 from orchestrator.engine.skills import Skills

@@ -12,7 +12,7 @@ from orchestrator.engine.memory.embedding import LexicalEmbedder
 from orchestrator.engine.memory.memory import LongTermMemory
 from orchestrator.engine.memory.store import MemoryStore
 from orchestrator.engine.policy.command_rules import CommandRules, Level
-from orchestrator.engine.profiles.base import make_profile, web_tools_of
+from orchestrator.engine.profiles.catalog import make_profile, web_tools_of
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.context import ASSISTANT, EXPLORER, compaction_of
 from orchestrator.engine.session.gate import Gatekeeper
