@@ -22,6 +22,7 @@ string too early.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -106,20 +107,12 @@ def _flaw(item: str | float | _DuplicateKey) -> str | None:
     if isinstance(item, _DuplicateKey):
         return "has a key twice"
     if isinstance(item, float):
-        is_number = item - item == 0
-        return None if is_number else "NaN and Infinity are not JSON"
-    return None if is_text(item) else "holds half of a surrogate pair"
-
-
-def is_text(text: str) -> bool:
-    """Return whether a string can be encoded as UTF-8."""
-    if text.isascii():
-        return True
+        return None if math.isfinite(item) else "NaN and Infinity are not JSON"
     try:
-        text.encode()
+        item.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return "holds half of a surrogate pair"
+    return None
 
 
 _BLANKS = re.compile(r"[\s\ufeff\u200b\u2060]*+")
