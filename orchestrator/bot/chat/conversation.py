@@ -217,7 +217,7 @@ class Conversation:
     async def _ask(self, message: str | Message, said: str) -> SessionEnd:
         """Send a message, of which `said` are the person's own words."""
         self._revive()
-        self.session.budget.begin_anew()
+        self.session.budget.restart_for_input()
         self.parts.checkpoints.begin_turn()
         if self.parts.on_say is not None:
             self.parts.on_say(self.session, said)
@@ -289,7 +289,7 @@ class Conversation:
         if self.session.is_closed:
             old = self.session
             self.session = self._open(tuple(old.history.turns))
-            self.session.budget.take_over(old.budget)
+            self.session.budget.add_spending(old.budget)
             self.session.model, self.session.price, self.session.config = old.model, old.price, old.config
 
     async def close(self) -> None:

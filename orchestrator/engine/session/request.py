@@ -269,12 +269,8 @@ class SentRequest:
             ModelError: the provider gave no answer.
             NoRoomError: the budget does not allow another attempt.
         """
-        fixed, reservation, budget, meter = (
-            self.next.fixed,
-            self.reservation,
-            self.reservation.budget,
-            self.history.meter,
-        )
+        fixed, reservation = self.next.fixed, self.reservation
+        budget, meter = reservation.budget, self.history.meter
         longest = fixed.max_output_tokens
         if reservation.is_lowered:
             longest = min(reservation.reply_tokens, longest or reservation.reply_tokens)
@@ -292,7 +288,7 @@ class SentRequest:
         turn = Turn(TurnKind.ASSISTANT, response.message, self.now(), response.usage, response.id)
         self.history.add(turn)
         if response.is_counted:
-            meter.measured(response.usage, self.asked, response.model, self.next.fixed_bytes)
+            meter.record_count(response.usage, self.asked, response.model, self.next.fixed_bytes)
         self.emit(ReplyReceived(response.message, response.finish, response.usage, usd, response.model))
         return response
 

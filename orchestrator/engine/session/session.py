@@ -36,8 +36,8 @@ from orchestrator.engine.session.subagents import (
     Subagents,
     SubagentTask,
     child_parts,
+    merge_ledger,
     model_of_child,
-    take_over,
 )
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Session:
         self._check_open()
         if self._state is SessionState.PROCESSING:
             raise ConfigurationError("the session is at work: wait for the end of its reply")
-        self._inputs.say(TurnKind.ASSISTANT, Message.assistant(text))
+        self._inputs.add_message(TurnKind.ASSISTANT, Message.assistant(text))
 
     def follow_up(self, message: str) -> None:
         """Queue another input, to be processed when the current one is done.
@@ -369,7 +369,7 @@ class Session:
         try:
             await self._prepare_environment()
             template = self._template = self._template or await self._start()
-            end = await self._inputs.work_on(message, template.runner, lambda: self._next_request(template))
+            end = await self._inputs.process(message, template.runner, lambda: self._next_request(template))
             done = True
         except _TRANSIENT_ERRORS as error:
             self._inputs.fail(error)
@@ -411,7 +411,7 @@ class Session:
             tools = agents.background_tools() if in_background else agents.tools(other_models=other_models)
         template = await make_template(self._parts, self.model.name, self._events, tools, self.budget)
         self._events(SessionStarted(self.id, template.fixed.system))
-        template.runner.tell_todos()
+        template.runner.emit_todos()
         effort = config.reasoning_effort
         if effort and profile.is_made_for(self.model) and not profile.supports_reasoning:
             self._events(Warned(f"{self.model.name} takes no reasoning effort: {effort!r} is not sent to it"))
@@ -448,7 +448,7 @@ class Session:
             clock=own.clock,
             lineage=Lineage(self._depth + 1, self.model, self.budget, self._events.forward),
         )
-        child.listen(lambda _event: take_over(parent, own, task))
+        child.listen(lambda _event: merge_ledger(parent, own, task))
         return child
 
     async def _close(

@@ -344,7 +344,7 @@ def child_parts(
 ) -> SessionParts:
     """Return the parent's parts without the tools that publish something or end the session.
 
-    A subagent in another folder has its own ledger; `take_over` merges it into the parent's.
+    A subagent in another folder has its own ledger; `merge_ledger` merges it into the parent's.
 
     Raises:
         PathRefusedError: the folder is outside of the parent's.
@@ -367,7 +367,7 @@ def child_parts(
     )
 
 
-def take_over(parent: SessionParts, child: SessionParts, task: SubagentTask) -> None:
+def merge_ledger(parent: SessionParts, child: SessionParts, task: SubagentTask) -> None:
     """Merge what the child's tools did in a folder into the parent's ledger."""
     if child.host.ledger is not parent.host.ledger:
         folder = parent.environment.relative(task.working_dir or ".")
