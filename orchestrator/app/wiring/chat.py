@@ -48,7 +48,7 @@ from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import is_alive, lock_run
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.core.errors import ConfigurationError, NothingLeftError, WorkspaceError
+from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, WorkspaceError
 from orchestrator.core.events import Cloned, CycleEnded, CycleStarted, Warned, WorkSaved
 from orchestrator.core.messages import Spent
 from orchestrator.engine.contracts.native import Native, SingleStep
@@ -365,7 +365,7 @@ class ChatProgram:
         budget = CycleBudget(context.home, context.clock, scope_caps(settings))
         granted = await budget.open(folder, Spent(), self.bus, smallest_request(settings, self.chosen))
         if isinstance(granted, Refused):
-            raise NothingLeftError(granted.reason)
+            raise BudgetExhaustedError(granted.reason)
         work = await self._open_folder(run)
         environment = LocalEnvironment(
             work,

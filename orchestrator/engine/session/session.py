@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import SessionEvent
     from orchestrator.core.messages import Usage
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import ReplyPrice
+    from orchestrator.engine.session.event_bus import SessionEvent
     from orchestrator.engine.session.history import Turn
     from orchestrator.engine.tools.base import Tool
 

@@ -32,11 +32,11 @@ from orchestrator.engine.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile, ReplyPrice
     from orchestrator.engine.session.budget import Budget
     from orchestrator.engine.session.config import SessionConfig, SessionParts
+    from orchestrator.engine.session.event_bus import SessionEvent
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.session.session import Session
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
+    from orchestrator.engine.session.event_bus import SessionEvent
 
 
 class Watched(LocalEnvironment):

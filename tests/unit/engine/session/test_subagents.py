@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from orchestrator.core.events import SessionEvent
     from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.session.event_bus import SessionEvent
     from orchestrator.engine.tools.base import Tool
 
 TASK = "Look at the tests"
