@@ -86,7 +86,7 @@ def message_within(known: KnownFacts, room: int) -> str:
         _CommandLine(one_line(ran.command, limit=_NAME_CHARS), ran.ok, fenced(ran.ending), ran.ending)
         for ran in known.commands
     ]
-    said = [order for order in known.orders if order.strip()]
+    all_orders = [order for order in known.orders if order.strip()]
     missing = [_Line(f"`{one_line(path, limit=_PATH_CHARS)}`") for path in known.missing]
     skills = [_Line(words) for words in known.skills]
     listed: dict[str, Sequence[_Line | _FileLine | _CommandLine]] = {
@@ -95,15 +95,15 @@ def message_within(known: KnownFacts, room: int) -> str:
         "skills": skills,
         "missing": missing,
     }
-    most = _shares(known, said, listed, room)
-    orders = blocks_within(said, most["orders"])
+    most = _shares(known, all_orders, listed, room)
+    orders = blocks_within(all_orders, most["orders"])
     shown_files = _first_within(files, most["files"])
     shown_commands = _newest_within(commands, most["commands"])
     todos = _lines_within(known.todos, most["todos"])
     return _rendered(
         task=block_within(known.task, most["task"]),
         orders=orders,
-        more_orders=len(said) - len(orders),
+        more_orders=len(all_orders) - len(orders),
         files=shown_files,
         more_files=len(files) - len(shown_files),
         commands=shown_commands,
@@ -124,13 +124,13 @@ def message_within(known: KnownFacts, room: int) -> str:
 
 def _shares(
     known: KnownFacts,
-    said: Sequence[str],
+    orders: Sequence[str],
     listed: Mapping[str, Sequence[_Line | _FileLine | _CommandLine]],
     room: int,
 ) -> dict[str, int]:
     wanted = {
         "task": _block_size(known.task),
-        "orders": sum(_block_size(order) + _BETWEEN_BYTES for order in said),
+        "orders": sum(_block_size(order) + _BETWEEN_BYTES for order in orders),
         "todos": _block_size("\n".join(known.todos)),
         "more": size_of_text(known.more),
         "plan": _block_size(known.plan),
@@ -147,19 +147,19 @@ def fair_shares(wanted: Mapping[_Name, int], weights: Mapping[_Name, int], room:
     more.
     """
     given: dict[_Name, int] = {}
-    hungry, left = dict(wanted), max(room, 0)
-    while hungry:
-        weight = sum(weights[name] for name in hungry)
-        content = [name for name, size in hungry.items() if size * weight <= left * weights[name]]
-        if not content:
-            return given | {name: left * weights[name] // weight for name in hungry}
-        for name in content:
-            given[name] = hungry.pop(name)
+    open_parts, left = dict(wanted), max(room, 0)
+    while open_parts:
+        weight = sum(weights[name] for name in open_parts)
+        fitting = [name for name, size in open_parts.items() if size * weight <= left * weights[name]]
+        if not fitting:
+            return given | {name: left * weights[name] // weight for name in open_parts}
+        for name in fitting:
+            given[name] = open_parts.pop(name)
         left = max(room, 0) - sum(given.values())
     return given
 
 
-def shortened(text: str, most: int) -> str:
+def both_ends(text: str, most: int) -> str:
     """Return both ends of a text that is longer than `most` bytes, and the number of missing characters."""
     if size_of_text(text) <= most:
         return text
@@ -187,7 +187,7 @@ def block_within(text: str, most: int) -> str:
     while size_of_text(block) > most:
         if room < _LEAST_BLOCK_BYTES:
             return ""
-        block = fenced(shortened(text, room))
+        block = fenced(both_ends(text, room))
         room -= max(size_of_text(block) - most, 1)
     return block
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.core.checks import is_whole
+from orchestrator.core.checks import check_number
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.session.history import FROM_USER, Turn, TurnKind
 
@@ -93,8 +93,8 @@ class CompactionPolicy:
             raise ConfigurationError(f"share must be a number between 0 and 1, not {share!r}")
         for name in ("max_turns", "max_tokens", "keep_turns"):
             value = getattr(self, name)
-            if value is not None and (not is_whole(value) or value < 1):
-                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
+            if value is not None:
+                check_number(name, value, 1)
 
     def most_tokens(self, window: int | None) -> int:
         """Return the number of tokens at which compaction is due.

@@ -273,15 +273,13 @@ class History:
 
 
 _ENDING_CHARS = 300
-_COMMANDS = frozenset({"run_tests"})
-"""Tools that run a command without taking one as an argument."""
 
 
 def ran_command(name: str, arguments: JsonObject, output: str, *, ok: bool) -> RanCommand | None:
     """Return the command that a call ran on this machine; None if it ran none."""
     command = None if is_mcp_tool(name) else arguments.get("command")
     if not isinstance(command, str):
-        if name not in _COMMANDS:
+        if name != "run_tests":  # the only tool that runs a command without taking one
             return None
         command = name
     return RanCommand(command, ok, ending_of(output))

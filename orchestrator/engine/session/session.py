@@ -276,7 +276,7 @@ class Session:
         """
         self._check_open()
         if self._state is SessionState.PROCESSING:
-            raise ConfigurationError("the session is at work: wait for the end of its reply")
+            raise ConfigurationError("the session is processing an input: wait for the end of its reply")
         self._inputs.add_message(TurnKind.ASSISTANT, Message.assistant(text))
 
     def follow_up(self, message: str) -> None:
@@ -308,7 +308,7 @@ class Session:
         """
         self._check_open()
         if self._state is SessionState.PROCESSING:
-            raise ConfigurationError("the session is at work: call compact() between two inputs")
+            raise ConfigurationError("the session is processing an input: call compact() between two inputs")
         if self.config.compaction is None:
             raise ConfigurationError("the session has no compaction: set config.compaction")
         template = self._template = self._template or await self._start()
@@ -338,7 +338,7 @@ class Session:
     def _begin(self, user: str | Message) -> asyncio.Task[SessionEnd]:
         self._check_open()
         if self._state is SessionState.PROCESSING:
-            raise ConfigurationError("the session is at work: use steer() or follow_up()")
+            raise ConfigurationError("the session is processing an input: use steer() or follow_up()")
         message = input_message(user)
         self._state = SessionState.PROCESSING
         self._work = asyncio.create_task(self._process(message))

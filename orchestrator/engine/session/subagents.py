@@ -171,7 +171,7 @@ class Subagents:
             running = [one for one in self.by_id.values() if one.status is SubagentStatus.RUNNING]
             if len(running) >= limits.most:
                 raise ToolError(
-                    f"{limits.most} subagents work already: wait for one with subagent_status first"
+                    f"{limits.most} subagents are running already: wait for one with subagent_status first"
                 )
         elif len(self.by_id) >= limits.most:
             raise ToolError(f"there are {limits.most} subagents already: close one with close_agent first")
@@ -291,7 +291,7 @@ def _wait(agents: Subagents) -> Tool:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         result = await agents.wait(arguments["agent_id"])
         if result is None:
-            return Ok(f"status: {SubagentStatus.RUNNING}\nIt still works. Call wait again, or close it.")
+            return Ok(f"status: {SubagentStatus.RUNNING}\nIt is still running. Call wait again, or close it.")
         text = f"success: {str(result.success).lower()}\nturns used: {result.turns_used}\noutput:\n{result.output}"
         return Ok(text) if result.success else Failed(text)
 
