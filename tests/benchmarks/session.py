@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.tracing import tracing
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.events import CycleStarted
+from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.messages import (
     FinishReason,
     Message,

@@ -33,16 +33,14 @@ from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.bot.journal.tail import JournalTail
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
-    CycleEnded,
-    CycleStarted,
     MessageAdded,
     PlanAccepted,
     ProcessingEnded,
     ReplyReceived,
     ReplyRejected,
-    TaskTaken,
     ToolCallEnded,
     TurnStarted,
 )

@@ -48,8 +48,9 @@ from orchestrator.bot.git.opening import open_in_thread
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import is_alive, lock_run
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.core.cycle_events import Cloned, CycleEnded, CycleStarted, WorkSaved
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError, WorkspaceError
-from orchestrator.core.events import Cloned, CycleEnded, CycleStarted, Warned, WorkSaved
+from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment

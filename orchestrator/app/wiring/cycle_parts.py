@@ -28,7 +28,8 @@ from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSear
 from orchestrator.bot.worker.candidates import filter_answers
 from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
-from orchestrator.core.events import CycleStarted, Warned
+from orchestrator.core.cycle_events import CycleStarted
+from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
 from orchestrator.core.repositories import Commands
 from orchestrator.engine.contracts.json_plan import JsonPlan

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
+from orchestrator.core.cycle_events import CycleStarted, Resumed
 from orchestrator.core.errors import BadReplyError, ConfigurationError, JournalError, WorkspaceError
 from orchestrator.core.events import (
     CallDecided,
-    CycleStarted,
     Decision,
     MessageAdded,
     ReplyReceived,
-    Resumed,
     TextDelta,
     TextStarted,
     TodosChanged,

@@ -11,13 +11,12 @@ import pytest
 from orchestrator.app.wiring.spans import Tracing
 from orchestrator.app.wiring.tracing import open_tracing
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.events import (
     EMBEDDING_AGENT,
     SUMMARY_AGENT,
     CallStatus,
     Compacted,
-    CycleEnded,
-    CycleStarted,
     Defence,
     ErrorOccurred,
     Event,
