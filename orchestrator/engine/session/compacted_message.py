@@ -192,15 +192,17 @@ def block_within(text: str, most: int) -> str:
     return block
 
 
-def _how_many(sizes: Iterable[int], least: int, most: int) -> int:
-    """Return how many texts, in their order, fit if each needs at most `least` bytes."""
-    count = 0
+def _equal_shares(sizes: Sequence[int], least: int, most: int) -> list[int]:
+    """Return the room of as many texts, in their order, as fit if each needs at most `least` bytes."""
+    count, left = 0, most
     for size in sizes:
-        most -= min(size, least)
-        if most < 0:
+        left -= min(size, least)
+        if left < 0:
             break
         count += 1
-    return count
+    wanted = dict(enumerate(sizes[:count]))
+    shares = fair_shares(wanted, dict.fromkeys(wanted, 1), most)
+    return [shares[index] for index in range(count)]
 
 
 def blocks_within(texts: Sequence[str], most: int) -> list[str]:
@@ -208,25 +210,22 @@ def blocks_within(texts: Sequence[str], most: int) -> list[str]:
 
     Long texts are cut before short ones, and the oldest are dropped first.
     """
-    whole = [_block_size(text) + _BETWEEN_BYTES for text in texts]
-    first = len(texts) - _how_many(reversed(whole), _LEAST_TEXT_BYTES, most)
-    kept = texts[first:]
-    sizes = dict(enumerate(whole[first:]))
-    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
-    blocks = (block_within(text, shares[place] - _BETWEEN_BYTES) for place, text in enumerate(kept))
-    return [block for block in blocks if block]
+    newest_first = texts[::-1]
+    sizes = [_block_size(text) + _BETWEEN_BYTES for text in newest_first]
+    shares = _equal_shares(sizes, _LEAST_TEXT_BYTES, most)
+    blocks = [
+        block_within(text, share - _BETWEEN_BYTES) for text, share in zip(newest_first, shares, strict=False)
+    ]
+    return [block for block in reversed(blocks) if block]
 
 
 def _lines_within(lines: Sequence[str], most: int) -> list[str]:
     """Return the first lines that fit; the longest ones are cut at their end."""
     if _block_size("\n".join(lines)) <= most:
         return list(lines)
-    most -= _LEAST_BLOCK_BYTES
-    whole = [size_of_text(line) + 1 for line in lines]
-    kept = lines[: _how_many(whole, _LEAST_TEXT_BYTES, most)]
-    sizes = dict(enumerate(whole[: len(kept)]))
-    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
-    return [_cut(line, shares[place] - 1) for place, line in enumerate(kept)]
+    sizes = [size_of_text(line) + 1 for line in lines]
+    shares = _equal_shares(sizes, _LEAST_TEXT_BYTES, most - _LEAST_BLOCK_BYTES)
+    return [_cut(line, share - 1) for line, share in zip(lines, shares, strict=False)]
 
 
 def _cut(line: str, most: int) -> str:
@@ -291,12 +290,9 @@ def _first_within(lines: Iterable[_Listed], most: int) -> list[_Listed]:
 
 def _newest_within(lines: Sequence[_CommandLine], most: int) -> list[_CommandLine]:
     """Return the newest commands that have room for a line, each with as much of its output's end as fits."""
-    whole = [line.size for line in lines]
-    first = len(lines) - _how_many(reversed(whole), _LEAST_COMMAND_BYTES, most)
-    kept = lines[first:]
-    sizes = dict(enumerate(whole[first:]))
-    shares = fair_shares(sizes, dict.fromkeys(sizes, 1), most)
-    return [line.within(shares[place]) for place, line in enumerate(kept)]
+    newest_first = lines[::-1]
+    shares = _equal_shares([line.size for line in newest_first], _LEAST_COMMAND_BYTES, most)
+    return [line.within(share) for line, share in zip(newest_first, shares, strict=False)][::-1]
 
 
 def _block_size(text: str) -> int:

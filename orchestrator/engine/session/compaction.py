@@ -159,7 +159,7 @@ class Compaction:
         # The request of the last reply did fit, so one with one more message most likely fits, too.
         target = _Target(reason, self._history.generation, self._last_reply())
         draft = await self._write(request, target) if target.until else _Draft("")
-        return await self._swap(request, target, draft, is_urgent=True)
+        return await self._replace_turns(request, target, draft, is_urgent=True)
 
     async def shorten(self, request: NextRequest) -> bool:
         """Replace everything before the last reply with a summary, for a person; return whether it was done.
@@ -182,7 +182,7 @@ class Compaction:
         draft = await self._write(request, target)
         if not draft.text and draft.is_answered:
             self._gave_up(draft.problem)
-        return bool(draft.text) and await self._swap(request, target, draft)
+        return bool(draft.text) and await self._replace_turns(request, target, draft)
 
     async def overflowed(self, request: NextRequest) -> bool:
         """Compact a conversation that was too long for the model, and lower the assumed window for later."""
@@ -200,7 +200,7 @@ class Compaction:
             return  # no reply since the last compaction
         target = _Target(reason, self._history.generation, len(self._history.turns))
         if request.contract.forgets:
-            await self._swap(request, target, _Draft(""))
+            await self._replace_turns(request, target, _Draft(""))
             return
         reservation = self._reserve(self._question(request, ""))
         if reservation is None:
@@ -219,7 +219,7 @@ class Compaction:
         if not draft.is_answered:  # after a failure the conversation stays as it is
             self._due_from = self._grown(self._tokens(request))
             return
-        await self._swap(request, target, draft)
+        await self._replace_turns(request, target, draft)
 
     def _window(self, request: NextRequest) -> int | None:
         known = [size for size in (request.context_window, self._ceiling) if size is not None]
@@ -346,9 +346,9 @@ class Compaction:
         if not isinstance(event, _TEXT_EVENTS):
             self._emit(SubagentEvent(SUMMARY_AGENT, event))
 
-    # -- the swap ------------------------------------------------------------------------------------------------
+    # -- the replacement -----------------------------------------------------------------------------------------
 
-    async def _swap(
+    async def _replace_turns(
         self, request: NextRequest, target: _Target, draft: _Draft, *, is_urgent: bool = False
     ) -> bool:
         """Replace the turns with the summary; return whether it was done.
@@ -393,30 +393,8 @@ class Compaction:
             return Message.user(message_within(known, int(room * _WORDS_SHARE))), 0, len(turns)
         summary = self._host.clean("the summary of the conversation", draft.text)
         known = replace(known, summary=summary, missing=await missing_paths(summary, self._environment))
-
-        def message(first: int) -> tuple[Message, int]:
-            user_turns = self._history.user_turns_before(first)
-            task = self._host.task() if self._host.task else ""
-            if not task and user_turns:
-                task = user_turns[0].said
-            orders = list(dict.fromkeys(turn.said for turn in user_turns[1:]))
-            sent = images_of(user_turns)
-            most = int(room * _IMAGES_SHARE) // IMAGE_BYTES if self._reads_images else 0
-            shown = sent[:most]
-            words = message_within(
-                replace(
-                    known,
-                    task=task,
-                    orders=orders,
-                    images=len(shown),
-                    images_left_out=len(sent) - len(shown),
-                ),
-                int(room * _WORDS_SHARE) - len(shown) * IMAGE_BYTES,
-            )
-            return summary_message(words, shown), len(shown)
-
         tail = self._tail(target)
-        left = room - message_bytes(message(len(turns))[0])
+        left = room - message_bytes(self._message(known, len(turns), room)[0])
         start = newest_within(tail, lambda turn: message_bytes(turn.message), left)
         first = len(turns)
         if start < len(tail):
@@ -425,7 +403,25 @@ class Compaction:
             newer = turns[target.until :]
             fits = sum(message_bytes(turn.message) for turn in newer) <= left or not is_urgent
             first = whole_from(turns, target.until) if fits else first
-        return *message(first), len(turns) - first
+        return *self._message(known, first, room), len(turns) - first
+
+    def _message(self, known: KnownFacts, first: int, room: int) -> tuple[Message, int]:
+        """Return the message that replaces all turns before `first`, in `room` bytes, and its number of images."""
+        from orchestrator.engine.session.compacted_message import message_within
+
+        user_turns = self._history.user_turns_before(first)
+        task = self._host.task() if self._host.task else ""
+        if not task and user_turns:
+            task = user_turns[0].said
+        orders = list(dict.fromkeys(turn.said for turn in user_turns[1:]))
+        images = images_of(user_turns)
+        most = int(room * _IMAGES_SHARE) // IMAGE_BYTES if self._reads_images else 0
+        shown = images[:most]
+        known = replace(
+            known, task=task, orders=orders, images=len(shown), images_left_out=len(images) - len(shown)
+        )
+        text = message_within(known, int(room * _WORDS_SHARE) - len(shown) * IMAGE_BYTES)
+        return summary_message(text, shown), len(shown)
 
     def _tail(self, target: _Target) -> Sequence[Turn]:
         """Return the newest turns that may stay, before their size is considered.
