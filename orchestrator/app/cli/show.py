@@ -46,7 +46,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.todos import done_in_words, todo_checklist
 from orchestrator.engine.session.history import todos_of
-from orchestrator.engine.session.state_record import state_of
+from orchestrator.engine.session.state_record import state_record_of
 
 if TYPE_CHECKING:
     import argparse
@@ -233,7 +233,7 @@ class _Printer:
 
 
 def _write_state(run: Run, *, as_json: bool) -> None:
-    state = state_of(
+    state = state_record_of(
         (record.event, record.at) for record in run.records if not isinstance(record.event, UnknownRecord)
     )
     redactor = environment_redactor()

@@ -133,17 +133,12 @@ class Turn:
         return tuple(part for part in self.message.parts if isinstance(part, ToolResult))
 
 
-def full(turns: Sequence[Turn]) -> Sequence[Turn]:
-    """Return all turns."""
-    return turns
-
-
 class History:
     """The turns of a session, and running counts of their length in tokens.
 
     Args:
         turns: of an earlier session, in a form that vendors accept (`repaired_turns`).
-        transform: selects the turns that a request includes. It must return every turn after the newest
+        transform: selects the turns that a request includes; by default all. It must return every turn after the newest
             summary unchanged, because it is called only when a summary is added.
 
     Attributes:
@@ -153,7 +148,7 @@ class History:
         generation: how many times the beginning of the requests was replaced.
     """
 
-    def __init__(self, turns: Iterable[Turn] = (), transform: ContextTransform = full) -> None:
+    def __init__(self, turns: Iterable[Turn] = (), transform: ContextTransform = lambda turns: turns) -> None:
         self._transform = transform
         self._turns: list[Turn] = []
         self._user_turns: list[tuple[int, Turn]] = []
@@ -408,13 +403,9 @@ class InputMeter:
 
     def likely_tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
         """Return the most likely number of tokens of the next request; `more_bytes` as for `tokens`."""
-        known = self._counts_of(asked)
-        if not known:
-            return math.ceil((self._bytes + fixed_bytes + more_bytes) * self.rate(asked))
-        return max(
-            count.likely + math.ceil((self._bytes - count.at_bytes + more_bytes) * count.rate)
-            for count in known
-        )
+        size = self._bytes + more_bytes
+        counted = [one.likely + math.ceil((size - one.at_bytes) * one.rate) for one in self._counts_of(asked)]
+        return max(counted, default=math.ceil((size + fixed_bytes) * self.rate(asked)))
 
     def rate(self, asked: str) -> float:
         """Return the most likely number of tokens in a byte of the conversation."""
@@ -439,16 +430,12 @@ class InputMeter:
         Args:
             more_bytes: the size of what is still to be added to the conversation.
         """
+        size = self._bytes + more_bytes
         known = self._counts_of(asked)
         if not known:
             rates = (count.tokens_a_byte for count in self._counts.values())
-            return math.ceil(
-                (self._bytes + fixed_bytes + more_bytes) * max(rates, default=1 / BYTES_PER_TOKEN)
-            )
-        return max(
-            count.tokens + math.ceil((self._bytes - count.at_bytes + more_bytes) * count.tokens_a_byte)
-            for count in known
-        )
+            return math.ceil((size + fixed_bytes) * max(rates, default=1 / BYTES_PER_TOKEN))
+        return max(one.tokens + math.ceil((size - one.at_bytes) * one.tokens_a_byte) for one in known)
 
 
 def fixed_bytes(request: Request) -> int:

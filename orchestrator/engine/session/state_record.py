@@ -170,7 +170,7 @@ class StateRecord:
         }
 
 
-def state_of(events: Iterable[tuple[Event, datetime]]) -> StateRecord:
+def state_record_of(events: Iterable[tuple[Event, datetime]]) -> StateRecord:
     """Return the state after these events, each with its time."""
     state = StateRecord()
     for event, at in events:

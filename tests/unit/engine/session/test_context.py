@@ -20,7 +20,7 @@ from orchestrator.engine.session.context import (
     recent,
     summary_plus_recent,
 )
-from orchestrator.engine.session.history import History, Turn, TurnKind, full
+from orchestrator.engine.session.history import History, Turn, TurnKind
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_tool_turns_ride_along_and_do_not_count(letters: str, limit: int, first:
 def test_recent_is_whole_and_counts_what_people_and_the_model_say(letters: str, limit: int) -> None:
     whole = turns(letters)
     shown = recent(whole, limit)
-    assert full(whole) is whole
+    assert list(History(whole).shown) == whole
     assert list(shown) == whole[len(whole) - len(shown) :]
     check_whole(shown)
     said = sum(letters.count(letter) for letter in "usa")
