@@ -384,7 +384,7 @@ class _Reader:
         except _EndOfTextError:
             mark = followers[0]
         except BrokenJsonError:
-            mark = "a comment that is none"
+            mark = ""  # a comment that cannot be skipped
         # Two adjacent strings are really one with quotation marks in it.
         found = mark in [*followers] and (mark not in _BODIES or self._place > place)
         self._place = place

@@ -108,7 +108,9 @@ class Gatekeeper:
         if tool.dangerous and _takes_command(tool):
             return self._refuse_command(call)
         if (tool.outbound or call.name in WEB_TOOLS) and any(map(self._holds_secret, _texts(call.arguments))):
-            return Refusal("Not run: the arguments hold a secret, which does not leave.", Defence.SECRETS)
+            return Refusal(
+                "Not run: the arguments contain a secret, and secrets are not sent out.", Defence.SECRETS
+            )
         if tool.dangerous and self.level is Level.SAFE:
             arguments = f" {json.dumps(call.arguments, ensure_ascii=False)}" if tool.outbound else ""
             return Refusal(

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
-    from orchestrator.core.messages import Usage
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
@@ -127,14 +126,14 @@ class Session:
         self.id = session_id or str(uuid.uuid4())
         self._state = SessionState.IDLE
         self.model = chosen
-        self.price: ReplyPrice = parts.host.price or profile.price or _unknown_price
+        self.price: ReplyPrice = parts.host.price or profile.price or (lambda _usage: None)
         self._parts, config, host, clock = parts, parts.config, parts.host, parts.clock
         self.history = History(repaired_turns(earlier, clock.now()), summary_plus_recent)
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._events = SessionEventBus(self.id, clock, host.emit)
         if lineage:
             self._events.listen(lineage.forward)
-        self._lineage = lineage
+        self._lineage, self._depth = lineage, lineage.depth if lineage else 0
         self._asked_models: list[Model] = []
         self._subagents = Subagents(
             self._child, lambda: SubagentLimits.of(self._parts.profile, self._parts.config)
@@ -367,7 +366,6 @@ class Session:
     async def _process(self, message: Message) -> SessionEnd:
         done = False
         try:
-            await self._prepare_environment()
             template = self._template = self._template or await self._start()
             end = await self._inputs.process(message, template.runner, lambda: self._next_request(template))
             done = True
@@ -391,15 +389,13 @@ class Session:
         )
         return end
 
-    async def _prepare_environment(self) -> None:
-        """Initialize the environment once, if the session owns it."""
-        if self._parts.host.owns_environment and not self._is_environment_ready:
+    async def _start(self) -> RequestTemplate:
+        """Initialize the environment, if the session owns it, and build what all requests share."""
+        config, host, profile = self._parts.config, self._parts.host, self._parts.profile
+        if host.owns_environment and not self._is_environment_ready:
             self._is_environment_begun = True
             await self.environment.initialize()
             self._is_environment_ready = True
-
-    async def _start(self) -> RequestTemplate:
-        config, host, profile = self._parts.config, self._parts.host, self._parts.profile
         check_price(self.budget, self.price, self.model.name)
         in_background = profile.subagents_in_background
         deepest = min(config.max_subagent_depth, 1) if in_background else config.max_subagent_depth
@@ -427,10 +423,6 @@ class Session:
     def _finish_processing(self, state: SessionState, reason: str) -> None:
         self._state = state
         self._events(ProcessingEnded(state, " ".join(reason.split())[:_REASON_CHARS]))
-
-    @property
-    def _depth(self) -> int:
-        return self._lineage.depth if self._lineage else 0
 
     def _child(self, task: SubagentTask) -> Session:
         parent = self._parts
@@ -497,11 +489,6 @@ class Session:
         finally:
             while self._asked_models:
                 await self._asked_models.pop().aclose()
-
-
-def _unknown_price(_usage: Usage) -> float | None:
-    """Return None: the price of the model is unknown."""
-    return None
 
 
 def _checked_parts(  # noqa: PLR0913, PLR0917  the arguments of `Session`
