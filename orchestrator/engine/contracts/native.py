@@ -11,6 +11,7 @@ from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Contract, Running, text_with_results
 from orchestrator.engine.contracts.find_plan import plan_of
 from orchestrator.engine.contracts.plan_json import BrokenJsonError, flaws, parse_json
+from orchestrator.engine.contracts.whole_file import fenced_blocks
 from orchestrator.engine.models.base import ToolChoice
 
 if TYPE_CHECKING:
@@ -107,8 +108,6 @@ Their results are sent as text, because vendors do not know the ids.
 
 _LONGEST_CHARS = 200_000
 _TAG = re.compile(r"<(tool_calls?|tools?|function_call)>")
-_FENCE = re.compile(r"^```[a-z]*[ \t]*\n", re.MULTILINE)
-_FENCE_END = re.compile(r"^```[ \t]*$", re.MULTILINE)
 
 
 def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int) -> tuple[ToolCall, ...]:
@@ -120,7 +119,7 @@ def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int)
     if len(text) > _LONGEST_CHARS:
         return ()
     tagged = _tagged(text)
-    fenced = [] if tagged else _fenced(text)
+    fenced = [] if tagged else [block.text for block in fenced_blocks(text)[1] if block.is_closed]
     if len(fenced) > 1:
         return ()
     offered = {tool.name for tool in tools}
@@ -153,19 +152,6 @@ def _tagged(text: str) -> list[str]:
             continue
         blocks.append(text[begin.end() : place])
         position = place + len(end)
-    return blocks
-
-
-def _fenced(text: str) -> list[str]:
-    """Return the content of the fenced blocks."""
-    blocks: list[str] = []
-    position = 0
-    while begin := _FENCE.search(text, position):
-        end = _FENCE_END.search(text, begin.end())
-        if end is None:
-            break
-        blocks.append(text[begin.end() : end.start()])
-        position = end.end()
     return blocks
 
 

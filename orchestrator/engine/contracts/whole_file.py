@@ -29,7 +29,7 @@ _TITLE_CHARS = 70
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class FencedBlock:
     """A fenced block of a reply.
 
     Attributes:
@@ -97,7 +97,7 @@ class WholeFile(Contract):
         del tools
         self.replies += 1
         thoughts = THOUGHTS.match(response.text)
-        said, blocks = _blocks(response.text[thoughts.end() if thoughts else 0 :])
+        said, blocks = fenced_blocks(response.text[thoughts.end() if thoughts else 0 :])
         if not blocks:
             return Malformed(("reply: it has no code block with a file in it",))
         if response.finish is FinishReason.LENGTH and not blocks[-1].is_closed:
@@ -119,7 +119,7 @@ class WholeFile(Contract):
             ),
         )
 
-    def _files(self, blocks: list[_Block]) -> dict[str, str]:
+    def _files(self, blocks: list[FencedBlock]) -> dict[str, str]:
         """Return the text of each file.
 
         Of several blocks for one file the longest is used, because the others show a part of it.
@@ -172,14 +172,14 @@ class WholeFile(Contract):
         )
 
 
-def _blocks(text: str) -> tuple[str, list[_Block]]:
+def fenced_blocks(text: str) -> tuple[str, list[FencedBlock]]:
     """Return the text outside of a reply's blocks, and the blocks. An unclosed block extends to the end.
 
     A fence with a word after it, inside a block with the same fence, begins a nested block of the file, as in
     a README.
     """
     said: list[str] = []
-    blocks: list[_Block] = []
+    blocks: list[FencedBlock] = []
     lines: list[str] = []
     fence, path, depth = "", "", 0
     for line in text.replace("\r\n", "\n").split("\n"):
@@ -195,10 +195,10 @@ def _blocks(text: str) -> tuple[str, list[_Block]]:
             depth -= 1
             lines.append(line)
         else:
-            blocks.append(_Block(path, _joined(lines), is_closed=True))
+            blocks.append(FencedBlock(path, _joined(lines), is_closed=True))
             fence = ""
     if fence:
-        blocks.append(_Block(path, _joined(lines), is_closed=False))
+        blocks.append(FencedBlock(path, _joined(lines), is_closed=False))
     return "\n".join(said).strip(), blocks
 
 
